@@ -1,0 +1,33 @@
+# Third-party libraries. What the plugin uses is linked in statically, so that its NEEDED list stays
+# libc, libm and ld-linux; programs (engine, tools, tests) may link shared.
+
+# sc_static_library(TARGET xxx HEADER json-c/json.h ARCHIVE libjson-c.a PACKAGE libjson-c-dev)
+function(sc_static_library)
+  cmake_parse_arguments(ARG "" "TARGET;HEADER;ARCHIVE;PACKAGE" "" ${ARGN})
+  find_path(${ARG_TARGET}_INCLUDE ${ARG_HEADER})
+  find_library(${ARG_TARGET}_ARCHIVE NAMES ${ARG_ARCHIVE})
+  if(NOT ${ARG_TARGET}_INCLUDE OR NOT ${ARG_TARGET}_ARCHIVE)
+    message(FATAL_ERROR "${ARG_HEADER} or ${ARG_ARCHIVE} is missing: install ${ARG_PACKAGE}")
+  endif()
+  add_library(${ARG_TARGET} STATIC IMPORTED GLOBAL)
+  set_target_properties(${ARG_TARGET} PROPERTIES IMPORTED_LOCATION "${${ARG_TARGET}_ARCHIVE}"
+                        INTERFACE_INCLUDE_DIRECTORIES "${${ARG_TARGET}_INCLUDE}")
+endfunction()
+
+sc_static_library(TARGET sc_json_c HEADER json-c/json.h ARCHIVE libjson-c.a
+                  PACKAGE libjson-c-dev)
+sc_static_library(TARGET sc_msgpack_c HEADER msgpack.h ARCHIVE libmsgpackc.a
+                  PACKAGE libmsgpack-dev)
+sc_static_library(TARGET sc_xxhash HEADER xxhash.h ARCHIVE libxxhash.a PACKAGE libxxhash-dev)
+find_package(PkgConfig REQUIRED)
+
+# BLAS is a contender in benchmarks only; nothing that is judged links it.
+find_library(SC_OPENBLAS NAMES openblas)
+
+# CUDA is detected and never needed: without it no GPU code is built, and CI says so.
+find_program(SC_NVCC nvcc PATHS /usr/local/cuda/bin)
+if(SC_NVCC)
+  message(STATUS "CUDA compiler: ${SC_NVCC}")
+else()
+  message(STATUS "CUDA compiler: none (GPU kernels are not built)")
+endif()

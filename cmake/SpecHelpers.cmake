@@ -1,0 +1,57 @@
+# Helpers that every folder's CMakeLists.txt uses, so that flags stand in one place.
+
+set(SC_WARNINGS -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+    -Wcast-qual -Wvla -Wundef -Wformat=2 -Wwrite-strings -Wimplicit-fallthrough)
+
+# Flags that every target of ours has: warnings, the include root, GNU interfaces, sanitizers.
+function(sc_target_defaults target)
+  target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+  target_compile_options(${target} PRIVATE ${SC_WARNINGS} -fno-math-errno -ffp-contract=off)
+  if(SC_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(SC_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${SC_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(${target} PRIVATE -fsanitize=${SC_SANITIZE})
+  endif()
+endfunction()
+
+# sc_add_folder(NAME sc_store SOURCES a.c b.c LINKS sc_base ...): a static library for one folder.
+function(sc_add_folder)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;LINKS" ${ARGN})
+  add_library(${ARG_NAME} STATIC ${ARG_SOURCES})
+  sc_target_defaults(${ARG_NAME})
+  target_link_libraries(${ARG_NAME} PUBLIC ${ARG_LINKS})
+endfunction()
+
+# sc_add_program(NAME spec-engine SOURCES main.c LINKS eng ...): a program in build/bin.
+function(sc_add_program)
+  cmake_parse_arguments(ARG "" "NAME" "SOURCES;LINKS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  sc_target_defaults(${ARG_NAME})
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS})
+endfunction()
+
+# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 300]):
+# a cmocka program, run by ctest. It finds shared data and the source tree by definitions.
+function(sc_add_test)
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  add_executable(${ARG_NAME} ${ARG_SOURCES})
+  sc_target_defaults(${ARG_NAME})
+  target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
+                             SC_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             SC_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
+  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                        "${CMAKE_BINARY_DIR}/tests")
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_LABELS)
+    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+endfunction()
