@@ -1,0 +1,25 @@
+/* A file mapped into memory, read-only.
+ *
+ * Holds: data spans exactly the bytes the file had when it was opened; an empty file is an error.
+ * Does not: follow the file when it grows; a file cut while mapped ends the process (SIGBUS), as
+ *   for every program that maps files.
+ * Threads: any may read.
+ * Tests: tests/unit/engine/test_safetensors.c
+ */
+#ifndef ENG_MAPFILE_H
+#define ENG_MAPFILE_H
+
+#include <stdint.h>
+
+#include "conformance/engine/error.h"
+
+struct eng_mapfile {
+    const uint8_t *data;
+    uint64_t bytes;
+};
+
+eng_status eng_mapfile_open(const char *path, struct eng_mapfile *ret_map,
+                            struct eng_error *reterr);
+void eng_mapfile_close(struct eng_mapfile *map);
+
+#endif
