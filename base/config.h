@@ -1,0 +1,58 @@
+/* The configuration: JSON, from a file or inline, checked against one table. docs/config.md lists
+ * the same keys, and a test compares the two.
+ *
+ * Holds: after a parse every member has a checked value; an error names the key's path, what was
+ * found and what is allowed; unknown and duplicate keys are errors.
+ * Does not: touch the file system beyond reading the file; apply defaults that depend on the disk
+ * (disk_bytes 0 means "decide at open").
+ * Threads: any; the result is constant.
+ * Tests: tests/unit/base/test_config.c, tests/fuzz/fuzz_config.c */
+#ifndef SC_BASE_CONFIG_H
+#define SC_BASE_CONFIG_H
+
+#include "base/alloc.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+enum sc_config_preset { SC_PRESET_RECOMPUTE, SC_PRESET_AS_LIKE };
+enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_PREAD, SC_BACKEND_SIM };
+
+struct sc_config {
+    char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
+    uint32_t preset;                /* "preset": "as-like" | "recompute" */
+    uint32_t chunk_tokens;          /* "chunk_tokens": 64; a power of two, 16 .. 256 */
+    uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
+    uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
+    uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
+    uint64_t host_bytes;            /* "host_bytes": 0; other values are unsupported in 0.1 */
+    uint64_t gpu_bytes;             /* "gpu_bytes": 0; likewise */
+    uint32_t io_backend;            /* "io.backend": "auto" | "pread" | "sim" */
+    uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
+    uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
+    uint32_t max_requests;          /* "max_requests": 64 */
+    uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
+    uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */
+    uint64_t lease_ns_max;          /* "lease_ns_max": 30 s in ns */
+    uint64_t retain_ppm;            /* "select.retain_ppm": 1000000; others unsupported in 0.1 */
+    uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
+    uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */
+    uint64_t sim_bytes_per_s;       /* "sim.bytes_per_s": 5 GB/s */
+    uint64_t sim_op_ns;             /* "sim.op_ns": 80 us latency of one operation */
+};
+
+/* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc
+ * is used for the file's bytes only; json-c uses libc. Sizes accept integers and "4GiB", "64MiB",
+ * "512KiB", "10GB". Errors: SPEC_E_CONFIG with the key's path; SPEC_E_IO (the file). */
+spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
+                            struct spec_error *reterr);
+
+/* The table, for docs/config.md's test and for spec-ctl: i = 0, 1, ... until NULL. */
+struct sc_config_key {
+    const char *path;    /* "io.backend" */
+    const char *type;    /* "size", "integer", "string", "one of ..." */
+    const char *initial; /* default as text */
+    const char *help;
+};
+const struct sc_config_key *sc_config_key_at(uint32_t i);
+
+#endif

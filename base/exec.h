@@ -1,0 +1,80 @@
+/* The executor: the only place that starts threads, sleeps or reads a clock. Background work is
+ * state machines (struct sc_task) stepped by it: worker threads in production, one seeded loop on a
+ * virtual clock in tests and in the sim back end, where the whole plugin runs unchanged.
+ *
+ *   threads:  post -> lane queues (demand > speculative > writer > background) -> N workers
+ *   loop:     post -> one list; sc_exec_wait picks a runnable task by the seed, or, when none is
+ *             runnable, moves the clock to the next due task
+ *
+ * Holds: a posted task is stepped exactly once per post; a worker takes the highest lane first, the
+ * oldest first inside a lane; a task with a due time is never stepped before it.
+ * Does not: own tasks (they are embedded in their owner's object); cancel (owners drain first).
+ * Threads: post, now, wait, wake from any thread in thread mode; from one thread in loop mode.
+ * Tests: tests/unit/base/test_exec.c */
+#ifndef SC_BASE_EXEC_H
+#define SC_BASE_EXEC_H
+
+#include "base/alloc.h"
+#include "base/status.h"
+
+#include <stdatomic.h>
+
+enum sc_exec_lane {
+    SC_LANE_DEMAND,
+    SC_LANE_SPECULATIVE,
+    SC_LANE_WRITER,
+    SC_LANE_BACKGROUND,
+    SC_LANES
+};
+
+struct sc_task {
+    void (*step)(struct sc_task *task); /* set by the owner; may post itself or others again */
+    /* The executor's, while posted. */
+    struct sc_task *next;
+    uint64_t due_ns;
+    uint64_t order;
+    uint32_t lane;
+    _Atomic uint32_t posted; /* 1 from post until just before step */
+};
+
+struct sc_exec;
+
+struct sc_exec_params {
+    struct sc_alloc *alloc;
+    uint32_t thread_count; /* >= 1: threads; 0: the seeded loop */
+    uint64_t seed;         /* loop mode: order of runnable tasks */
+    const char *name;      /* thread names: "NAME-0"; at most 12 bytes are used */
+};
+
+spec_status sc_exec_open(const struct sc_exec_params *params, struct sc_exec **ret_exec,
+                         struct spec_error *reterr);
+/* Joins the workers. Owners have drained their tasks: none is posted (asserted). Takes NULL. */
+void sc_exec_close(struct sc_exec *exec);
+
+/* Queues the task. It must not be posted already. Allocates nothing, blocks for a short lock. */
+void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane);
+/* The same, not before due_ns on the executor's clock. */
+void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
+                     uint64_t due_ns);
+
+/* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode. */
+uint64_t sc_exec_now_ns(const struct sc_exec *exec);
+/* Nanoseconds since the epoch (for file headers and leases): CLOCK_REALTIME, or the virtual clock.
+ */
+uint64_t sc_exec_wall_ns(const struct sc_exec *exec);
+
+#define SC_EXEC_FOREVER UINT64_MAX
+/* Waits until *word != old or the clock reaches deadline_ns (SC_EXEC_FOREVER: no deadline). Returns
+ * true when the word differs. Thread mode: a futex on the word. Loop mode: steps tasks; false as
+ * well when nothing is left that could change the word (a deadlock in the caller, asserted in
+ * tests). Never called from a task's step. */
+bool sc_exec_wait(struct sc_exec *exec, _Atomic uint32_t *word, uint32_t old, uint64_t deadline_ns);
+/* Wakes every waiter on the word. The caller changed the word before (release order). */
+void sc_exec_wake(struct sc_exec *exec, _Atomic uint32_t *word);
+/* Loop mode: advances the virtual clock (a modelled device's service time). No effect on threads.
+ */
+bool sc_exec_is_loop(const struct sc_exec *exec);
+/* Loop mode: steps one runnable (or next due) task; false when there is none. */
+bool sc_exec_step_one(struct sc_exec *exec);
+
+#endif

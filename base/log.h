@@ -1,0 +1,51 @@
+/* Log lines for the host's callback. Lines from our own threads wait in a bounded ring for the
+ * host's next call: we never run the host's code on a thread of ours. A full ring drops the newest
+ * line and counts it.
+ *
+ * Holds: lines come out in order per thread; a line is at most SC_LIMIT_LOG_LINE_BYTES.
+ * Does not: allocate after init, print.
+ * Threads: sc_log_write any; sc_log_drain from host threads only.
+ * Tests: tests/unit/base/test_log.c */
+#ifndef SC_BASE_LOG_H
+#define SC_BASE_LOG_H
+
+#include "base/alloc.h"
+#include "base/limits.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Levels are the ABI's SPEC_LOG_*: 0 error, 1 warn, 2 info, 3 debug. */
+struct sc_log_line {
+    int32_t level;
+    char text[SC_LIMIT_LOG_LINE_BYTES];
+};
+
+struct sc_log {
+    /* Set by init, constant after. */
+    void (*callback)(int32_t level, const char *line, void *user);
+    void *user;
+    int32_t level_max;
+
+    /* Guarded by lock (rank 90: taken last, held for a copy only). */
+    pthread_mutex_t lock;
+    struct sc_log_line lines[SC_LIMIT_LOG_LINES];
+    uint64_t head, tail;
+
+    /* Any thread, relaxed: a statistic. */
+    _Atomic uint64_t dropped;
+};
+
+void sc_log_init(struct sc_log *log, void (*callback)(int32_t level, const char *line, void *user),
+                 void *user, int32_t level_max);
+void sc_log_done(struct sc_log *log);
+/* Queues one line; SC_LOG is the usual spelling. Lower case, value after its name. */
+void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Hands waiting lines to the host's callback, on the calling (host's) thread. */
+void sc_log_drain(struct sc_log *log);
+
+#define SC_LOG(log, level, ...) sc_log_write((log), (level), __VA_ARGS__)
+
+#endif

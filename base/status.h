@@ -1,0 +1,28 @@
+/* One status type everywhere: the ABI's. Whoever decides an error writes its text, once.
+ *
+ * Holds: a text is one line, NUL-ended, cut at a UTF-8 boundary; struct_size is never written.
+ * Does not: allocate, log.
+ * Threads: any; the error object is the caller's.
+ * Tests: tests/unit/base/test_status.c */
+#ifndef SC_BASE_STATUS_H
+#define SC_BASE_STATUS_H
+
+#include "abi/spec_connector.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Writes code and text into reterr (NULL is fine) and returns code. */
+spec_status sc_fail(struct spec_error *reterr, spec_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same, with the system's error number and its text appended: "…: No space left on device". */
+spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_errno,
+                          const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* "SPEC_E_INVALID" for a status; "SPEC_?" for an unknown one. Never NULL, static memory. */
+const char *sc_status_name(spec_status status);
+
+#endif
