@@ -1,0 +1,106 @@
+/* One I/O interface, several back ends, one test body: pread (a pool of executor threads) and sim
+ * (files in memory, a device model on the virtual clock, seeded faults). io_uring joins them.
+ *
+ * An operation is a struct of the caller's; it is submitted in batches and completes on an executor
+ * thread (or in the seeded loop) by its `done` function.
+ *
+ * Holds: an operation completes exactly once, whole (short reads and writes are continued inside)
+ * or with a status; done runs after the last byte moved; a buffer is never touched after done.
+ * Does not: allocate per operation, order operations, verify bytes.
+ * Threads: submit from any; done on the executor's.
+ * Tests: tests/unit/store/test_io.c (one body, every back end) */
+#ifndef SC_STORE_IO_H
+#define SC_STORE_IO_H
+
+#include "base/exec.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/status.h"
+
+#define SC_IO_PAGE_BYTES 4096u /* alignment of direct offsets, sizes and buffers */
+
+enum sc_io_kind { SC_IO_READ, SC_IO_WRITE };
+
+struct sc_io_file; /* made by open, ended by close */
+
+struct sc_io_op {
+    /* Set by the caller, constant until done. */
+    struct sc_io_file *file;
+    uint8_t *buffer; /* page-aligned for direct files */
+    uint64_t offset; /* page-aligned for direct files */
+    uint64_t bytes;  /* likewise; > 0 */
+    uint32_t kind;
+    uint32_t lane; /* enum sc_exec_lane */
+    void (*done)(struct sc_io_op *op);
+    void *user;
+
+    /* Set by the back end before done. */
+    spec_status status; /* SPEC_OK, SPEC_E_IO, SPEC_E_NO_SPACE */
+    int32_t sys_errno;
+
+    /* The back end's. */
+    struct sc_task task;
+    struct sc_io_op *next;
+};
+
+struct sc_io; /* a back end */
+
+enum sc_io_open_flags {
+    SC_IO_OPEN_CREATE = 1,    /* make it when absent */
+    SC_IO_OPEN_EXCLUSIVE = 2, /* with CREATE: fail when present */
+    SC_IO_OPEN_WRITE = 4,     /* otherwise read only */
+    SC_IO_OPEN_DIRECT = 8     /* O_DIRECT; where refused, buffered + DONTNEED, said once */
+};
+
+struct sc_io_params {
+    struct sc_alloc *alloc;
+    struct sc_exec *exec;
+    struct sc_log *log;
+    struct sc_fault *fault;
+    uint32_t backend; /* enum sc_config_backend: AUTO is pread until io_uring exists */
+    uint64_t sim_seed, sim_bytes_per_s, sim_op_ns;
+    struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
+};
+
+spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
+                       struct spec_error *reterr);
+void sc_io_close(struct sc_io *io); /* files are closed, nothing in flight */
+const char *sc_io_name(const struct sc_io *io);
+
+/* Files and directories: blocking calls for open, recovery and background tasks. Paths are whole.
+ * Errors: SPEC_E_IO with sys_errno and the path; SPEC_E_NO_SPACE; text says what and where. */
+spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr); /* 0700;
+                                                                               present is fine */
+spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
+                            struct sc_io_file **ret_file, struct spec_error *reterr); /* 0600 */
+void sc_io_file_close(struct sc_io *io, struct sc_io_file *file);
+spec_status sc_io_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
+                            struct spec_error *reterr);
+/* Makes [0, bytes) allocated and inside the file's size. */
+spec_status sc_io_file_reserve(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                               struct spec_error *reterr);
+spec_status sc_io_file_truncate(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                struct spec_error *reterr);
+spec_status sc_io_file_sync(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+/* Blocking read/write of buffered files (the log, identity): whole or an error; a read past the end
+ * is SPEC_E_IO. */
+spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *buffer,
+                             uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                              uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
+/* Calls on_name for every entry of a directory but "." and "..". */
+spec_status sc_io_list(struct sc_io *io, const char *path,
+                       void (*on_name)(const char *name, void *user), void *user,
+                       struct spec_error *reterr);
+/* Bytes free on the file system of path, for the default of disk_bytes. */
+spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
+                             struct spec_error *reterr);
+/* Takes the one-writer lock (an OFD write lock on the file), writing pid, boot id, host and start
+ * time into it. SPEC_E_LOCKED: the text names the holder. Released by sc_io_file_close. */
+spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+
+/* Queues the operations; never blocks, allocates nothing. */
+void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
+
+#endif

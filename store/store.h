@@ -1,0 +1,212 @@
+/* The store of one rank: rows on disk, found again after any crash, or missed; never wrong.
+ *
+ *   DIR/store.msgpack                    identity: magic, format version, store id
+ *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
+ *                        /log            framed msgpack records, appended in order
+ *                        /seg-SSSSSSSS   preallocated segments that hold extents
+ *
+ *   extent = what one pass stored, layer-major, immutable:
+ *     [layer 0: tags[n] | pad | rows[n]] [layer 1: ...] ...     stride the same for every layer
+ *   piece  = the rows of one chunk inside one extent: the unit of the log and of the index
+ *
+ * A row is K then V of one token and layer, all KV heads of the rank ("paired"), or a slab is K
+ * rows then V rows ("split"). Every row has a 64-bit tag, XXH3-64 seeded with its identity
+ * (namespace, piece hash, layer, part, logical position), so any row range is verifiable without
+ * reading the rest, and a stale, permuted or misdirected row fails.
+ *
+ * Holds: a piece is in the log only after every byte of all its layers was written; a record that
+ * fails its checksum ends the log (what follows is forgotten, never believed); allocated blocks of
+ * segments and log stay <= disk_bytes; space of a freed extent is reusable, of a live one never.
+ * Does not: know tokens' meaning, match prefixes (hashing/), or choose rows (plugin/).
+ * Threads: as each call says. Locks inside: space (rank 40), log (rank 50), frames (rank 60).
+ * Tests: tests/unit/store/, tests/fault/ */
+#ifndef SC_STORE_STORE_H
+#define SC_STORE_STORE_H
+
+#include "base/assert.h"
+#include "base/config.h"
+#include "store/io.h"
+
+#define SC_STORE_FORMAT_VERSION 1u
+#define SC_STORE_HASH_BYTES     16u
+
+struct sc_store;
+struct sc_store_extent;
+
+enum sc_store_layout { SC_STORE_PAIRED, SC_STORE_SPLIT };
+
+/* One model's KV: rows of one shape. Its digest is the namespace of abi.md. */
+struct sc_store_namespace {
+    uint8_t digest[SC_STORE_HASH_BYTES];
+    uint32_t layer_count;
+    uint32_t layout;        /* enum sc_store_layout */
+    uint64_t k_row_bytes;   /* all KV heads of one token's K; V has as many */
+    const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
+};
+
+/* Provenance (algorithms.md section 8), kept in the extent's record. */
+struct sc_store_provenance {
+    uint32_t computed_on; /* 0 exact, 1 lossy, 2 pruned */
+    uint32_t held;        /* 0 rows, 1 coarse only */
+    uint32_t bits_k, bits_v, exact_ppm, retain_ppm, metric, reserved;
+};
+
+/* A piece as the log tells it. Ids are dense, 1 .., in log order; 0 is "none". */
+struct sc_store_piece {
+    uint64_t id;
+    uint64_t extent;
+    uint64_t parent; /* piece whose row parent_rows - 1 is the token before ours; 0: root */
+    uint32_t parent_rows;
+    uint32_t skip;       /* leading rows that another piece already holds: not reachable here */
+    uint32_t extent_row; /* first row inside the extent */
+    uint32_t row_count;
+    uint64_t first_position;
+    uint8_t root[SC_STORE_HASH_BYTES]; /* chain root: namespace, salt, LoRA */
+    uint8_t hash[SC_STORE_HASH_BYTES]; /* chain hash after the piece's last row */
+    const uint32_t *tokens;            /* [row_count]; valid during the call */
+    const uint64_t *extra_digests; /* [row_count] or NULL: label of extra keys that begin there */
+    struct sc_store_provenance provenance;
+};
+
+struct sc_store_params {
+    struct sc_alloc *alloc;
+    struct sc_exec *exec;
+    struct sc_log *log;
+    struct sc_fault *fault;
+    struct sc_poison *poison;
+    const struct sc_config *config; /* path, sizes, back end; constant while open */
+    struct sc_io_sim_disk *sim_disk;
+    uint32_t rank, rank_count;
+    struct sc_store_namespace space; /* this connector's; recorded when new */
+    /* Called during open for every live piece of this namespace, in log order, parents before
+     * children. false: the piece is not believed (its chain does not fit); it is dropped. */
+    bool (*on_piece)(const struct sc_store_piece *piece, void *user);
+    /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
+     * failed. The callee answers with sc_store_extent_commit or _discard, once, now or later. */
+    void (*on_written)(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                       void *user);
+    void *user;
+};
+
+struct sc_store_stats {
+    uint64_t disk_bytes_max, disk_bytes_used; /* allocated blocks: segments and log */
+    uint64_t extent_bytes;                    /* live extents, alignment included */
+    uint64_t log_bytes, piece_count, extent_count;
+    uint64_t read_bytes, read_ops, write_bytes, write_ops;
+    uint64_t verify_ns; /* CPU spent on tags while loading, caller's thread */
+    uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
+    uint64_t stage_bytes_used;
+};
+
+/* Opens or makes the store, replays the log. Blocks. Errors: SPEC_E_IO (missing parent directory,
+ * read-only), SPEC_E_VERSION (foreign directory, newer format: the text says which), SPEC_E_LOCKED,
+ * SPEC_E_NO_SPACE, SPEC_E_NO_MEMORY. On error nothing of an existing store was changed. */
+spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
+                          struct spec_error *reterr);
+/* Waits for what is in flight; extents not committed are discarded by their owners before. */
+void sc_store_close(struct sc_store *store);
+void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+struct sc_store_extent; /* one pass's rows being written; from a pool made at open */
+
+struct sc_store_piece_plan { /* what a pass intends to store, one a chunk */
+    uint64_t first_position;
+    uint32_t row_count;
+    uint8_t hash[SC_STORE_HASH_BYTES];
+};
+
+/* Reserves disk space for row_count rows over all layers. Pieces are copied; their rows are
+ * consecutive. Never blocks on the device (segment files are made by a writer task before the first
+ * write into them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many
+ * pieces). row_count <= sc_store_extent_rows_max. */
+spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_piece_plan *pieces,
+                                  uint64_t piece_count,
+                                  const struct sc_store_provenance *provenance, void *extent_user,
+                                  struct sc_store_extent **ret_extent, struct spec_error *reterr);
+/* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
+uint64_t sc_store_extent_rows_max(const struct sc_store *store);
+
+/* Packs one layer: calls pack(user, row_first, row_count, dst) for runs of whole rows, in order,
+ * straight into staging, computes tags, queues writes. Layers ascend by one from 0; one thread at a
+ * time for one extent. Never waits: SPEC_E_BUSY when staging is full (the extent is then failed and
+ * on_written says SPEC_E_DROPPED). After the last layer, on_written follows. */
+spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
+                                      void (*pack)(void *user, uint64_t row_first,
+                                                   uint64_t row_count, uint8_t *dst),
+                                      void *user, struct spec_error *reterr);
+/* Gives up an extent before its last layer; on_written follows with SPEC_E_DROPPED. */
+void sc_store_extent_abort(struct sc_store_extent *extent);
+
+struct sc_store_commit {
+    uint64_t parent; /* piece before the first committed one; 0: root */
+    uint32_t parent_rows;
+    uint32_t piece_first; /* pieces before this one are not committed (present elsewhere) */
+    uint32_t skip;        /* rows of piece piece_first that are present elsewhere */
+    uint8_t root[SC_STORE_HASH_BYTES];
+    const uint32_t *tokens;        /* [rows of the extent], all of them */
+    const uint64_t *extra_digests; /* [rows of the extent] or NULL */
+};
+/* Appends the records (one buffered write); the pieces get ids ret_first_id, +1, ... The extent
+ * object returns to its pool. Executor thread. On error nothing is visible and the space is free.
+ */
+spec_status sc_store_extent_commit(struct sc_store_extent *extent,
+                                   const struct sc_store_commit *commit, uint64_t *ret_first_id,
+                                   struct spec_error *reterr);
+void sc_store_extent_discard(struct sc_store_extent *extent);
+
+/* A tombstone: the piece is void at every layer, here and after reopen. Space is freed when no
+ * piece of the extent lives. Any thread; one buffered write. Unknown ids are ignored. */
+void sc_store_piece_drop(struct sc_store *store, uint64_t piece);
+
+/* ---- Reading -------------------------------------------------------------------------------- */
+
+struct sc_store_range { /* rows of one piece, in logical order */
+    uint64_t piece;
+    uint32_t row_first;
+    uint32_t row_count;
+};
+
+/* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
+ * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
+ * follows, so a layer read ahead goes on without the caller. */
+struct sc_store_reader;
+
+spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
+                                 struct spec_error *reterr); /* allocates: at connector open */
+void sc_store_reader_close(struct sc_store_reader *reader);  /* cancels, waits for in-flight ops */
+
+/* Starts a load. ranges are kept by pointer until the reader is idle again. The lane DEMAND may use
+ * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
+void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           enum sc_exec_lane lane);
+/* Raises a speculative load to demand. */
+void sc_store_reader_demand(struct sc_store_reader *reader);
+
+struct sc_store_rows {
+    const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
+    uint64_t row_first;  /* index in the order of the ranges */
+    uint64_t row_count;
+    uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
+};
+/* Waits for the next run of rows and verifies their tags on the caller's thread. SPEC_OK with
+ * row_count 0: the load is complete. SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says
+ * where. SPEC_E_TIMEOUT: nothing consumed, call again or cancel. One thread at a time. */
+spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 struct sc_store_rows *ret_rows, struct spec_error *reterr);
+/* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
+void sc_store_reader_cancel(struct sc_store_reader *reader);
+bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
+
+struct sc_store_read_cost { /* of the load begun last */
+    uint64_t wanted_bytes;  /* rows and tags, before page rounding */
+    uint64_t read_bytes;
+    uint64_t op_count;
+    uint64_t wait_ns; /* caller's time blocked in reader_next */
+};
+void sc_store_reader_cost(const struct sc_store_reader *reader,
+                          struct sc_store_read_cost *ret_cost);
+
+#endif
