@@ -1,0 +1,57 @@
+/* Causal attention over a KV cache, for the passes of one or many requests, one layer.
+ *
+ * Row i of a pass attends a list of cache rows in ascending order: the prefix, then the pass's
+ * own rows up to itself (whose K and V the caller has put into the cache before).
+ *
+ *   cache rows   0 ........ prefix_count    gap (capacity)    new_first ...... new_first + i
+ *   rank         0 ........ prefix_count - 1                  prefix_count ... prefix_count + i
+ *
+ * For one query head, with r the rank:
+ *   s_r  = (fused chain over 0 .. head_dim-1, ascending, of q * k_r) * scale
+ *   p_r  = e^(s_r - max s) ;  z = sum of p_r in lanes r mod 16, folded as in vecmath.h
+ *   out  = (sum over blocks of ENG_ATTENTION_BLOCK ranks, ascending, of the fused chain over the
+ *          block's ranks, ascending, of p_r * v_r) / z
+ *
+ * Holds: the bits of an output row depend on its query and on the list of K and V by rank only:
+ *   not on where the prefix ends, on other rows or requests, on threads or the CPU level (of a NaN
+ *   only that it is one). K and V that a row does not attend never touch it, NaN or not.
+ * Does not: write the cache, turn (rotary) or round anything.
+ * Threads: as the pool's.
+ * Tests: tests/unit/engine/test_attention.c
+ */
+#ifndef ENG_ATTENTION_H
+#define ENG_ATTENTION_H
+
+#include <stdint.h>
+
+#include "conformance/engine/error.h"
+#include "conformance/engine/halffloat.h"
+#include "conformance/engine/pool.h"
+
+#define ENG_ATTENTION_BLOCK 64u /* ranks of one chain of the weighted sum of V */
+
+struct eng_attention_shape {
+    uint64_t q_heads, kv_heads; /* query head h reads KV head h / (q_heads / kv_heads) */
+    uint64_t head_dim;
+    float scale;
+    enum eng_dtype kv_dtype;
+};
+
+struct eng_attention_pass {
+    const float *q; /* [new_count][q_heads][head_dim], rows q_stride floats apart */
+    const void *k;  /* [cache row][kv_heads][head_dim] of kv_dtype, rows k_stride values apart */
+    const void *v;  /* the same with v_stride */
+    float *out;     /* [new_count][q_heads][head_dim], rows out_stride floats apart */
+    uint64_t q_stride, k_stride, v_stride, out_stride;
+    uint64_t prefix_count; /* rows [0, prefix_count) of the cache, seen by every row of the pass */
+    uint64_t new_first;    /* >= prefix_count: the cache row of the pass's row 0 */
+    uint64_t new_count;    /* 0 is allowed */
+};
+
+/* Writes `out` of every pass. Errors: ENG_E_INVALID (heads that do not divide, a zero, spans that
+ * overlap), ENG_E_NO_MEMORY (scores: about 4 bytes x longest list x query heads of a group). */
+eng_status eng_attention(struct eng_pool *pool, const struct eng_attention_shape *shape,
+                         const struct eng_attention_pass *passes, uint64_t pass_count,
+                         struct eng_error *reterr);
+
+#endif
