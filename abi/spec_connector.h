@@ -24,6 +24,7 @@
 #ifndef SPEC_CONNECTOR_H
 #define SPEC_CONNECTOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -43,17 +44,17 @@ extern "C" {
 
 typedef int32_t spec_status; /* not an enum: an enum's width is the compiler's choice */
 
-#define SPEC_OK            0    /* done; outputs are written */
-#define SPEC_PENDING       1    /* not an error: ask again */
-#define SPEC_E_INVALID     (-1) /* the host's argument is wrong; nothing changed */
-#define SPEC_E_UNSUPPORTED (-2) /* well-formed, but this version or machine cannot */
-#define SPEC_E_NO_MEMORY   (-3) /* the allocator refused */
-#define SPEC_E_NO_SPACE    (-4) /* disk_bytes or the file system is full */
-#define SPEC_E_IO          (-5) /* the device or file system failed; sys_errno says how */
-#define SPEC_E_CORRUPT     (-6) /* bytes on disk failed verification; the range is void */
-#define SPEC_E_BUSY        (-7) /* a limit of the configuration is reached; may be taken as a miss */
-#define SPEC_E_TIMEOUT     (-8) /* the deadline passed first */
-#define SPEC_E_DROPPED     (-9) /* a store was given up: aborted, back-pressure, or superseded */
+#define SPEC_OK            0     /* done; outputs are written */
+#define SPEC_PENDING       1     /* not an error: ask again */
+#define SPEC_E_INVALID     (-1)  /* the host's argument is wrong; nothing changed */
+#define SPEC_E_UNSUPPORTED (-2)  /* well-formed, but this version or machine cannot */
+#define SPEC_E_NO_MEMORY   (-3)  /* the allocator refused */
+#define SPEC_E_NO_SPACE    (-4)  /* disk_bytes or the file system is full */
+#define SPEC_E_IO          (-5)  /* the device or file system failed; sys_errno says how */
+#define SPEC_E_CORRUPT     (-6)  /* bytes on disk failed verification; the range is void */
+#define SPEC_E_BUSY        (-7)  /* a configured limit is reached; may be taken as a miss */
+#define SPEC_E_TIMEOUT     (-8)  /* the deadline passed first */
+#define SPEC_E_DROPPED     (-9)  /* a store was given up: aborted, back-pressure, or superseded */
 #define SPEC_E_FORKED      (-10) /* called in a forked child */
 #define SPEC_E_LOCKED      (-11) /* another writer owns the store; the text names it */
 #define SPEC_E_VERSION     (-12) /* ABI or store format of another version */
@@ -70,6 +71,495 @@ struct spec_error {
     int32_t sys_errno; /* 0: none */
     char text[244];    /* UTF-8, ended by NUL, one line, for people: never parse it */
 };
+
+/* ---- Rules for every structure and call -------------------------------------------------------
+ * A structure with struct_size: the caller sets it to sizeof of what it compiled against. Members
+ * that the caller's structure lacks read as 0, so 0 is every member's default. A tail that we do
+ * not know must be all zero, else SPEC_E_UNSUPPORTED. struct_size 0, or smaller than version 0.1's
+ * first member group, is SPEC_E_INVALID. [ABI-001] Reserved members must be 0, and that is checked:
+ * SPEC_E_INVALID. [ABI-002]
+ * Output structures are written up to struct_size, on SPEC_OK (and SPEC_PENDING) only, unless the
+ * call says otherwise. An error return has changed nothing: the same call with the same bad input
+ * gives the same status. [ABI-004]
+ * In a forked child every call answers SPEC_E_FORKED; close then frees memory only. [ABI-005]
+ * After a call returns, the plugin never writes memory it was given. [ABI-006]
+ * Several connectors in a process share nothing; load, close, unload, load again works. [ABI-007]
+ * "Threads: any" means any thread, at the same time as any other call on the connector, close
+ * excepted; calls for one request must not overlap unless the call says so. */
+
+/* ---- Small shared structures ---------------------------------------------------------------- */
+
+struct spec_connector; /* opaque: made by open, ended by close */
+typedef struct spec_connector spec_connector;
+
+typedef uint64_t spec_request; /* made by lookup, ended by release; 0 is never one */
+typedef uint64_t spec_ticket;  /* made by store, ended by being reported done; 0 is never one */
+
+struct spec_bytes { /* borrowed memory; data may be NULL when count is 0 */
+    const void *data;
+    uint64_t byte_count;
+};
+
+/* The host's memory functions. Keeps: both functions and user until close returns. They are called
+ * from host threads inside calls and from the plugin's threads; thread-safe. */
+struct spec_alloc {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *(*alloc)(uint64_t bytes, uint64_t align_bytes, void *user); /* NULL: no memory */
+    void (*free)(void *memory, uint64_t bytes, void *user);
+    void *user;
+};
+
+/* Numeric types of rows, queries and destinations. */
+#define SPEC_DTYPE_F32  1u
+#define SPEC_DTYPE_F16  2u
+#define SPEC_DTYPE_BF16 3u
+
+#define SPEC_DEVICE_HOST 0u
+#define SPEC_DEVICE_CUDA 1u
+
+/* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
+ *
+ *   slot(j) = slots ? slots[j] : j                      j = 0 .. count-1 of the call
+ *   K[j][h] = k_base + (slot / block_tokens) * block_stride_bytes
+ *                    + (slot % block_tokens) * token_stride_bytes + h * head_stride_bytes
+ *   V[j][h] = the same from v_base                      each head_size elements, contiguous
+ *
+ * block_tokens 0: no blocks, slot * token_stride_bytes. A negative slot skips token j: a load does
+ * not write it, a store of it is SPEC_E_INVALID. Every address must lie inside k_bytes / v_bytes,
+ * checked before anything is read or written. [ABI-008] Expresses rows [token][head][d], head-major
+ * [head][token][d] (swap the strides), vLLM's [2][block][token][head][d], [block][2][...], and its
+ * CPU layout with K rows then V rows inside each block and head. */
+struct spec_memory {
+    uint32_t struct_size;
+    uint32_t device;      /* SPEC_DEVICE_* */
+    int32_t device_index; /* CUDA: ordinal; host: 0 */
+    uint32_t dtype;       /* SPEC_DTYPE_* */
+    void *k_base;
+    void *v_base;
+    uint64_t k_bytes; /* reachable from k_base */
+    uint64_t v_bytes;
+    uint64_t token_stride_bytes;
+    uint64_t head_stride_bytes;
+    const int64_t *slots; /* NULL: token j is slot j */
+    uint64_t slot_count;  /* >= the call's token count when slots is given, else 0 */
+    uint64_t block_tokens;
+    uint64_t block_stride_bytes;
+    void *stream; /* CUDA: the CUstream to order copies on; host: NULL */
+};
+
+/* Query rows of a pass at one layer, after the rotary turn. Borrowed for the call.
+ *   q[i][g] = data + i * row_stride_bytes + g * head_stride_bytes, head_size elements
+ * heads: SPEC_QUERIES_ALL, or SPEC_QUERIES_PROBE (the query heads of the first p KV heads only). */
+#define SPEC_QUERIES_ALL   0u
+#define SPEC_QUERIES_PROBE 1u
+struct spec_queries {
+    uint32_t struct_size;
+    uint32_t device;
+    int32_t device_index;
+    uint32_t dtype;
+    const void *data;
+    uint64_t byte_count; /* reachable from data */
+    uint32_t row_count;  /* tokens of this pass; padded rows are left out */
+    uint32_t heads;
+    uint64_t row_stride_bytes;
+    uint64_t head_stride_bytes;
+    uint64_t first_position; /* of row 0 in the sequence */
+    void *stream;
+};
+
+/* What the delivered KV is worth. Kinds are ordered: a larger one is worse. Lookup states the worst
+ * of computed_on and held over the match. */
+#define SPEC_PROVENANCE_EXACT  0u
+#define SPEC_PROVENANCE_LOSSY  1u
+#define SPEC_PROVENANCE_PRUNED 2u
+#define SPEC_HELD_ROWS         0u
+#define SPEC_HELD_COARSE_ONLY  1u
+struct spec_provenance {
+    uint32_t kind;        /* the worse of the two below */
+    uint32_t computed_on; /* SPEC_PROVENANCE_*: fixed when the rows were stored */
+    uint32_t held;        /* SPEC_HELD_* */
+    uint32_t bits_k;      /* lossy: code bits; 0: exact rows */
+    uint32_t bits_v;
+    uint32_t exact_ppm;  /* lossy: share of exact rows */
+    uint32_t retain_ppm; /* pruned: share of kept rows */
+    uint32_t metric;     /* pruned: SPEC_METRIC_* */
+};
+#define SPEC_METRIC_H2O  0u
+#define SPEC_METRIC_LAST 1u
+
+/* ---- open, close ---------------------------------------------------------------------------- */
+
+#define SPEC_LOG_ERROR 0
+#define SPEC_LOG_WARN  1
+#define SPEC_LOG_INFO  2
+#define SPEC_LOG_DEBUG 3
+typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
+
+#define SPEC_ROLE_AUTO   0u /* writer when no other writer holds the rank, else reader */
+#define SPEC_ROLE_WRITER 1u
+#define SPEC_ROLE_READER 2u
+
+#define SPEC_ROPE_NONE        0u
+#define SPEC_ROPE_HALF        1u /* pairs (i, i + d/2): Hugging Face's order */
+#define SPEC_ROPE_INTERLEAVED 2u /* pairs (2i, 2i + 1) */
+#define SPEC_KV_ROWS          0u /* plain rows [kv_head][head_size] */
+
+/* Everything that makes one model's KV differ from another's. Its canonical digest is the
+ * namespace: KV is reused inside a namespace only. [ABI-010] One directory holds many. */
+struct spec_model {
+    uint32_t struct_size;
+    uint32_t layer_count;   /* of this rank */
+    uint32_t kv_head_count; /* of this rank */
+    uint32_t query_head_count;
+    uint32_t head_size;
+    uint32_t kv_dtype;  /* SPEC_DTYPE_*: the one dtype that this namespace stores */
+    uint32_t kv_layout; /* SPEC_KV_ROWS */
+    uint32_t rope_kind; /* SPEC_ROPE_*: K is stored after the turn */
+    uint32_t tp_rank;
+    uint32_t tp_size; /* 0 reads as 1 */
+    double rope_theta;
+    double rope_scaling[8];        /* the scaling's parameters in the host's order; 0: none */
+    const char *rope_scaling_kind; /* "llama3", ...; NULL or "": none */
+    const float *kv_scales;        /* quantised KV: its scales; else NULL */
+    uint64_t kv_scale_count;
+    /* The weights, by their files (fingerprint XXH3-128, cached by path, size, mtime and inode) or
+     * by an id the host vouches for. Neither: open refuses with SPEC_E_INVALID. [ABI-011] */
+    const char *const *weights_paths;
+    uint64_t weights_path_count;
+    struct spec_bytes weights_id;
+    const char *revision; /* NULL or "": none */
+};
+
+struct spec_open_params {
+    uint32_t struct_size;
+    uint32_t role;      /* SPEC_ROLE_* */
+    const char *config; /* path of a JSON file, or JSON text (first non-blank byte '{') */
+    const struct spec_model *model;
+    const struct spec_alloc *alloc; /* NULL: libc */
+    spec_log_fn log;                /* NULL: silence; called on host threads, inside calls */
+    void *log_user;
+    int32_t log_level_max; /* SPEC_LOG_*: lines above it are not made */
+    uint32_t rank;         /* of the rank set that shares one store; each writes its own part */
+    uint32_t rank_count;   /* 0 reads as 1 */
+    uint32_t reserved;
+};
+
+/* ---- lookup --------------------------------------------------------------------------------- */
+
+/* Something beside token ids that KV depends on: an image hash, a prompt embedding's hash. It takes
+ * effect at first_token: KV before it is shared, KV from it on is not. */
+struct spec_extra_key {
+    uint32_t struct_size;
+    uint32_t kind; /* the host's numbering; part of the key */
+    uint64_t first_token;
+    uint64_t token_count;
+    struct spec_bytes value;
+};
+
+#define SPEC_LOOKUP_REQUIRE_EXACT 1u /* flag: the match ends before the first inexact piece */
+
+struct spec_lookup_params {
+    uint32_t struct_size;
+    uint32_t flags;         /* SPEC_LOOKUP_* */
+    const uint32_t *tokens; /* borrowed; copied into the request */
+    uint64_t token_count;
+    uint64_t from_token;    /* tokens the engine already holds: neither read nor promised */
+    uint64_t max_tokens;    /* the match is at most this; 0: token_count - 1 */
+    uint64_t multiple_of;   /* the match is cut to a multiple; 0 reads as 1 */
+    struct spec_bytes salt; /* part of the identity: other salts share nothing */
+    struct spec_bytes lora; /* likewise: the adapter's id */
+    const struct spec_extra_key *extra_keys; /* ascending first_token */
+    uint64_t extra_key_count;
+};
+
+#define SPEC_LOOKUP_MISS    0u
+#define SPEC_LOOKUP_HIT     1u
+#define SPEC_LOOKUP_PENDING 2u /* coming: ask again */
+
+#define SPEC_TIER_GPU    0u
+#define SPEC_TIER_HOST   1u
+#define SPEC_TIER_DISK   2u
+#define SPEC_TIER_REMOTE 3u
+#define SPEC_TIERS       4u
+
+struct spec_lookup_result {
+    uint32_t struct_size;
+    uint32_t state;          /* SPEC_LOOKUP_* */
+    spec_request request;    /* made on a miss too: store needs it */
+    uint64_t matched_tokens; /* rows [from_token, matched_tokens) are promised; miss: from_token */
+    struct spec_provenance provenance;
+    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie, all layers */
+    uint64_t load_ns;                /* estimate of loading them from there; 0: not known yet */
+    uint8_t lease[64];               /* opaque promise for attach, by time; zero: no promise */
+    uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */
+};
+
+/* ---- get_important -------------------------------------------------------------------------- */
+
+#define SPEC_IMPORTANT_FALLBACK 1u /* result: probes disagreed; sets are per KV head */
+#define SPEC_IMPORTANT_DENSE    2u /* result: all rows were delivered though fewer were asked */
+#define SPEC_IMPORTANT_PARTIAL  4u /* result: a deadline or byte budget ended refinement early */
+
+/* One request at one layer. In and out in one structure, since an array of them is submitted
+ * before the first is waited for. Row j of the destination is the j-th returned position. */
+struct spec_important {
+    uint32_t struct_size;
+    uint32_t flags; /* reserved inputs: 0 */
+    spec_request request;
+    uint32_t layer;
+    uint32_t reserved;
+    const struct spec_queries *queries;    /* NULL: allowed when every row is wanted (k = R) */
+    const struct spec_memory *new_keys;    /* NULL: scores run over the prefix alone */
+    const struct spec_memory *destination; /* K and V; dtype the namespace's or wider */
+    uint32_t *positions;        /* out, the caller's: ascending token positions; NULL: not wanted */
+    uint64_t position_capacity; /* elements: >= R, or kv_head_count * R when heads may differ */
+    uint64_t *exact_bits;       /* out, layered: bit j = row j is exact; NULL: not wanted */
+    uint64_t exact_bit_words;   /* uint64 words: >= ceil(R / 64) when exact_bits is given */
+    uint64_t budget_bytes;      /* refinement stops here; 0: none */
+    uint64_t deadline_ns;       /* from now; 0: none */
+    spec_ticket refine_of;      /* layered: refine an earlier destination; 0: none */
+
+    /* Results; written for every item when the call returns, whatever its status. */
+    spec_status status;
+    uint32_t result_flags;    /* SPEC_IMPORTANT_* */
+    uint64_t row_count;       /* rows delivered */
+    uint64_t next_position;   /* = matched_tokens: where the first new token stands */
+    uint64_t failed_position; /* SPEC_E_CORRUPT / SPEC_E_IO: the match is void from here on */
+    float similarity;         /* of the probe heads' sets; 0: not probed */
+    float threshold;
+    uint64_t wanted_bytes; /* rows, tags, sketches this layer needed, before page rounding */
+    uint64_t read_bytes;   /* moved from the device for it */
+    uint64_t io_ops;
+    uint64_t io_exposed_ns;         /* this call's time spent waiting for the device */
+    uint64_t probe_ns;              /* identification: sketches, scores, choice */
+    uint64_t tier_rows[SPEC_TIERS]; /* where the rows came from */
+    uint64_t prefetched_rows;       /* were there, or on the way, before the call */
+    uint64_t exact_rows;
+    struct spec_provenance provenance;
+};
+
+/* ---- store, tickets ------------------------------------------------------------------------- */
+
+struct spec_store_params {
+    uint32_t struct_size;
+    uint32_t flags; /* 0 */
+    spec_request request;
+    uint32_t layer;
+    uint32_t reserved;
+    uint64_t first_token;             /* the range's first position in the sequence */
+    uint64_t token_count;             /* > 0 */
+    const struct spec_memory *memory; /* token j of the range is token j of the memory */
+    const uint32_t *tokens; /* token ids past those that lookup was given (decoded ones), or NULL */
+    uint64_t tokens_count;  /* appended to the request's tokens before the range is checked */
+};
+
+/* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
+
+struct spec_stage_params {
+    uint32_t struct_size;
+    uint32_t reserved;
+    spec_request request;
+    uint64_t deadline_ns; /* from now; 0: none */
+};
+
+struct spec_attach_params {
+    uint32_t struct_size;
+    uint32_t reserved;
+    struct spec_bytes lease; /* the 64 bytes of spec_lookup_result.lease */
+};
+
+#define SPEC_CHUNK_COMPUTE 0u
+#define SPEC_CHUNK_MET     1u
+struct spec_next_chunk {
+    uint32_t struct_size;
+    uint32_t state; /* out: SPEC_CHUNK_* */
+    spec_request request;
+    uint64_t budget_tokens;
+    uint64_t first_token; /* out */
+    uint64_t token_count; /* out */
+};
+
+#define SPEC_MAINTAIN_REORDER    1u
+#define SPEC_MAINTAIN_CHECKPOINT 2u
+#define SPEC_MAINTAIN_EVICT      4u
+#define SPEC_MAINTAIN_BYPASS     8u
+struct spec_maintain_params {
+    uint32_t struct_size;
+    uint32_t flags; /* SPEC_MAINTAIN_* */
+    uint64_t deadline_ns;
+};
+
+/* Counters since open, and levels where said. Read without a lock: each is exact, together they may
+ * be a moment apart. */
+struct spec_stats {
+    uint32_t struct_size;
+    uint32_t poisoned; /* level: 1 = an invariant broke, the connector answers misses */
+    uint64_t lookups, lookup_hits, lookup_tokens, matched_tokens;
+    uint64_t wanted_bytes, read_bytes, read_ops;
+    uint64_t stored_tokens, stored_chunks, dropped_chunks, duplicate_chunks, aborted_stores;
+    uint64_t write_bytes, write_ops;
+    uint64_t corrupt_ranges, io_errors, no_space;
+    uint64_t requests_open, tickets_open;                              /* levels */
+    uint64_t chunks, index_bytes;                                      /* levels */
+    uint64_t disk_bytes_used, disk_bytes_max, extent_bytes, log_bytes; /* levels, bytes */
+    uint64_t stage_bytes_used;                                         /* level */
+    uint64_t verify_ns, exposed_ns;
+    uint64_t prefetched_rows, demanded_rows;
+    uint64_t log_lines_dropped;
+};
+
+/* ---- The function table --------------------------------------------------------------------- */
+
+struct spec_api {
+    uint32_t struct_size; /* bytes filled in: SPEC_HAS(api, stats) tests for a member */
+    uint16_t major, minor;
+
+    /* Opens the store named by the configuration for one model and rank. [ABI-012]
+     *   params    borrowed, but the alloc functions and log function, which it keeps until close
+     *   ret_conn  written on SPEC_OK only; ended by close
+     * The directory is made when absent; the log is replayed. Config errors give the key's path,
+     * what was found and what is allowed. [ABI-013] Errors: INVALID, CONFIG, VERSION (a foreign or
+     * newer store), LOCKED (another writer; the text names it) [ABI-014], IO, NO_SPACE, NO_MEMORY,
+     * UNSUPPORTED. After an error the store is as it was.  Threads: any.  Blocks: yes.
+     * Since: 0.1 */
+    spec_status (*open)(const struct spec_open_params *params, spec_connector **ret_conn,
+                        struct spec_error *reterr);
+
+    /* Ends everything: aborts incomplete stores, waits for submitted ones, joins every thread,
+     * frees what the connector owns. Takes NULL. [ABI-015]
+     * Errors: none.  Threads: one, no other call running or to come.  Blocks: yes.  Since: 0.1 */
+    void (*close)(spec_connector *conn);
+
+    /* Finds the longest stored prefix and makes a request. Token-exact: a match may end inside a
+     * chunk [ABI-020], is at most max_tokens (default token_count - 1) [ABI-021], is cut to
+     * multiple_of [ABI-022]; other salts, LoRA ids or extra keys share nothing from where they
+     * take effect [ABI-023]; what the engine holds below from_token is neither read nor promised
+     * [ABI-024]. A prompt that is nowhere stored is SPEC_OK with SPEC_LOOKUP_MISS [ABI-025]. The
+     * promised rows stay readable until release [ABI-026].
+     *   ret_result  its struct_size set by the caller
+     * Owns: gives the request, ended by release.  Errors: INVALID (NULL, token_count 0, from_token
+     * > token_count, unordered extra keys), BUSY (max_requests, max_request_tokens) [ABI-027].
+     * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
+    spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
+                          struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+    /* Starts disk -> host for all layers; lookup then says PENDING until it is there. [ABI-130]
+     * Errors: INVALID, STALE, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*stage)(spec_connector *conn, const struct spec_stage_params *params,
+                         spec_ticket *ret_ticket, struct spec_error *reterr);
+
+    /* Opens a lease's promise in another process as a request. [ABI-131]
+     * Errors: INVALID, STALE (expired), UNSUPPORTED (0.1).  Threads: any.  Blocks: never.
+     * Since: 0.1 */
+    spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
+                          struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+    /* Compute-or-load: the range <= budget that the engine shall compute next, or "met". [ABI-132]
+     * Errors: INVALID, STALE, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
+                              struct spec_error *reterr);
+
+    /* Layer `layer` of a pass begins for these requests: reads for it, and ahead for layer + 1, are
+     * started. Optional: get_important alone is right, only slower [ABI-040]; a request without a
+     * match costs nothing [ABI-041].
+     * Errors: INVALID (layer, count 0), STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*begin_layer)(spec_connector *conn, const spec_request *requests, uint64_t count,
+                               uint32_t layer, struct spec_error *reterr);
+
+    /* Delivers the prefix rows of each item's layer into its destination, packed in the order of
+     * the returned positions. All items are submitted before the first is waited for [ABI-050].
+     * With k = R: every promised row, bit-identical to what was stored [ABI-051], positions
+     * ascending from from_token [ABI-052], written into any described layout and nowhere else
+     * [ABI-053]; a wider dtype is filled by exact widening, a narrower one is INVALID [ABI-054]; a
+     * negative slot is skipped [ABI-055]. The same layer may be asked for again, and gives the same
+     * rows [ABI-056]. A request without a match gets 0 rows and SPEC_OK [ABI-057].
+     * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
+     * destination's rows are undefined, and the match is void from failed_position on at every
+     * layer; the engine releases the request and starts the pass again, and no later lookup
+     * promises that range until it is stored anew [ABI-058]. An item's deadline: TIMEOUT, the
+     * destination is undefined, the request stays usable [ABI-059].
+     * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
+     * (its text in reterr); the other items are complete all the same.
+     * Errors: INVALID (checked for all items before any is begun), STALE, CORRUPT, IO, TIMEOUT.
+     * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
+    spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
+                                 struct spec_error *reterr);
+
+    /* The halves of get_important. [ABI-133] The items and what they point to stay with the plugin
+     * from submit to the wait that reports them. Errors: as get_important, UNSUPPORTED (0.1).
+     * Threads: any.  Blocks: submit never, wait until ready or timeout.  Since: 0.1 */
+    spec_status (*get_important_submit)(spec_connector *conn, struct spec_important *items,
+                                        uint64_t count, spec_ticket *ret_ticket,
+                                        struct spec_error *reterr);
+    spec_status (*get_important_wait)(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                      struct spec_error *reterr);
+
+    /* Starts speculation for layer + 1 of the request; without selection that is its whole layer.
+     * Never needed, never wrong [ABI-070]; on the last layer and without a match it does nothing
+     * and says SPEC_OK [ABI-071]. A later call replaces speculation that has not started.
+     *   hint  NULL, or approximate queries of layer + 1; copied (at most hint.rows rows)
+     * Errors: INVALID, STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
+                                 const struct spec_queries *hint, struct spec_error *reterr);
+
+    /* Stores one layer of a token range that this pass computed. Layers ascend by one from 0, all
+     * with the same range; the next range begins where the last ended, the first where the match
+     * ended or earlier [ABI-080]. The source is free at return (host) [ABI-081]. A chunk becomes
+     * visible when all layers are written, never before [ABI-082]; the first complete copy wins
+     * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
+     * device: when staging is full the range is given up, the ticket says DROPPED, and the host
+     * goes on [ABI-085]. NaN and infinities are stored as they are [ABI-086].
+     *   ret_ticket  one a call; done when this layer of the range is safe to forget, which for the
+     *               last layer means: visible to lookup, found again after kill -9 [ABI-087]
+     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), NO_SPACE
+     * (disk_bytes; counted).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
+    spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
+                         spec_ticket *ret_ticket, struct spec_error *reterr);
+
+    /* Drops what is incomplete from a token on (preemption, failed forward); complete chunks stay.
+     * [ABI-090] release and death do the same. [ABI-091]
+     * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
+                               struct spec_error *reterr);
+
+    /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, IO, NO_SPACE); a
+     * ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
+     * all are done, or SPEC_E_TIMEOUT with the statuses so far written [ABI-101].
+     * Errors: INVALID (unknown ticket).  Threads: any.  Blocks: poll never, wait until timeout_ns
+     * from now (UINT64_MAX: for ever).  Since: 0.1 */
+    spec_status (*poll)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                        spec_status *ret_statuses, struct spec_error *reterr);
+    spec_status (*wait)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                        uint64_t timeout_ns, spec_status *ret_statuses, struct spec_error *reterr);
+
+    /* Ends a request: its reads are dropped, incomplete stores aborted, submitted ones go on. Later
+     * calls with it are STALE. [ABI-110] Tickets stay pollable.
+     * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*release)(spec_connector *conn, spec_request request, struct spec_error *reterr);
+
+    /* A new weights epoch: nothing stored before is promised again. [ABI-134]
+     * Errors: UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);
+
+    /* Counters. [ABI-111]  Errors: INVALID.  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*stats)(spec_connector *conn, struct spec_stats *ret_stats,
+                         struct spec_error *reterr);
+
+    /* Reorder, checkpoint, evict, bypass now. [ABI-135]
+     * Errors: INVALID, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
+                            struct spec_error *reterr);
+};
+
+/* True when the table that the plugin filled has the member. */
+#define SPEC_HAS(api, member)                                                                      \
+    ((api)->struct_size >= offsetof(struct spec_api, member) + sizeof((api)->member))
+
+/* The one exported symbol. Returns the table (constant, valid while the plugin is loaded), or NULL
+ * when this major version is not spoken here. [ABI-009]
+ * Threads: any.  Blocks: never.  Since: 0.1 */
+SPEC_EXPORT const struct spec_api *spec_connector_api(uint32_t major);
 
 #ifdef __cplusplus
 }
