@@ -1,0 +1,27 @@
+/* Widening 16-bit floats to float32. Adds: F16C and AVX2: 8 values a step; the tail is the
+ * reference's.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_widen.c */
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const void *)(src + i))));
+    sc_kernels_ref_widen_f16(dst + i, src + i, count - i);
+}
+
+void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(dst + i,
+                         _mm256_castsi256_ps(_mm256_slli_epi32(
+                             _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)(src + i))), 16)));
+    sc_kernels_ref_widen_bf16(dst + i, src + i, count - i);
+}
+#endif

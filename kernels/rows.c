@@ -1,0 +1,75 @@
+/* Packing rows out of, and unpacking rows into, memory that struct spec_memory describes. Pure
+ * address arithmetic and memcpy: the widening inside is the table's.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_rows.c */
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static uint64_t slot_offset(const struct sc_kernels_memory *memory, uint64_t slot)
+{
+    if (memory->block_tokens == 0)
+        return slot * memory->token_stride_bytes;
+    return slot / memory->block_tokens * memory->block_stride_bytes +
+           slot % memory->block_tokens * memory->token_stride_bytes;
+}
+
+void sc_kernels_rows_pack(const struct sc_kernels_memory *memory, uint64_t token_first,
+                          uint64_t token_count, uint64_t head_count, uint64_t head_bytes,
+                          uint8_t *dst)
+{
+    uint64_t part_bytes = head_count * head_bytes;
+    bool whole = memory->head_stride_bytes == head_bytes;
+    for (uint64_t j = token_first; j < token_first + token_count; j++) {
+        uint64_t slot = memory->slots ? (uint64_t)memory->slots[j] : j;
+        uint64_t offset = slot_offset(memory, slot);
+        for (uint32_t part = 0; part < 2; part++, dst += part_bytes) {
+            const uint8_t *src = (part ? memory->v_base : memory->k_base) + offset;
+            if (whole) {
+                memcpy(dst, src, part_bytes);
+                continue;
+            }
+            for (uint64_t h = 0; h < head_count; h++)
+                memcpy(dst + h * head_bytes, src + h * memory->head_stride_bytes, head_bytes);
+        }
+    }
+}
+
+static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8_t *src,
+                  uint64_t count)
+{
+    if (how->widen == SC_KERNELS_SAME)
+        memcpy(dst, src, count * how->element_bytes);
+    else if (how->widen == SC_KERNELS_F16_TO_F32)
+        how->kernels->widen_f16((float *)(void *)dst, (const uint16_t *)(const void *)src, count);
+    else
+        how->kernels->widen_bf16((float *)(void *)dst, (const uint16_t *)(const void *)src, count);
+}
+
+void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
+                            const struct sc_kernels_memory *memory, uint64_t token_first,
+                            uint64_t token_count, const uint8_t *src)
+{
+    uint64_t head_bytes = how->head_size * how->element_bytes;
+    uint64_t dst_element_bytes = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
+    uint64_t part_bytes = how->head_count * head_bytes;
+    bool whole = memory->head_stride_bytes == how->head_size * dst_element_bytes;
+    for (uint64_t j = token_first; j < token_first + token_count; j++, src += 2 * part_bytes) {
+        int64_t slot = memory->slots ? memory->slots[j] : (int64_t)j;
+        if (slot < 0)
+            continue;
+        uint64_t offset = slot_offset(memory, (uint64_t)slot);
+        for (uint32_t part = 0; part < 2; part++) {
+            uint8_t *dst = (part ? memory->v_base : memory->k_base) + offset;
+            const uint8_t *from = src + part * part_bytes;
+            if (whole) {
+                place(how, dst, from, how->head_count * how->head_size);
+                continue;
+            }
+            for (uint64_t h = 0; h < how->head_count; h++)
+                place(how, dst + h * memory->head_stride_bytes, from + h * head_bytes,
+                      how->head_size);
+        }
+    }
+}
