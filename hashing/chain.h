@@ -1,0 +1,94 @@
+/* Tokens to hashes: chained XXH3-128 over the absolute token grid. docs/hashing-spec.md gives every
+ * byte; tests/data/hash-vectors.json freezes it.
+ *
+ *   grid      0            64            128           192
+ *   tokens    |<- chunk 0 ->|<- chunk 1 ->|<- chunk 2 ->|
+ *   hashes   root ------> h(64) -------> h(128) ---+--> h(192)
+ *                                                  +--> h(150), a short chunk: 128..149
+ *
+ * The hash after p tokens is the chain over the full chunks before p, then over the short chunk
+ * that ends at p. It says everything that the rows before p depend on: the root (namespace, salt,
+ * LoRA), all tokens, and every extra key that begins before p.
+ *
+ * An extra key (image hash, prompt embeddings) counts from the token where it begins. All keys that
+ * begin at one token are folded into one **mark**; marks ascend and no two stand at one token.
+ *
+ * Holds: equal prompts give equal hashes on every machine (little-endian bytes); the order in which
+ * keys that begin at one token are given does not matter.
+ * Does not: allocate, keep pointers, resist an attacker who searches for collisions (XXH3 is no
+ * cryptographic hash; therefore the index compares tokens and marks by value).
+ * Threads: any; an object belongs to one at a time.
+ * Tests: tests/unit/hashing/test_chain.c */
+#ifndef SC_HASHING_CHAIN_H
+#define SC_HASHING_CHAIN_H
+
+#include "hashing/digest.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SC_CHAIN_CHUNK_TOKENS_MIN 1u
+#define SC_CHAIN_CHUNK_TOKENS_MAX 256u
+
+struct sc_chain_key {
+    uint32_t kind;        /* the ABI's extra key kind */
+    uint64_t first_token; /* absolute position where it begins */
+    uint64_t token_count; /* how many tokens it stands for; hashed */
+    const void *value;
+    uint64_t value_bytes;
+};
+
+struct sc_mark {
+    uint64_t token; /* absolute position where the keys begin */
+    struct sc_hash digest;
+};
+
+/* The root of a chain.
+ *   name_space           digest of the namespace's descriptor
+ *   salt, lora           may be NULL when their size is 0 (none) */
+struct sc_hash sc_chain_root(struct sc_hash name_space, const void *salt, uint64_t salt_bytes,
+                             const void *lora, uint64_t lora_bytes);
+
+/* Folds keys, in any order, into marks.
+ *   ret_marks  [key_count]  written from the front, ascending
+ * Returns how many marks there are, <= key_count. */
+uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
+                        struct sc_mark *ret_marks);
+
+/* One step: the hash after `count` tokens of the chunk that begins at `first`, from the hash at
+ * `first`. 1 <= count <= SC_CHAIN_CHUNK_TOKENS_MAX.
+ *   tokens  [count]
+ *   marks   [mark_count]  only marks in [first, first + count) are used */
+struct sc_hash sc_chain_step(struct sc_hash previous, uint64_t first, const uint32_t *tokens,
+                             uint32_t count, const struct sc_mark *marks, uint64_t mark_count);
+
+/* The chain, fed in parts of any size. */
+struct sc_chain {
+    uint32_t chunk_tokens;
+    uint32_t pending_count; /* tokens since the last grid border */
+    uint32_t pending_marks; /* marks among them */
+    uint64_t grid_first;    /* the last grid border */
+    struct sc_hash grid;    /* the hash there */
+    struct sc_hash fold;    /* the marks since then */
+    uint32_t pending[SC_CHAIN_CHUNK_TOKENS_MAX];
+};
+
+void sc_chain_init(struct sc_chain *chain, struct sc_hash root, uint32_t chunk_tokens);
+/* Begins again at a grid border whose hash is known. */
+void sc_chain_init_at(struct sc_chain *chain, struct sc_hash grid, uint64_t grid_first,
+                      uint32_t chunk_tokens);
+/* Appends tokens.
+ *   marks  [mark_count]  of the whole prompt; those inside the appended range are used
+ *   ret_grid  NULL, or [capacity]: the hash at each grid border that was reached, in order
+ * Returns how many grid borders were reached. */
+uint64_t sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
+                         const struct sc_mark *marks, uint64_t mark_count, struct sc_hash *ret_grid,
+                         uint64_t capacity);
+/* How many tokens were appended since the root, and the hash after them. */
+uint64_t sc_chain_position(const struct sc_chain *chain);
+struct sc_hash sc_chain_at(const struct sc_chain *chain);
+
+/* The index of the first mark at or after a token: binary search. */
+uint64_t sc_chain_mark_from(const struct sc_mark *marks, uint64_t mark_count, uint64_t token);
+
+#endif

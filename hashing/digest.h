@@ -1,0 +1,64 @@
+/* Canonical digests: named, tagged fields to 128 bits. Used for namespaces, roots and extra keys.
+ *
+ *   "sc-dig-1" | name length u64 | name | field | field | ... | field count u64
+ *   field:  tag u32 | type u32 | length u64 | bytes          all little-endian
+ *
+ * Holds: the bytes can be parsed back in one way only, so two different descriptors never share
+ * them; fields stand in ascending order of their tags (asserted).
+ * Does not: allocate, keep pointers.
+ * Threads: any; an object belongs to one at a time.
+ * Tests: tests/unit/hashing/test_chain.c (frozen vectors) */
+#ifndef SC_HASHING_DIGEST_H
+#define SC_HASHING_DIGEST_H
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* 128 bits. As bytes: lo, then hi, both little-endian. */
+struct sc_hash {
+    uint64_t lo;
+    uint64_t hi;
+};
+
+#define SC_HASH_BYTES 16u
+
+static inline bool sc_hash_equal(struct sc_hash a, struct sc_hash b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+/* XXH3-128 and XXH3-64 of plain bytes; data may be NULL when bytes is 0. */
+struct sc_hash sc_hash_bytes(const void *data, uint64_t bytes);
+uint64_t sc_hash_bytes64(const void *data, uint64_t bytes, uint64_t seed);
+
+void sc_hash_to_bytes(struct sc_hash hash, uint8_t *ret_bytes16);
+struct sc_hash sc_hash_from_bytes(const uint8_t *bytes16);
+
+enum sc_digest_type {
+    SC_DIGEST_U64 = 1,   /* 8 bytes */
+    SC_DIGEST_I64 = 2,   /* 8 bytes, two's complement */
+    SC_DIGEST_F64 = 3,   /* 8 bytes, IEEE 754; -0 is written as 0, every NaN as one NaN */
+    SC_DIGEST_BYTES = 4, /* as given */
+    SC_DIGEST_TEXT = 5,  /* UTF-8, without a NUL */
+    SC_DIGEST_HASH = 6,  /* 16 bytes */
+};
+
+struct sc_digest {
+    alignas(64) unsigned char state[576]; /* XXH3_state_t */
+    uint64_t field_count;
+    uint32_t tag_last;
+};
+
+/* name: what kind of thing is described, "namespace"; part of the digest. */
+void sc_digest_init(struct sc_digest *digest, const char *name);
+void sc_digest_u64(struct sc_digest *digest, uint32_t tag, uint64_t value);
+void sc_digest_i64(struct sc_digest *digest, uint32_t tag, int64_t value);
+void sc_digest_f64(struct sc_digest *digest, uint32_t tag, double value);
+void sc_digest_bytes(struct sc_digest *digest, uint32_t tag, const void *data, uint64_t bytes);
+void sc_digest_text(struct sc_digest *digest, uint32_t tag, const char *text);
+void sc_digest_hash(struct sc_digest *digest, uint32_t tag, struct sc_hash hash);
+/* The digest; the object is spent. */
+struct sc_hash sc_digest_done(struct sc_digest *digest);
+
+#endif

@@ -1,0 +1,195 @@
+/* The radix index: which token prefixes are stored, and where their rows are.
+ *
+ *   root(hash)                       one per (namespace, salt, LoRA); made by the first insert
+ *     +-- [0..64)                    a run: consecutive tokens inside ONE chunk of the grid
+ *           +-- [64..90)             a run may begin and end at any token
+ *           |     +-- [90..128)      what was one run [64..128) until another prompt parted at 90
+ *           |     +-- [90..101)
+ *           +-- [64..128)  other tokens, or another mark (extra keys) at token 64
+ *
+ * A run holds its token ids (compared by value), the mark that begins at its first token, the chain
+ * hash at its end, and the caller's value: the piece and the row of the run's first token in it.
+ * Two ways lead to a run: from its parent by (first token, mark), and, when it ends at a grid
+ * border, from the chain hash there. The second lets a long lookup compute hashes ahead and
+ * prefetch; every step is confirmed by the parent and by the tokens.
+ *
+ * Holds: a run never crosses a grid border, and never has a mark after its first token. No two
+ * children of a run begin with the same (token, mark). The parent of a run that is found is found.
+ * A chain hash at a grid border names at most one run (a second one is refused: a miss). The bytes
+ * allocated stay <= bytes_max. A `ref` keeps its meaning over splits: it always ends at the same
+ * token (a split gives its leading tokens to a new run above it).
+ * Does not: I/O, read a clock, take a lock, allocate on a match.
+ * Threads: match, unpin and stats: any number, at any time, without waiting. All others ("writer"):
+ * one at a time; the caller serialises them with its own lock. A reader that meets a change in
+ * progress retries a bounded number of times and may then answer a shorter match, which is counted.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+#ifndef SC_HASHING_RADIX_H
+#define SC_HASHING_RADIX_H
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/status.h"
+#include "hashing/chain.h"
+
+#define SC_RADIX_READERS_MAX 128u /* matches at the same moment; one more answers 0 tokens */
+
+struct sc_radix;
+
+struct sc_radix_params {
+    struct sc_alloc *alloc;
+    struct sc_poison *poison; /* NULL: asserts only abort */
+    uint32_t chunk_tokens;    /* a power of two, 1 .. SC_CHAIN_CHUNK_TOKENS_MAX */
+    uint64_t bytes_max;       /* all memory of the index; 1 MiB .. 64 GiB */
+};
+
+/* What the caller stores with a run. Opaque here, except that a split advances row_first. */
+struct sc_radix_value {
+    uint64_t piece;
+    uint32_t row_first; /* row in the piece of the run's first token */
+    uint32_t flags;
+};
+
+/* Names a run. All zero: none. Stale once the run was removed. */
+struct sc_radix_ref {
+    uint32_t id;
+    uint32_t generation;
+};
+
+struct sc_radix_segment {
+    struct sc_radix_value value; /* row_first: the row of token `first` */
+    uint64_t first;              /* absolute position */
+    uint64_t count;              /* tokens that match; the run may be longer */
+    struct sc_radix_ref node;
+    struct sc_hash hash; /* chain hash at the run's end */
+};
+
+struct sc_radix_query {
+    struct sc_hash root;
+    const uint32_t *tokens; /* from position 0 */
+    uint64_t token_count;
+    const struct sc_mark *marks; /* ascending; those at or after token_count do not matter */
+    uint64_t mark_count;
+};
+
+struct sc_radix_match {
+    uint64_t token_count;      /* leading tokens that are stored */
+    uint64_t segment_count;    /* segments of the whole match, also beyond the capacity */
+    struct sc_radix_ref last;  /* the run that holds the last matched token; none when 0 tokens */
+    struct sc_radix_ref whole; /* the deepest run that matches to its end (the root when none) */
+    uint64_t whole_end;        /* where it ends; insert continues there */
+    uint64_t steps;            /* table slots and runs looked at: a measure of the work */
+    uint32_t shortened;        /* 1: a concurrent change or a full reader table cut the answer */
+};
+
+/* Errors: INVALID (chunk_tokens, bytes_max), NO_MEMORY. */
+spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix **ret_index,
+                          struct spec_error *reterr);
+/* Frees everything; nobody is inside, pins do not matter any more. Takes NULL. */
+void sc_radix_close(struct sc_radix *index);
+
+/* The leading tokens that are stored, token-exact.
+ *   segments  [capacity]  the first ones, in order; NULL when capacity is 0
+ * Allocates nothing. Threads: any. */
+void sc_radix_match(struct sc_radix *index, const struct sc_radix_query *query,
+                    struct sc_radix_segment *segments, uint64_t capacity,
+                    struct sc_radix_match *ret_match);
+/* The same, and match.last is pinned when token_count > 0: nothing on its path to the root is
+ * removed until sc_radix_unpin. Counts as a use for eviction order. Threads: any. */
+void sc_radix_match_pin(struct sc_radix *index, const struct sc_radix_query *query,
+                        struct sc_radix_segment *segments, uint64_t capacity,
+                        struct sc_radix_match *ret_match);
+/* One more pin on a run that the caller holds a pin on (or that the writer just inserted). */
+void sc_radix_pin(struct sc_radix *index, struct sc_radix_ref pinned);
+/* Takes one pin back. A none ref is ignored. Threads: any. */
+void sc_radix_unpin(struct sc_radix *index, struct sc_radix_ref pinned);
+
+/* What is inserted: rows for the tokens [run_first, first + token_count), inside one chunk of the
+ * grid, in one piece. */
+struct sc_radix_insertion {
+    struct sc_hash root;       /* used when `after` is none */
+    struct sc_radix_ref after; /* the run that tokens[0] follows; none: the root */
+    uint64_t first;            /* position of tokens[0]: the end of `after`, 0 for the root */
+    const uint32_t *tokens;    /* [token_count] */
+    uint64_t token_count;
+    uint64_t run_first;          /* where the value's rows begin; tokens before it must be stored */
+    const struct sc_mark *marks; /* of the whole prompt; those in the inserted range are used */
+    uint64_t mark_count;
+    struct sc_radix_value value; /* row_first: the row of token run_first */
+};
+
+struct sc_radix_inserted {
+    uint64_t new_count;       /* trailing tokens that were not there yet; 0: all were there */
+    struct sc_radix_ref last; /* the run that holds the last token */
+    struct sc_radix_ref
+        whole;          /* the deepest run on the path that ends at or before the last token */
+    uint64_t whole_end; /* where it ends: `first` of the next insertion */
+};
+
+/* Adds what is missing below what is there; tokens that are there keep their value (the first
+ * wins). `value` is used for the added runs only. Writer.
+ * Errors, nothing changed: INVALID (empty, beyond 2^32 tokens, not inside one chunk, run_first or
+ * first wrong); STALE (`after` was removed, or the tokens before run_first are not stored: an
+ * orphan); NO_MEMORY (allocator or bytes_max); CORRUPT (another run already owns the chain hash: a
+ * collision of 128 bits). */
+spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insertion *insertion,
+                            struct sc_radix_inserted *ret_inserted, struct spec_error *reterr);
+
+/* The run that ends at the grid border `end` with this chain hash; end 0: the root. None when there
+ * is none. For recovery, where a record names its parent by hash. Writer. */
+struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end);
+/* What a ref names, whole: false when it is stale. Writer. */
+bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
+                  struct sc_radix_segment *ret_segment);
+
+enum sc_radix_scope {
+    SC_RADIX_RUN,  /* the run and all below it */
+    SC_RADIX_PIECE /* from the first run above it with the same piece, and all below */
+};
+enum sc_radix_when {
+    SC_RADIX_NOW,  /* refused while anything in it is pinned */
+    SC_RADIX_LATER /* no new match finds it; what is pinned goes when sc_radix_sweep finds it free
+                    */
+};
+
+/* Called once for every run that is removed, parents before children; must not call the index. */
+struct sc_radix_removal {
+    void (*removed)(const struct sc_radix_segment *segment, void *user); /* may be NULL */
+    void *user;
+};
+
+/* Removes; a root that is left without runs goes too. Writer.
+ *   ret_count  runs that were removed by this call (NULL is fine)
+ * Returns SPEC_OK; SPEC_PENDING (LATER: hidden, waits for pins); errors, nothing changed: STALE
+ * (the ref), BUSY (NOW: pinned). Allocates nothing. */
+spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
+                            enum sc_radix_scope scope, enum sc_radix_when when,
+                            const struct sc_radix_removal *removal, uint64_t *ret_count,
+                            struct spec_error *reterr);
+/* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
+uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
+
+/* The unpinned leaf (a run without children) whose last use is longest ago; a run's last use is the
+ * latest of its own and of those below it, also of removed ones. False: none. Writer. */
+bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment);
+
+struct sc_radix_stats {
+    uint64_t bytes; /* allocated, retired memory included */
+    uint64_t runs;  /* without roots */
+    uint64_t roots;
+    uint64_t leaves;
+    uint64_t tokens; /* sum of the runs' lengths */
+    uint64_t hidden; /* removals that wait for pins */
+    uint64_t matches;
+    uint64_t retries;   /* matches begun again because of a concurrent change */
+    uint64_t shortened; /* matches that answered less because of one */
+    uint64_t splits;
+    uint64_t collisions; /* insertions refused because of an equal chain hash */
+};
+/* Threads: any; each number is right by itself. */
+void sc_radix_stats(const struct sc_radix *index, struct sc_radix_stats *ret_stats);
+
+/* Walks everything and checks the invariants above. Errors: CORRUPT, the text says which. For tests
+ * and tools; slow. Writer, and no reader inside. */
+spec_status sc_radix_check(struct sc_radix *index, struct spec_error *reterr);
+
+#endif
