@@ -51,20 +51,29 @@ struct sc_store_provenance {
     uint32_t bits_k, bits_v, exact_ppm, retain_ppm, metric, reserved;
 };
 
+/* Extra keys that begin at a token (hashing/chain.h), as the log keeps them. */
+struct sc_store_mark {
+    uint64_t token; /* absolute position */
+    uint8_t digest[SC_STORE_HASH_BYTES];
+};
+
 /* A piece as the log tells it. Ids are dense, 1 .., in log order; 0 is "none". */
 struct sc_store_piece {
     uint64_t id;
     uint64_t extent;
-    uint64_t parent; /* piece whose row parent_rows - 1 is the token before ours; 0: root */
-    uint32_t parent_rows;
-    uint32_t skip;       /* leading rows that another piece already holds: not reachable here */
-    uint32_t extent_row; /* first row inside the extent */
+    uint64_t first_position; /* of the piece's first row */
+    uint64_t chunk_first;    /* where its chunk begins on the token grid */
+    uint32_t extent_row;     /* first row inside the extent */
     uint32_t row_count;
-    uint64_t first_position;
-    uint8_t root[SC_STORE_HASH_BYTES]; /* chain root: namespace, salt, LoRA */
-    uint8_t hash[SC_STORE_HASH_BYTES]; /* chain hash after the piece's last row */
-    const uint32_t *tokens;            /* [row_count]; valid during the call */
-    const uint64_t *extra_digests; /* [row_count] or NULL: label of extra keys that begin there */
+    uint32_t skip; /* leading rows that another piece holds: not reachable here */
+    uint32_t mark_count;
+    uint8_t root[SC_STORE_HASH_BYTES];       /* chain root: namespace, salt, LoRA */
+    uint8_t chunk_hash[SC_STORE_HASH_BYTES]; /* chain hash at chunk_first: names the parent */
+    uint8_t hash[SC_STORE_HASH_BYTES]; /* chain hash after the piece's last row: binds the tags */
+    const uint32_t *tokens; /* [first_position + row_count - chunk_first]: from the chunk's start,
+                             * so that a replay can find where the piece parts; valid during the
+                             * call */
+    const struct sc_store_mark *marks; /* [mark_count]: extra keys that begin in those tokens */
     struct sc_store_provenance provenance;
 };
 
@@ -113,7 +122,9 @@ struct sc_store_extent; /* one pass's rows being written; from a pool made at op
 
 struct sc_store_piece_plan { /* what a pass intends to store, one a chunk */
     uint64_t first_position;
+    uint64_t chunk_first;
     uint32_t row_count;
+    uint8_t chunk_hash[SC_STORE_HASH_BYTES]; /* as in struct sc_store_piece */
     uint8_t hash[SC_STORE_HASH_BYTES];
 };
 
@@ -140,13 +151,12 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
 void sc_store_extent_abort(struct sc_store_extent *extent);
 
 struct sc_store_commit {
-    uint64_t parent; /* piece before the first committed one; 0: root */
-    uint32_t parent_rows;
     uint32_t piece_first; /* pieces before this one are not committed (present elsewhere) */
     uint32_t skip;        /* rows of piece piece_first that are present elsewhere */
     uint8_t root[SC_STORE_HASH_BYTES];
-    const uint32_t *tokens;        /* [rows of the extent], all of them */
-    const uint64_t *extra_digests; /* [rows of the extent] or NULL */
+    const uint32_t *tokens; /* the whole prompt: tokens[p] is the token at absolute position p */
+    const struct sc_store_mark *marks; /* [mark_count] of the whole prompt, ascending */
+    uint64_t mark_count;
 };
 /* Appends the records (one buffered write); the pieces get ids ret_first_id, +1, ... The extent
  * object returns to its pool. Executor thread. On error nothing is visible and the space is free.
