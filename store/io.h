@@ -7,6 +7,9 @@
  * Holds: an operation completes exactly once, whole (short reads and writes are continued inside)
  * or with a status; done runs after the last byte moved; a buffer is never touched after done.
  * Does not: allocate per operation, order operations, verify bytes.
+ * Fault points (base/fault.h), in every back end: READ and WRITE fail an operation or a blocking
+ * call with EIO before it moves a byte; COMPLETION fails an operation after it moved all of them;
+ * RESERVE fails reserve, and a blocking write, with ENOSPC; SYNC fails sync with EIO.
  * Threads: submit from any; done on the executor's.
  * Tests: tests/unit/store/test_io.c (one body, every back end) */
 #ifndef SC_STORE_IO_H
@@ -34,13 +37,17 @@ struct sc_io_op {
     void (*done)(struct sc_io_op *op);
     void *user;
 
-    /* Set by the back end before done. */
-    spec_status status; /* SPEC_OK, SPEC_E_IO, SPEC_E_NO_SPACE */
-    int32_t sys_errno;
+    /* Set by the back end before done. SPEC_E_INVALID: bytes 0, offset + bytes overflows, or not
+     * aligned in a file opened with SC_IO_OPEN_DIRECT (whether or not O_DIRECT was granted). */
+    spec_status status; /* SPEC_OK, SPEC_E_IO, SPEC_E_NO_SPACE, SPEC_E_INVALID */
+    int32_t sys_errno;  /* 0 when status is not SPEC_E_IO or SPEC_E_NO_SPACE; past the end: EIO */
 
     /* The back end's. */
     struct sc_task task;
     struct sc_io_op *next;
+    struct sc_io *io;
+    uint64_t moved_bytes; /* of a transfer that came short */
+    uint64_t state;
 };
 
 struct sc_io; /* a back end */
@@ -60,6 +67,8 @@ struct sc_io_params {
     uint32_t backend; /* enum sc_config_backend: AUTO is pread until io_uring exists */
     uint64_t sim_seed, sim_bytes_per_s, sim_op_ns;
     struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
+    uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
+                                later; 0: 64. More files than that allocate, one by one. */
 };
 
 spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,

@@ -1,0 +1,366 @@
+/* The calls of store/io.h: checks and fault points that every back end shares, then the back end's
+ * function. File objects come from a pool, because segments are opened while a host's request path
+ * may have sealed the allocator.
+ *
+ * Tests: tests/unit/store/test_io.c */
+#include "store/io.h"
+
+#include "base/assert.h"
+#include "base/config.h"
+#include "store/io_backend.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define OP_INVALID (-1) /* beside errno values: the operation itself is wrong */
+
+spec_status sc_io_status_of(int sys_errno)
+{
+    if (sys_errno == 0)
+        return SPEC_OK;
+    return sys_errno == ENOSPC || sys_errno == EDQUOT ? SPEC_E_NO_SPACE : SPEC_E_IO;
+}
+
+bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
+                      uint64_t bytes)
+{
+    if ((file->flags & SC_IO_OPEN_DIRECT) == 0)
+        return true;
+    return (((uintptr_t)buffer | offset | bytes) & (SC_IO_PAGE_BYTES - 1)) == 0;
+}
+
+/* ---- File objects --------------------------------------------------------------------------- */
+
+static spec_status files_init(struct sc_io *io, uint64_t count, struct spec_error *reterr)
+{
+    if (count == 0)
+        count = SC_IO_FILES_RESERVED;
+    if (pthread_mutex_init(&io->files_lock, NULL) != 0)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "lock of the file objects");
+    io->files = sc_alloc_array(io->alloc, count, sizeof(*io->files));
+    if (io->files == NULL) {
+        (void)pthread_mutex_destroy(&io->files_lock);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " file objects", count);
+    }
+    for (uint64_t i = count; i-- > 0;) {
+        io->files[i].is_pooled = 1;
+        io->files[i].next_free = io->files_free;
+        io->files_free = &io->files[i];
+    }
+    return SPEC_OK;
+}
+
+static void files_done(struct sc_io *io)
+{
+    SC_ASSERT(NULL, io->files_open == 0);
+    sc_alloc_free(io->alloc, io->files);
+    (void)pthread_mutex_destroy(&io->files_lock);
+}
+
+static struct sc_io_file *file_take(struct sc_io *io, const char *path)
+{
+    (void)pthread_mutex_lock(&io->files_lock);
+    struct sc_io_file *file = io->files_free;
+    if (file != NULL)
+        io->files_free = file->next_free;
+    io->files_open++;
+    (void)pthread_mutex_unlock(&io->files_lock);
+    if (file == NULL)
+        file = sc_alloc_zero(io->alloc, sizeof(*file));
+    if (file != NULL) {
+        const uint32_t is_pooled = file->is_pooled;
+        *file = (struct sc_io_file){.io = io, .fd = -1, .is_pooled = is_pooled};
+        const size_t bytes = strlen(path) + 1;
+        if (bytes <= sizeof(file->path_inline)) {
+            memcpy(file->path_inline, path, bytes);
+            file->path = file->path_inline;
+        } else {
+            file->path = sc_alloc_string(io->alloc, path);
+        }
+    }
+    return file;
+}
+
+static void file_give(struct sc_io *io, struct sc_io_file *file)
+{
+    if (file != NULL && file->path != file->path_inline)
+        sc_alloc_free(io->alloc, (void *)(uintptr_t)file->path);
+    (void)pthread_mutex_lock(&io->files_lock);
+    io->files_open--;
+    if (file != NULL && file->is_pooled) {
+        file->next_free = io->files_free;
+        io->files_free = file;
+        file = NULL;
+    }
+    (void)pthread_mutex_unlock(&io->files_lock);
+    sc_alloc_free(io->alloc, file);
+}
+
+/* ---- Open and close ------------------------------------------------------------------------- */
+
+spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
+                       struct spec_error *reterr)
+{
+    struct sc_io *io = sc_alloc_zero(params->alloc, sizeof(*io));
+    if (io == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "I/O back end");
+    io->alloc = params->alloc;
+    io->exec = params->exec;
+    io->log = params->log;
+    io->fault = params->fault;
+    spec_status status = files_init(io, params->files_reserved, reterr);
+    if (status != SPEC_OK)
+        goto free_io;
+    if (params->backend == SC_BACKEND_SIM)
+        status = sc_io_sim_open(io, params, reterr);
+    else
+        status = sc_io_pread_open(io, params, reterr);
+    if (status != SPEC_OK)
+        goto done_files;
+    *ret_io = io;
+    return SPEC_OK;
+done_files:
+    files_done(io);
+free_io:
+    sc_alloc_free(params->alloc, io);
+    return status;
+}
+
+void sc_io_close(struct sc_io *io)
+{
+    if (io == NULL)
+        return;
+    SC_ASSERT(NULL, atomic_load_explicit(&io->in_flight, memory_order_acquire) == 0);
+    io->backend->close(io);
+    files_done(io);
+    sc_alloc_free(io->alloc, io);
+}
+
+const char *sc_io_name(const struct sc_io *io)
+{
+    return io->backend->name;
+}
+
+/* ---- Files and directories ------------------------------------------------------------------ */
+
+spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    return io->backend->mkdir(io, path, reterr);
+}
+
+spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
+                            struct sc_io_file **ret_file, struct spec_error *reterr)
+{
+    struct sc_io_file *file = file_take(io, path);
+    spec_status status;
+    if (file == NULL || file->path == NULL) {
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "file object");
+        goto give;
+    }
+    file->flags = flags;
+    status = io->backend->file_open(io, file, reterr);
+    if (status != SPEC_OK)
+        goto give;
+    *ret_file = file;
+    return SPEC_OK;
+give:
+    file_give(io, file);
+    return status;
+}
+
+void sc_io_file_close(struct sc_io *io, struct sc_io_file *file)
+{
+    if (file == NULL)
+        return;
+    SC_ASSERT(NULL, file->io == io);
+    io->backend->file_close(io, file);
+    file_give(io, file);
+}
+
+spec_status sc_io_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
+                            struct spec_error *reterr)
+{
+    return io->backend->file_size(io, file, ret_bytes, reterr);
+}
+
+static spec_status injected(const struct sc_io_file *file, const char *verb, int sys_errno,
+                            struct spec_error *reterr)
+{
+    return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno, "%s %s (injected)", verb,
+                         file->path);
+}
+
+spec_status sc_io_file_reserve(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                               struct spec_error *reterr)
+{
+    if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
+        return injected(file, "reserve", ENOSPC, reterr);
+    return io->backend->file_reserve(io, file, bytes, reterr);
+}
+
+spec_status sc_io_file_truncate(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                struct spec_error *reterr)
+{
+    return io->backend->file_truncate(io, file, bytes, reterr);
+}
+
+spec_status sc_io_file_sync(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
+{
+    if (sc_fault_hit(io->fault, SC_FAULT_SYNC))
+        return injected(file, "sync", EIO, reterr);
+    return io->backend->file_sync(io, file, reterr);
+}
+
+static spec_status blocking_check(const struct sc_io_file *file, const void *buffer, uint64_t bytes,
+                                  uint64_t offset, struct spec_error *reterr)
+{
+    if (offset > INT64_MAX || bytes > INT64_MAX - offset)
+        return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " bytes at %" PRIu64 " overflow: %s",
+                       bytes, offset, file->path);
+    if (!sc_io_is_aligned(file, buffer, offset, bytes))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%" PRIu64 " bytes at %" PRIu64 " are not aligned to %u: %s", bytes, offset,
+                       SC_IO_PAGE_BYTES, file->path);
+    return SPEC_OK;
+}
+
+spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *buffer,
+                             uint64_t bytes, uint64_t offset, struct spec_error *reterr)
+{
+    spec_status status = blocking_check(file, buffer, bytes, offset, reterr);
+    if (status != SPEC_OK || bytes == 0)
+        return status;
+    if (sc_fault_hit(io->fault, SC_FAULT_READ))
+        return injected(file, "read", EIO, reterr);
+    return io->backend->file_pread(io, file, buffer, bytes, offset, reterr);
+}
+
+spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                              uint64_t bytes, uint64_t offset, struct spec_error *reterr)
+{
+    spec_status status = blocking_check(file, buffer, bytes, offset, reterr);
+    if (status != SPEC_OK || bytes == 0)
+        return status;
+    if (sc_fault_hit(io->fault, SC_FAULT_WRITE))
+        return injected(file, "write", EIO, reterr);
+    if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
+        return injected(file, "write", ENOSPC, reterr);
+    return io->backend->file_pwrite(io, file, buffer, bytes, offset, reterr);
+}
+
+spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    return io->backend->unlink(io, path, reterr);
+}
+
+spec_status sc_io_list(struct sc_io *io, const char *path,
+                       void (*on_name)(const char *name, void *user), void *user,
+                       struct spec_error *reterr)
+{
+    return io->backend->list(io, path, on_name, user, reterr);
+}
+
+spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
+                             struct spec_error *reterr)
+{
+    return io->backend->free_bytes(io, path, ret_bytes, reterr);
+}
+
+/* ---- The lock's holder ---------------------------------------------------------------------- */
+
+uint64_t sc_io_holder_format(const struct sc_io_holder *holder, char text[SC_IO_HOLDER_BYTES])
+{
+    char start[32] = "unknown";
+    struct tm parts;
+    const time_t seconds = (time_t)holder->start_s;
+    if (gmtime_r(&seconds, &parts) != NULL)
+        (void)strftime(start, sizeof(start), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    const int bytes = snprintf(text, SC_IO_HOLDER_BYTES,
+                               "{\"pid\":%" PRIu64
+                               ",\"boot_id\":\"%.36s\",\"host\":\"%.64s\",\"start\":\"%s\"}\n",
+                               holder->pid, holder->boot_id, holder->host, start);
+    return bytes < 0 ? 0 : (uint64_t)bytes;
+}
+
+spec_status sc_io_holder_locked(const struct sc_io_file *file, const char *text, uint64_t bytes,
+                                struct spec_error *reterr)
+{
+    char line[SC_IO_HOLDER_BYTES];
+    uint64_t length = 0;
+    while (length < bytes && length + 1 < sizeof(line) && text[length] >= ' ' &&
+           text[length] <= '~') {
+        line[length] = text[length];
+        length++;
+    }
+    line[length] = '\0';
+    unsigned long long pid = 0;
+    char boot_id[37] = "", host[65] = "", start[33] = "";
+    if (sscanf(line,
+               "{\"pid\":%20llu,\"boot_id\":\"%36[^\"]\",\"host\":\"%64[^\"]\",\"start\":"
+               "\"%32[^\"]\"}",
+               &pid, boot_id, host, start) != 4)
+        return sc_fail(reterr, SPEC_E_LOCKED, "locked by an unknown process: %s", file->path);
+    return sc_fail(reterr, SPEC_E_LOCKED, "locked by pid %llu on host %s (boot %.8s) since %s: %s",
+                   pid, host, boot_id, start, file->path);
+}
+
+spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
+{
+    return io->backend->file_lock(io, file, reterr);
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
+{
+    struct sc_io *io = op->io;
+    if (sys_errno == 0 && sc_fault_hit(io->fault, SC_FAULT_COMPLETION))
+        sys_errno = EIO;
+    op->status = sys_errno == OP_INVALID ? SPEC_E_INVALID : sc_io_status_of(sys_errno);
+    op->sys_errno = sys_errno == OP_INVALID ? 0 : sys_errno;
+    /* Before done: what done wakes may close the back end. */
+    (void)atomic_fetch_sub_explicit(&io->in_flight, 1, memory_order_acq_rel);
+    op->done(op);
+}
+
+static void refused_step(struct sc_task *task)
+{
+    struct sc_io_op *op = (struct sc_io_op *)((char *)task - offsetof(struct sc_io_op, task));
+    sc_io_op_complete(op, (int)(int64_t)op->state);
+}
+
+/* 0, OP_INVALID, or the errno of a fault point. */
+static int op_refusal(const struct sc_io *io, const struct sc_io_op *op)
+{
+    if (op->bytes == 0 || op->offset > INT64_MAX || op->bytes > INT64_MAX - op->offset)
+        return OP_INVALID;
+    if (!sc_io_is_aligned(op->file, op->buffer, op->offset, op->bytes))
+        return OP_INVALID;
+    if (sc_fault_hit(io->fault, op->kind == SC_IO_READ ? SC_FAULT_READ : SC_FAULT_WRITE))
+        return EIO;
+    return 0;
+}
+
+void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
+{
+    (void)atomic_fetch_add_explicit(&io->in_flight, count, memory_order_relaxed);
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_io_op *op = ops[i];
+        SC_ASSERT(NULL, op->file->io == io);
+        op->io = io;
+        op->next = NULL;
+        op->moved_bytes = 0;
+        op->state = 0;
+        op->task = (struct sc_task){0};
+        const int refusal = op_refusal(io, op);
+        if (refusal == 0) {
+            io->backend->submit(io, op);
+            continue;
+        }
+        op->state = (uint64_t)(int64_t)refusal;
+        op->task.step = refused_step;
+        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+    }
+}

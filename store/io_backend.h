@@ -1,0 +1,115 @@
+/* What a back end of store/io.h is made of: a table of functions, and the parts that all of them
+ * share (file objects, argument checks, fault points, completion). Only store/io*.c includes it.
+ *
+ * Holds: in_flight counts operations between submit and done; a file object comes from the pool
+ * made at open as long as that has any.
+ * Threads: as store/io.h. */
+#ifndef SC_STORE_IO_BACKEND_H
+#define SC_STORE_IO_BACKEND_H
+
+#include "store/io.h"
+
+#include <pthread.h>
+
+#define SC_IO_PATH_INLINE_BYTES 512u /* longer paths are allocated apart */
+#define SC_IO_FILES_RESERVED    64u
+
+struct sc_io_file {
+    /* Set by open, constant after. */
+    struct sc_io *io;
+    const char *path; /* path_inline, or allocated */
+    uint32_t flags;   /* enum sc_io_open_flags */
+
+    /* store/io_posix.c */
+    int fd;
+    _Atomic uint32_t is_direct; /* 1: O_DIRECT is on */
+    _Atomic uint32_t is_new;    /* 1: made by us and its directory not synced since */
+
+    /* store/io_sim.c: guarded by the disk's lock. */
+    void *inode;
+
+    /* The pool's: guarded by files_lock. */
+    struct sc_io_file *next_free;
+    uint32_t is_pooled;
+    char path_inline[SC_IO_PATH_INLINE_BYTES];
+};
+
+/* Each entry is the call of the same name in store/io.h; arguments are checked there. */
+struct sc_io_backend {
+    const char *name;
+    void (*close)(struct sc_io *io);
+    spec_status (*mkdir)(struct sc_io *io, const char *path, struct spec_error *reterr);
+    spec_status (*file_open)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    void (*file_close)(struct sc_io *io, struct sc_io_file *file);
+    spec_status (*file_size)(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
+                             struct spec_error *reterr);
+    spec_status (*file_reserve)(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                struct spec_error *reterr);
+    spec_status (*file_truncate)(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                 struct spec_error *reterr);
+    spec_status (*file_sync)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    spec_status (*file_pread)(struct sc_io *io, struct sc_io_file *file, void *buffer,
+                              uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+    spec_status (*file_pwrite)(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                               uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+    spec_status (*unlink)(struct sc_io *io, const char *path, struct spec_error *reterr);
+    spec_status (*list)(struct sc_io *io, const char *path,
+                        void (*on_name)(const char *name, void *user), void *user,
+                        struct spec_error *reterr);
+    spec_status (*free_bytes)(struct sc_io *io, const char *path, uint64_t *ret_bytes,
+                              struct spec_error *reterr);
+    spec_status (*file_lock)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    /* Operations passed sc_io_op_check and the fault points READ and WRITE. */
+    void (*submit)(struct sc_io *io, struct sc_io_op *op);
+};
+
+struct sc_io {
+    /* Set by open, constant after. */
+    const struct sc_io_backend *backend;
+    struct sc_alloc *alloc;
+    struct sc_exec *exec;
+    struct sc_log *log;
+    struct sc_fault *fault;
+    void *own; /* the back end's */
+
+    /* Guarded by files_lock (rank 62). */
+    pthread_mutex_t files_lock;
+    struct sc_io_file *files;
+    struct sc_io_file *files_free;
+    uint64_t files_open;
+
+    /* Any thread. */
+    _Atomic uint64_t in_flight;
+    _Atomic uint32_t said_buffered; /* a log line is written once */
+    _Atomic uint32_t said_zeros;
+};
+
+/* The back ends. open sets io->backend and io->own; io's other members are set. */
+spec_status sc_io_pread_open(struct sc_io *io, const struct sc_io_params *params,
+                             struct spec_error *reterr);
+spec_status sc_io_sim_open(struct sc_io *io, const struct sc_io_params *params,
+                           struct spec_error *reterr);
+
+/* SPEC_E_NO_SPACE for ENOSPC and EDQUOT, else SPEC_E_IO. */
+spec_status sc_io_status_of(int sys_errno);
+/* True when bytes at offset (and buffer) may be transferred on this file. */
+bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
+                      uint64_t bytes);
+/* Ends an operation: fault point COMPLETION, status, count, done. sys_errno 0: SPEC_OK. The
+ * operation, its file and io are not touched after. Executor thread, no lock held. */
+void sc_io_op_complete(struct sc_io_op *op, int sys_errno);
+
+/* The lock file's one line, and the text of SPEC_E_LOCKED made from one that was read. */
+#define SC_IO_HOLDER_BYTES 256u
+struct sc_io_holder {
+    uint64_t pid;
+    uint64_t start_s; /* since the epoch */
+    char boot_id[40];
+    char host[65];
+};
+/* Length of the line, newline included. */
+uint64_t sc_io_holder_format(const struct sc_io_holder *holder, char text[SC_IO_HOLDER_BYTES]);
+spec_status sc_io_holder_locked(const struct sc_io_file *file, const char *text, uint64_t bytes,
+                                struct spec_error *reterr);
+
+#endif
