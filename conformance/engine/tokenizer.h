@@ -14,7 +14,7 @@
  * Holds: a text is UTF-8; another one is an error that names the byte, because Hugging Face would
  *     have seen replaced text and so other ids. NUL is a character like others.
  *   Byte-level decode(encode(text)) is the text, byte for byte, as long as the vocabulary has all
- *     256 byte symbols. SmolLM2's lacks 21 (some controls, and bytes of planes 4 and up or of tags):
+ *     256 byte symbols. SmolLM2's lacks 21 (some controls, and first bytes of planes 4 to 11):
  *     such a byte yields no id, as in Hugging Face.
  *   A word that a word-level vocabulary lacks becomes its unk_token, or without one an error that
  *     names the word and its byte.
