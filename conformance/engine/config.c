@@ -196,7 +196,7 @@ static void read_opt(struct reader *in, struct eng_config *config)
 /* The rotary switches, from `rope_parameters` (transformers 5) or `rope_scaling` (4). */
 static void read_rope_type(struct reader *in, struct eng_config *config)
 {
-    struct eng_rope *rope = &config->rope;
+    struct eng_rotary *rope = &config->rope;
     const char *type = read_string(in, "rope_type", NULL);
     if (type == NULL)
         type = read_string(in, "type", "default");

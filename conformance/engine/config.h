@@ -29,7 +29,7 @@ enum eng_family { ENG_FAMILY_OPT, ENG_FAMILY_LLAMA };
 
 enum eng_activation { ENG_ACT_RELU, ENG_ACT_GELU, ENG_ACT_GELU_NEW, ENG_ACT_SILU };
 
-struct eng_rope {
+struct eng_rotary {
     double theta;
     bool interleaved; /* pairs (2i, 2i + 1); Hugging Face's order turns (i, i + head_dim / 2) */
     bool llama3;      /* the four members below count */
@@ -50,7 +50,7 @@ struct eng_config {
     bool mlp_bias;
     bool tied; /* the head is the token table */
     double norm_eps;
-    struct eng_rope rope; /* Llama */
+    struct eng_rotary rope; /* Llama */
     bool has_bos;
     uint32_t bos;
     uint32_t eos[ENG_CONFIG_EOS_MAX];

@@ -1,0 +1,23 @@
+/* Greedy decoding: the largest logit's token, again and again.
+ *
+ * Holds: ties go to the lower id; an end-of-sequence token is given out and ends the run.
+ * Does not: sample.
+ * Threads: as model.h.
+ * Tests: tests/unit/engine/test_model.c
+ */
+#ifndef ENG_GENERATE_H
+#define ENG_GENERATE_H
+
+#include "conformance/engine/model.h"
+
+/* Decodes over kv, whose next token stands at `position`, starting from logits [vocab] of the
+ * token before it.
+ *   tokens     [max_new] written
+ *   ret_count  0 .. max_new: fewer where an end-of-sequence token, the cache's capacity or the
+ *              model's last position ends the run
+ * Hooks run for each decoding pass; they may be NULL. */
+eng_status eng_generate(struct eng_model *model, struct eng_kv *kv, uint64_t position,
+                        const float *logits, uint64_t max_new, const struct eng_hooks *hooks,
+                        uint32_t *tokens, uint64_t *ret_count, struct eng_error *reterr);
+
+#endif

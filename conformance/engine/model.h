@@ -1,0 +1,81 @@
+/* A model: weights in memory and the forward pass over a batch of sequences.
+ *
+ *   tokens -> embedding -> [ norm -> q k v -> (rotary) -> round K, V to the cache's dtype
+ *                            -> before_attention hook -> append -> attention -> output
+ *                            -> norm -> feed-forward -> after_layer hook ] x layers
+ *          -> final norm -> head -> logits of the rows asked for
+ *
+ * Holds: row invariance: the bits of a token's K, V and logits depend on the tokens and cache rows
+ *   before it, on the cache's dtype and on the weights; not on how a prompt is cut into passes, on
+ *   what runs beside it, on where it stands in a batch or on threads.
+ *   K and V are rounded to the cache's dtype when they are made, and attention always reads the
+ *   rounded values, also those of the same pass.
+ * Does not: sample (generate.h), read text (tokenizer.h) or know a connector: hooks do.
+ * Threads: one forward at a time per model; it runs on the model's own pool; hooks are called on
+ *   the caller's thread.
+ * Tests: tests/unit/engine/test_model.c, test_golden.c
+ */
+#ifndef ENG_MODEL_H
+#define ENG_MODEL_H
+
+#include <stdint.h>
+
+#include "conformance/engine/config.h"
+#include "conformance/engine/error.h"
+#include "conformance/engine/kv.h"
+
+struct eng_model;
+
+/* Opens dir/config.json and the weights beside it. threads >= 1, the caller's included. */
+eng_status eng_model_open(const char *dir, uint32_t threads, struct eng_model **ret_model,
+                          struct eng_error *reterr);
+void eng_model_close(struct eng_model *model);
+
+const struct eng_config *eng_model_config(const struct eng_model *model);
+
+/* Bytes of weights that a decode step streams (the token table's other rows not included). */
+uint64_t eng_model_weight_bytes(const struct eng_model *model);
+
+enum eng_logits { ENG_LOGITS_NONE, ENG_LOGITS_LAST, ENG_LOGITS_ALL };
+
+/* One sequence's share of a forward: new tokens over a cache. The passes of one forward have
+ * caches of their own, all of one dtype. */
+struct eng_pass {
+    struct eng_kv *kv;
+    const uint32_t *tokens; /* [count], count >= 1 */
+    uint64_t count;
+    uint64_t first_position; /* of tokens[0]; the others follow */
+    enum eng_logits want;
+    float *logits; /* written: [vocab] for last, [count][vocab] for all */
+};
+
+/* What before_attention sees. A hook may append prefix rows to pass->kv in this layer (write them
+ * at eng_kv_k / eng_kv_v from row kv->rows[layer] on, then raise kv->rows[layer]); the new rows
+ * are appended behind them when it returns. */
+struct eng_attention_view {
+    uint64_t layer, pass_index;
+    const struct eng_pass *pass;
+    const float *q; /* [count][heads][head_dim], after the rotary turn, not scaled */
+    const void *k;  /* [count][kv_heads][head_dim] of the cache's dtype, after the rotary turn */
+    const void *v;
+};
+
+/* Every member may be NULL. A hook that fails ends the forward with its status. */
+struct eng_hooks {
+    void *user;
+    eng_status (*before_layer)(void *user, uint64_t layer, struct eng_error *reterr);
+    eng_status (*before_attention)(void *user, const struct eng_attention_view *view,
+                                   struct eng_error *reterr);
+    eng_status (*after_attention)(void *user, uint64_t layer, struct eng_error *reterr);
+    /* The layer's rows are final: the last pass->count rows of pass->kv in this layer are new. */
+    eng_status (*after_layer)(void *user, uint64_t layer, uint64_t pass_index,
+                              const struct eng_pass *pass, struct eng_error *reterr);
+};
+
+/* Computes passes [pass_count]; hooks may be NULL. On success every layer of each cache has grown
+ * by the pass's count. On failure the caches' rows are what they were, save for rows that hooks
+ * appended: truncate before trying again. */
+eng_status eng_forward(struct eng_model *model, const struct eng_pass *passes, uint64_t pass_count,
+                       const struct eng_hooks *hooks, struct eng_error *reterr);
+
+#endif
