@@ -33,6 +33,8 @@ struct sc_alloc {
 };
 
 void sc_alloc_init(struct sc_alloc *alloc);
+/* Asserts that everything was freed. */
+void sc_alloc_done(struct sc_alloc *alloc);
 
 /* NULL when the host's function, the fault point or the seal refuses. bytes 0 is asked as 1.
  * sc_alloc: 64-byte aligned, uninitialised. _zero: the same, zeroed. _array: count * item_bytes

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+/* Zero is whole. The place is for the log line; it is complete soon after broken, not before it. */
 struct sc_poison {
     _Atomic uint32_t broken; /* 0: whole; 1: an invariant broke */
     const char *_Atomic expression;

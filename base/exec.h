@@ -15,6 +15,7 @@
 #define SC_BASE_EXEC_H
 
 #include "base/alloc.h"
+#include "base/assert.h"
 #include "base/status.h"
 
 #include <stdatomic.h>
@@ -44,11 +45,13 @@ struct sc_exec_params {
     uint32_t thread_count; /* >= 1: threads; 0: the seeded loop */
     uint64_t seed;         /* loop mode: order of runnable tasks */
     const char *name;      /* thread names: "NAME-0"; at most 12 bytes are used */
+    struct sc_poison *poison; /* marked when a rule of this header breaks; NULL: the abort only */
 };
 
 spec_status sc_exec_open(const struct sc_exec_params *params, struct sc_exec **ret_exec,
                          struct spec_error *reterr);
-/* Joins the workers. Owners have drained their tasks: none is posted (asserted). Takes NULL. */
+/* Joins the workers. Owners have drained their tasks: none is posted (asserted). Takes NULL. In a
+ * forked child, where the workers do not exist, it frees the memory only. */
 void sc_exec_close(struct sc_exec *exec);
 
 /* Queues the task. It must not be posted already. Allocates nothing, blocks for a short lock. */
@@ -57,7 +60,8 @@ void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane 
 void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
                      uint64_t due_ns);
 
-/* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode. */
+/* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode (it starts at 1 s, so
+ * that 0 is never a time). */
 uint64_t sc_exec_now_ns(const struct sc_exec *exec);
 /* Nanoseconds since the epoch (for file headers and leases): CLOCK_REALTIME, or the virtual clock.
  */
@@ -65,14 +69,14 @@ uint64_t sc_exec_wall_ns(const struct sc_exec *exec);
 
 #define SC_EXEC_FOREVER UINT64_MAX
 /* Waits until *word != old or the clock reaches deadline_ns (SC_EXEC_FOREVER: no deadline). Returns
- * true when the word differs. Thread mode: a futex on the word. Loop mode: steps tasks; false as
- * well when nothing is left that could change the word (a deadlock in the caller, asserted in
- * tests). Never called from a task's step. */
+ * true when the word differs. Thread mode: a futex on the word. Loop mode: steps tasks; a task due
+ * at the deadline or later is not stepped, the clock stops at the deadline; false as well when
+ * nothing is left that could change the word (with SC_EXEC_FOREVER a deadlock in the caller, who
+ * asserts that). Never called from a task's step. */
 bool sc_exec_wait(struct sc_exec *exec, _Atomic uint32_t *word, uint32_t old, uint64_t deadline_ns);
 /* Wakes every waiter on the word. The caller changed the word before (release order). */
 void sc_exec_wake(struct sc_exec *exec, _Atomic uint32_t *word);
-/* Loop mode: advances the virtual clock (a modelled device's service time). No effect on threads.
- */
+/* True in loop mode. */
 bool sc_exec_is_loop(const struct sc_exec *exec);
 /* Loop mode: steps one runnable (or next due) task; false when there is none. */
 bool sc_exec_step_one(struct sc_exec *exec);

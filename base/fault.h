@@ -1,5 +1,5 @@
-/* Fault points: "fail the n-th allocation, read, write, allocate or completion, once". Armed by
- * tests through the configuration key test.fault or directly; unarmed they cost one relaxed load.
+/* Fault points: "fail the n-th allocation, read, write, reserve, sync or completion, once". Armed
+ * by tests, which hold the object; unarmed they cost one relaxed load.
  *
  * Holds: an armed point fires exactly once; fired says that it did, so that a test can run
  * n = 0, 1, 2 ... until a run meets none.
@@ -26,7 +26,7 @@ enum sc_fault_kind {
 struct sc_fault {
     _Atomic int64_t countdown[SC_FAULT_KINDS]; /* < 0: unarmed; 0: the next one fails */
     _Atomic uint64_t fired[SC_FAULT_KINDS];
-    _Atomic uint64_t seen[SC_FAULT_KINDS];
+    _Atomic uint64_t seen[SC_FAULT_KINDS]; /* operations that met the point while it was armed */
 };
 
 void sc_fault_init(struct sc_fault *fault);

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Levels are the ABI's SPEC_LOG_*: 0 error, 1 warn, 2 info, 3 debug. */
@@ -31,7 +32,9 @@ struct sc_log {
     /* Guarded by lock (rank 90: taken last, held for a copy only). */
     pthread_mutex_t lock;
     struct sc_log_line lines[SC_LIMIT_LOG_LINES];
-    uint64_t head, tail;
+    uint64_t head, tail;   /* lines ever handed out, ever queued */
+    uint64_t dropped_told; /* of dropped, those that a line to the host has named */
+    bool draining;         /* one thread at a time hands lines out, so that they keep their order */
 
     /* Any thread, relaxed: a statistic. */
     _Atomic uint64_t dropped;
@@ -43,7 +46,8 @@ void sc_log_done(struct sc_log *log);
 /* Queues one line; SC_LOG is the usual spelling. Lower case, value after its name. */
 void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Hands waiting lines to the host's callback, on the calling (host's) thread. */
+/* Hands the lines that wait now to the host's callback, on the calling (host's) thread, without the
+ * lock: the callback may call us. Another thread is at it already: returns at once. */
 void sc_log_drain(struct sc_log *log);
 
 #define SC_LOG(log, level, ...) sc_log_write((log), (level), __VA_ARGS__)

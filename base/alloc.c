@@ -1,0 +1,165 @@
+/* The allocator (alloc.h says what holds).
+ *
+ *   raw, from the host                                   memory, handed out
+ *   v                                                    v
+ *   [ padding: align_bytes - 64 ][ struct block: 64 bytes ][ bytes ]
+ *
+ * Holds: raw and memory are both multiples of align_bytes; the block in front of memory remembers
+ * what the host's free must be told.
+ * Does not: pool, cache, zero on free.
+ * Threads: any.
+ * Tests: tests/unit/base/test_alloc.c */
+#include "base/alloc.h"
+
+#include "base/assert.h"
+#include "base/fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK_BYTES 64u                   /* a cache line: the least alignment that we give */
+#define BLOCK_LIVE  0x5350454341363431ull /* in a block that is handed out */
+#define BLOCK_FREED 0x4652454544363431ull
+
+struct block {
+    uint64_t mark;
+    void *raw;
+    uint64_t raw_bytes;
+    uint64_t bytes;
+    uint64_t reserved[4];
+};
+_Static_assert(sizeof(struct block) == BLOCK_BYTES, "the block keeps the alignment");
+
+void sc_alloc_init(struct sc_alloc *alloc)
+{
+    alloc->host_alloc = NULL;
+    alloc->host_free = NULL;
+    alloc->user = NULL;
+    alloc->fault = NULL;
+    atomic_init(&alloc->live_bytes, 0);
+    atomic_init(&alloc->live_blocks, 0);
+    atomic_init(&alloc->peak_bytes, 0);
+    atomic_init(&alloc->sealed_refusals, 0);
+    atomic_init(&alloc->seal_depth, 0);
+}
+
+void sc_alloc_done(struct sc_alloc *alloc)
+{
+    SC_ASSERT(NULL, atomic_load_explicit(&alloc->live_blocks, memory_order_relaxed) == 0);
+    SC_ASSERT(NULL, atomic_load_explicit(&alloc->live_bytes, memory_order_relaxed) == 0);
+}
+
+static void raw_free(const struct sc_alloc *alloc, void *raw, uint64_t raw_bytes)
+{
+    if (alloc->host_alloc == NULL)
+        free(raw);
+    else if (alloc->host_free != NULL)
+        alloc->host_free(raw, raw_bytes, alloc->user);
+}
+
+static void *raw_alloc(const struct sc_alloc *alloc, uint64_t raw_bytes, uint64_t align_bytes)
+{
+    if (alloc->host_alloc == NULL)
+        return aligned_alloc(align_bytes, raw_bytes);
+    void *raw = alloc->host_alloc(raw_bytes, align_bytes, alloc->user);
+    if (raw != NULL && (uintptr_t)raw % align_bytes != 0) {
+        raw_free(alloc, raw, raw_bytes); /* the host broke its promise: the same as no memory */
+        return NULL;
+    }
+    return raw;
+}
+
+static void count_live(struct sc_alloc *alloc, uint64_t bytes)
+{
+    uint64_t live =
+        atomic_fetch_add_explicit(&alloc->live_bytes, bytes, memory_order_relaxed) + bytes;
+    atomic_fetch_add_explicit(&alloc->live_blocks, 1, memory_order_relaxed);
+    uint64_t peak = atomic_load_explicit(&alloc->peak_bytes, memory_order_relaxed);
+    while (peak < live &&
+           !atomic_compare_exchange_weak_explicit(&alloc->peak_bytes, &peak, live,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes)
+{
+    bool is_align_valid = align_bytes >= BLOCK_BYTES && (align_bytes & (align_bytes - 1)) == 0;
+    SC_ASSERT(NULL, is_align_valid);
+    if (!is_align_valid)
+        return NULL;
+    if (atomic_load_explicit(&alloc->seal_depth, memory_order_relaxed) != 0) {
+        atomic_fetch_add_explicit(&alloc->sealed_refusals, 1, memory_order_relaxed);
+        return NULL;
+    }
+    if (sc_fault_hit(alloc->fault, SC_FAULT_ALLOC))
+        return NULL;
+    if (bytes == 0)
+        bytes = 1;
+    uint64_t raw_bytes;
+    if (__builtin_add_overflow(bytes, 2 * align_bytes - 1, &raw_bytes))
+        return NULL;
+    raw_bytes &= ~(align_bytes - 1); /* aligned_alloc wants a multiple of the alignment */
+    unsigned char *raw = raw_alloc(alloc, raw_bytes, align_bytes);
+    if (raw == NULL)
+        return NULL;
+    unsigned char *memory = raw + align_bytes;
+    struct block *block = (struct block *)(void *)(memory - BLOCK_BYTES);
+    *block = (struct block){.mark = BLOCK_LIVE, .raw = raw, .raw_bytes = raw_bytes, .bytes = bytes};
+    count_live(alloc, bytes);
+    return memory;
+}
+
+void *sc_alloc(struct sc_alloc *alloc, uint64_t bytes)
+{
+    return sc_alloc_aligned(alloc, bytes, BLOCK_BYTES);
+}
+
+void *sc_alloc_zero(struct sc_alloc *alloc, uint64_t bytes)
+{
+    void *memory = sc_alloc(alloc, bytes);
+    if (memory != NULL)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+void *sc_alloc_array(struct sc_alloc *alloc, uint64_t count, uint64_t item_bytes)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(count, item_bytes, &bytes))
+        return NULL;
+    return sc_alloc_zero(alloc, bytes);
+}
+
+char *sc_alloc_string(struct sc_alloc *alloc, const char *text)
+{
+    uint64_t bytes = strlen(text) + 1;
+    char *copy = sc_alloc(alloc, bytes);
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+void sc_alloc_free(struct sc_alloc *alloc, void *memory)
+{
+    if (memory == NULL)
+        return;
+    struct block *block = (struct block *)(void *)((unsigned char *)memory - BLOCK_BYTES);
+    SC_ASSERT(NULL, block->mark == BLOCK_LIVE); /* else: freed twice, or written in front of */
+    if (block->mark != BLOCK_LIVE)
+        return; /* a leak is the lesser harm in somebody's server */
+    block->mark = BLOCK_FREED;
+    atomic_fetch_sub_explicit(&alloc->live_bytes, block->bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&alloc->live_blocks, 1, memory_order_relaxed);
+    raw_free(alloc, block->raw, block->raw_bytes);
+}
+
+void sc_alloc_seal(struct sc_alloc *alloc)
+{
+    atomic_fetch_add_explicit(&alloc->seal_depth, 1, memory_order_relaxed);
+}
+
+void sc_alloc_unseal(struct sc_alloc *alloc)
+{
+    uint32_t before = atomic_fetch_sub_explicit(&alloc->seal_depth, 1, memory_order_relaxed);
+    SC_ASSERT(NULL, before > 0);
+}

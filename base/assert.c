@@ -1,0 +1,33 @@
+/* What happens when an invariant of ours breaks (assert.h).
+ *
+ * Holds: the first place is kept; poison is marked before sc_assert_failed returns.
+ * Does not: return in debug and test builds (SC_ASSERT_ABORTS).
+ * Threads: any.
+ * Tests: tests/unit/base/test_assert.c, compiled with and without SC_ASSERT_ABORTS */
+#include "base/assert.h"
+
+#include <stddef.h>
+
+#ifdef SC_ASSERT_ABORTS
+#include <stdio.h>
+#include <stdlib.h>
+#endif
+
+void sc_assert_failed(struct sc_poison *poison, const char *expression, const char *file,
+                      uint32_t line)
+{
+#ifdef SC_ASSERT_ABORTS
+    (void)poison;
+    fprintf(stderr, "%s:%u: broken invariant: %s\n", file, (unsigned)line, expression);
+    abort();
+#else
+    if (poison == NULL)
+        return;
+    const char *none = NULL;
+    if (atomic_compare_exchange_strong(&poison->expression, &none, expression)) {
+        atomic_store(&poison->file, file);
+        atomic_store(&poison->line, line);
+    }
+    atomic_store(&poison->broken, 1u);
+#endif
+}

@@ -1,0 +1,47 @@
+/* Fault points (fault.h says what holds).
+ *
+ * Holds: the count falls by compare-and-exchange, so that exactly one operation meets 0 however
+ * many threads pass at once.
+ * Does not: know what failing means.
+ * Threads: any.
+ * Tests: tests/unit/base/test_fault.c */
+#include "base/fault.h"
+
+#include "base/assert.h"
+
+#include <stddef.h>
+
+#define UNARMED (-1)
+
+void sc_fault_init(struct sc_fault *fault)
+{
+    for (int kind = 0; kind < SC_FAULT_KINDS; kind++) {
+        atomic_init(&fault->countdown[kind], UNARMED);
+        atomic_init(&fault->fired[kind], 0);
+        atomic_init(&fault->seen[kind], 0);
+    }
+}
+
+void sc_fault_arm(struct sc_fault *fault, enum sc_fault_kind kind, uint64_t n)
+{
+    SC_ASSERT(NULL, (uint32_t)kind < SC_FAULT_KINDS);
+    SC_ASSERT(NULL, n <= INT64_MAX);
+    atomic_store_explicit(&fault->countdown[kind], (int64_t)n, memory_order_relaxed);
+}
+
+bool sc_fault_hit(struct sc_fault *fault, enum sc_fault_kind kind)
+{
+    if (fault == NULL)
+        return false;
+    int64_t left = atomic_load_explicit(&fault->countdown[kind], memory_order_relaxed);
+    do {
+        if (left < 0)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&fault->countdown[kind], &left, left - 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    atomic_fetch_add_explicit(&fault->seen[kind], 1, memory_order_relaxed);
+    if (left != 0)
+        return false;
+    atomic_fetch_add_explicit(&fault->fired[kind], 1, memory_order_relaxed);
+    return true;
+}

@@ -1,0 +1,141 @@
+/* Status names and error texts (status.h says what holds).
+ *
+ * Holds: a text is formatted into a buffer of our own first, so that an argument may point into the
+ * error object it is about to replace; nothing is written past the caller's struct_size.
+ * Does not: allocate, keep anything.
+ * Threads: any.
+ * Tests: tests/unit/base/test_status.c */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_BYTES (sizeof(((struct spec_error *)NULL)->text))
+
+/* Length of the longest start of text[0 .. length) that does not end inside a UTF-8 sequence. Bytes
+ * that were never UTF-8 are left as they are: only a cut of ours is repaired. */
+static size_t utf8_boundary(const char *text, size_t length)
+{
+    for (size_t back = 1; back <= 3 && back <= length; back++) {
+        unsigned char byte = (unsigned char)text[length - back];
+        if ((byte & 0xc0u) == 0x80u)
+            continue; /* a continuation byte: its lead stands before it */
+        size_t need = byte >= 0xf0u ? 4 : byte >= 0xe0u ? 3 : byte >= 0xc0u ? 2 : 1;
+        return need > back ? length - back : length;
+    }
+    return length;
+}
+
+void sc_status_text_finish(char *text, uint64_t text_bytes, int64_t wanted_bytes)
+{
+    if (wanted_bytes < 0)
+        text[0] = '\0'; /* the C library refused the format: an empty text, never an old one */
+    size_t length = strnlen(text, text_bytes - 1);
+    if (wanted_bytes > (int64_t)length)
+        length = utf8_boundary(text, length);
+    text[length] = '\0';
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        if (byte < 0x20 || byte == 0x7f)
+            text[i] = ' '; /* one line, and no escape sequences from a path or a key */
+    }
+}
+
+static void error_write(struct spec_error *reterr, spec_status code, int sys_errno,
+                        const char *text)
+{
+    if (reterr->struct_size >= offsetof(struct spec_error, sys_errno))
+        reterr->code = code;
+    if (reterr->struct_size >= offsetof(struct spec_error, text))
+        reterr->sys_errno = sys_errno;
+    if (reterr->struct_size <= offsetof(struct spec_error, text))
+        return;
+    size_t room = reterr->struct_size - offsetof(struct spec_error, text);
+    if (room > TEXT_BYTES)
+        room = TEXT_BYTES;
+    size_t length = strlen(text);
+    if (length >= room)
+        length = utf8_boundary(text, room - 1);
+    memcpy(reterr->text, text, length);
+    reterr->text[length] = '\0';
+}
+
+spec_status sc_fail(struct spec_error *reterr, spec_status code, const char *format, ...)
+{
+    if (reterr == NULL)
+        return code;
+    char text[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    sc_status_text_finish(text, sizeof(text), wanted);
+    error_write(reterr, code, 0, text);
+    return code;
+}
+
+spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_errno,
+                          const char *format, ...)
+{
+    if (reterr == NULL)
+        return code;
+    char reason_memory[96];
+    const char *reason = strerror_r(sys_errno, reason_memory, sizeof(reason_memory));
+    char tail[sizeof(reason_memory) + 2];
+    int tail_wanted = snprintf(tail, sizeof(tail), ": %s", reason);
+    sc_status_text_finish(tail, sizeof(tail), tail_wanted);
+
+    char text[TEXT_BYTES];
+    size_t room = sizeof(text) - strlen(tail); /* a long path is cut, the reason is not */
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(text, room, format, args);
+    va_end(args);
+    sc_status_text_finish(text, room, wanted);
+    strcat(text, tail);
+    error_write(reterr, code, sys_errno, text);
+    return code;
+}
+
+const char *sc_status_name(spec_status status)
+{
+    switch (status) {
+    case SPEC_OK:
+        return "SPEC_OK";
+    case SPEC_PENDING:
+        return "SPEC_PENDING";
+    case SPEC_E_INVALID:
+        return "SPEC_E_INVALID";
+    case SPEC_E_UNSUPPORTED:
+        return "SPEC_E_UNSUPPORTED";
+    case SPEC_E_NO_MEMORY:
+        return "SPEC_E_NO_MEMORY";
+    case SPEC_E_NO_SPACE:
+        return "SPEC_E_NO_SPACE";
+    case SPEC_E_IO:
+        return "SPEC_E_IO";
+    case SPEC_E_CORRUPT:
+        return "SPEC_E_CORRUPT";
+    case SPEC_E_BUSY:
+        return "SPEC_E_BUSY";
+    case SPEC_E_TIMEOUT:
+        return "SPEC_E_TIMEOUT";
+    case SPEC_E_DROPPED:
+        return "SPEC_E_DROPPED";
+    case SPEC_E_FORKED:
+        return "SPEC_E_FORKED";
+    case SPEC_E_LOCKED:
+        return "SPEC_E_LOCKED";
+    case SPEC_E_VERSION:
+        return "SPEC_E_VERSION";
+    case SPEC_E_STALE:
+        return "SPEC_E_STALE";
+    case SPEC_E_POISONED:
+        return "SPEC_E_POISONED";
+    case SPEC_E_CONFIG:
+        return "SPEC_E_CONFIG";
+    default:
+        return "SPEC_?";
+    }
+}
