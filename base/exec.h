@@ -42,9 +42,9 @@ struct sc_exec;
 
 struct sc_exec_params {
     struct sc_alloc *alloc;
-    uint32_t thread_count; /* >= 1: threads; 0: the seeded loop */
-    uint64_t seed;         /* loop mode: order of runnable tasks */
-    const char *name;      /* thread names: "NAME-0"; at most 12 bytes are used */
+    uint32_t thread_count;    /* >= 1: threads; 0: the seeded loop */
+    uint64_t seed;            /* loop mode: order of runnable tasks */
+    const char *name;         /* thread names: "NAME-0"; at most 12 bytes are used */
     struct sc_poison *poison; /* marked when a rule of this header breaks; NULL: the abort only */
 };
 
