@@ -26,7 +26,9 @@ struct sc_io_file {
     _Atomic uint32_t is_new;    /* 1: made by us and its directory not synced since */
 
     /* store/io_sim.c: guarded by the disk's lock. */
-    void *inode;
+    uint64_t inode;
+    struct sc_io_file *next_open;
+    uint32_t holds_lock;
 
     /* The pool's: guarded by files_lock. */
     struct sc_io_file *next_free;

@@ -105,7 +105,8 @@ spec_status sc_io_sim_disk_copy(struct sc_io_sim_disk *disk, struct sc_io_sim_di
 void sc_io_sim_disk_files(struct sc_io_sim_disk *disk,
                           void (*on_file)(const char *path, uint64_t bytes, void *user),
                           void *user);
-/* False: no such file, or the range is not inside it. */
+/* False: no such file, or the range is not inside it. What poke and resize do is not in the
+ * journal: a later crash forgets it, so damage a disk that was copied, forked or crashed. */
 bool sc_io_sim_disk_peek(struct sc_io_sim_disk *disk, const char *path, uint64_t offset,
                          void *buffer, uint64_t bytes);
 bool sc_io_sim_disk_poke(struct sc_io_sim_disk *disk, const char *path, uint64_t offset,
