@@ -42,15 +42,18 @@ struct sc_config {
 
 /* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc
  * is used for the file's bytes only; json-c uses libc. Sizes accept integers and "4GiB", "64MiB",
- * "512KiB", "10GB". Errors: SPEC_E_CONFIG with the key's path; SPEC_E_IO (the file). */
+ * "512KiB", "10GB". Errors: SPEC_E_CONFIG with the key's path, or line and column where the text is
+ * no JSON; SPEC_E_UNSUPPORTED (a value that 0.1 cannot do); SPEC_E_IO (the file);
+ * SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
 spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
                             struct spec_error *reterr);
 
 /* The table, for docs/config.md's test and for spec-ctl: i = 0, 1, ... until NULL. */
 struct sc_config_key {
     const char *path;    /* "io.backend" */
-    const char *type;    /* "size", "integer", "string", "one of ..." */
-    const char *initial; /* default as text */
+    const char *type;    /* "size", "integer", "string", "choice" */
+    const char *initial; /* default as text; "required": there is none */
+    const char *allowed; /* "1 .. 64"; errors quote it */
     const char *help;
 };
 const struct sc_config_key *sc_config_key_at(uint32_t i);

@@ -1,0 +1,649 @@
+/* The configuration (config.h says what holds).
+ *
+ *   text --json-c, strict--> a tree                        well-formed? one UTF-8 document?
+ *        --scan------------> key path, span of its value   known? given once? strict tokens?
+ *   span --convert---------> a member of sc_config         type, range, unit
+ *
+ * The scan exists because json-c 0.16 is lax where a lie could hide, also in strict mode: it merges
+ * duplicate keys, saturates integers, and takes 'single quotes', NaN, 00, -01 and raw control
+ * characters. Numbers are therefore converted from the text itself; json-c decodes the strings.
+ *
+ * Holds: a member is written through the table only, after its checks; the scan reads no byte
+ * outside [text, text + bytes) even if json-c and it disagreed about what JSON is.
+ * Does not: recurse; accept escapes inside keys (no key of ours needs one).
+ * Threads: any.
+ * Tests: tests/unit/base/test_config.c, tests/fuzz/fuzz_config.c */
+#include "base/config.h"
+
+#include "base/assert.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KIB             (1ull << 10)
+#define MIB             (1ull << 20)
+#define GIB             (1ull << 30)
+#define TIB             (1ull << 40)
+#define JSON_DEPTH_MAX  8  /* ours has 2; more is for a clear error instead of "too deep" */
+#define FOUND_BYTES_MAX 48 /* of a wrong value, quoted in an error */
+#define KEY_PATH_BYTES  96 /* "select.retain_ppm" has 17; a longer unknown key is cut */
+#define PATH_BYTES_MAX  (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
+#define CHOICES_MAX     3
+
+enum kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
+
+struct key {
+    struct sc_config_key shown;
+    enum kind kind;
+    uint32_t offset;       /* of the member */
+    uint32_t member_bytes; /* 4 or 8 */
+    uint64_t min, max;
+    uint64_t multiple_of;             /* 0: any */
+    bool is_power_of_two;             /* only powers of two */
+    bool is_initial_only;             /* well-formed other values are unsupported in this version */
+    const char *choices[CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
+};
+
+#define MEMBER(name)                                                                               \
+    .offset = (uint32_t)offsetof(struct sc_config, name),                                          \
+    .member_bytes = (uint32_t)sizeof(((struct sc_config *)NULL)->name)
+
+static const struct key keys[] = {
+    {{"path", "string", "required", "a directory's path, 1 .. 3840 bytes",
+      "The store's directory. It is made when absent; its parent must exist."},
+     .kind = KIND_PATH,
+     MEMBER(path),
+     .min = 1,
+     .max = PATH_BYTES_MAX},
+    {{"preset", "choice", "as-like", "\"recompute\" or \"as-like\"",
+      "Defaults of selection: how rows are scored and when sets are shared between heads."},
+     .kind = KIND_CHOICE,
+     MEMBER(preset),
+     .choices = {"recompute", "as-like"}},
+    {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
+      "Tokens of a chunk, the unit of hashing and of eviction. A store keeps the value it was made "
+      "with."},
+     .kind = KIND_INTEGER,
+     MEMBER(chunk_tokens),
+     .min = 16,
+     .max = 256,
+     .is_power_of_two = true},
+    {{"disk_bytes", "size", "0", "0, or segment_bytes .. 1024TiB",
+      "Hard cap of the store on disk. 0: the smaller of 20 GiB and half of what is free at open."},
+     .kind = KIND_SIZE,
+     MEMBER(disk_bytes),
+     .min = 0,
+     .max = 1024 * TIB},
+    {{"segment_bytes", "size", "64MiB", "1MiB .. 1GiB, a multiple of 1MiB",
+      "Size of one file of rows; space grows by it."},
+     .kind = KIND_SIZE,
+     MEMBER(segment_bytes),
+     .min = MIB,
+     .max = GIB,
+     .multiple_of = MIB},
+    {{"stage_bytes", "size", "256MiB", "16MiB .. 1TiB",
+      "Memory between the host and the disk, for reads and writes together."},
+     .kind = KIND_SIZE,
+     MEMBER(stage_bytes),
+     .min = 16 * MIB,
+     .max = TIB},
+    {{"host_bytes", "size", "0", "0 .. 1024TiB",
+      "Cap of the host-memory tier. This version has no such tier: only 0 is supported."},
+     .kind = KIND_SIZE,
+     MEMBER(host_bytes),
+     .max = 1024 * TIB,
+     .is_initial_only = true},
+    {{"gpu_bytes", "size", "0", "0 .. 1024TiB",
+      "Cap of the GPU-memory tier. This version has no such tier: only 0 is supported."},
+     .kind = KIND_SIZE,
+     MEMBER(gpu_bytes),
+     .max = 1024 * TIB,
+     .is_initial_only = true},
+    {{"io.backend", "choice", "auto", "\"auto\", \"pread\" or \"sim\"",
+      "How files are read and written. sim: files in memory on a modelled device and a virtual "
+      "clock, for tests."},
+     .kind = KIND_CHOICE,
+     MEMBER(io_backend),
+     .choices = {"auto", "pread", "sim"}},
+    {{"io.threads", "integer", "2", "1 .. 64", "Worker threads of the connector."},
+     .kind = KIND_INTEGER,
+     MEMBER(io_threads),
+     .min = 1,
+     .max = SC_LIMIT_THREADS},
+    {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
+      "The largest single read or write."},
+     .kind = KIND_SIZE,
+     MEMBER(io_op_bytes),
+     .min = 64 * KIB,
+     .max = 8 * MIB,
+     .multiple_of = 4 * KIB},
+    {{"max_requests", "integer", "64", "1 .. 65536",
+      "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY."},
+     .kind = KIND_INTEGER,
+     MEMBER(max_requests),
+     .min = 1,
+     .max = SC_LIMIT_REQUESTS},
+    {{"max_request_tokens", "integer", "131072", "1 .. 16777216",
+      "Tokens of one request: prompt and answer."},
+     .kind = KIND_INTEGER,
+     MEMBER(max_request_tokens),
+     .min = 1,
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
+      "Hard cap of the index's memory; when it is reached nothing new is stored."},
+     .kind = KIND_SIZE,
+     MEMBER(index_bytes_max),
+     .min = MIB,
+     .max = TIB},
+    {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
+      "The longest promise of lookup's lease, in nanoseconds. 0: no leases."},
+     .kind = KIND_INTEGER,
+     MEMBER(lease_ns_max),
+     .max = 86400000000000ull},
+    {{"select.retain_ppm", "integer", "1000000", "0 .. 1000000",
+      "Share of prefix rows that get_important delivers, in millionths. This version delivers all: "
+      "only 1000000 is supported."},
+     .kind = KIND_INTEGER,
+     MEMBER(retain_ppm),
+     .max = 1000000,
+     .is_initial_only = true},
+    {{"store.min_tokens", "integer", "1", "1 .. 16777216",
+      "Passes with fewer new tokens are not stored."},
+     .kind = KIND_INTEGER,
+     MEMBER(store_min_tokens),
+     .min = 1,
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"sim.seed", "integer", "1", "0 .. 18446744073709551615",
+      "sim: the order of background steps, and the faults."},
+     .kind = KIND_INTEGER,
+     MEMBER(sim_seed),
+     .max = UINT64_MAX},
+    {{"sim.bytes_per_s", "size", "5GB", "1MiB .. 1024TiB",
+      "sim: the modelled device's rate, a second."},
+     .kind = KIND_SIZE,
+     MEMBER(sim_bytes_per_s),
+     .min = MIB,
+     .max = 1024 * TIB},
+    {{"sim.op_ns", "integer", "80000", "0 .. 10000000000",
+      "sim: the modelled device's latency of one operation, in nanoseconds."},
+     .kind = KIND_INTEGER,
+     MEMBER(sim_op_ns),
+     .max = 10000000000ull},
+};
+#define KEY_COUNT (sizeof(keys) / sizeof(keys[0]))
+_Static_assert(KEY_COUNT <= 64, "seen is a 64-bit set");
+_Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQUESTS == 65536 &&
+                   SC_LIMIT_REQUEST_TOKENS == 16777216,
+               "the texts above name these limits");
+_Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_BACKEND_AUTO == 0 &&
+                   SC_BACKEND_PREAD == 1 && SC_BACKEND_SIM == 2,
+               "choices stand in the order of their numbers");
+
+const struct sc_config_key *sc_config_key_at(uint32_t i)
+{
+    return i < KEY_COUNT ? &keys[i].shown : NULL;
+}
+
+/* ---- Convert: a span of text to a member ---------------------------------------------------- */
+
+struct span {
+    const char *at;
+    uint64_t bytes;
+};
+
+static bool span_is(struct span span, const char *text)
+{
+    return span.bytes == strlen(text) && memcmp(span.at, text, span.bytes) == 0;
+}
+
+/* "0", "17"; no sign, no leading zero, no fraction, no exponent; at most UINT64_MAX. */
+static bool read_digits(struct span span, uint64_t *ret_value)
+{
+    uint64_t value = 0;
+    if (span.bytes == 0 || (span.bytes > 1 && span.at[0] == '0'))
+        return false;
+    for (uint64_t i = 0; i < span.bytes; i++) {
+        if (span.at[i] < '0' || span.at[i] > '9')
+            return false;
+        if (__builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(span.at[i] - '0'), &value))
+            return false;
+    }
+    *ret_value = value;
+    return true;
+}
+
+/* "4GiB", "10GB": digits and a unit. */
+static bool read_size(struct span span, uint64_t *ret_value)
+{
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } units[] = {{"KiB", KIB},        {"MiB", MIB},           {"GiB", GIB},
+                 {"TiB", TIB},        {"KB", 1000u},          {"MB", 1000000u},
+                 {"GB", 1000000000u}, {"TB", 1000000000000u}, {"B", 1u}};
+    uint64_t digits = 0;
+    while (digits < span.bytes && span.at[digits] >= '0' && span.at[digits] <= '9')
+        digits++;
+    struct span unit = {span.at + digits, span.bytes - digits};
+    uint64_t value;
+    if (!read_digits((struct span){span.at, digits}, &value))
+        return false;
+    for (uint32_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (span_is(unit, units[i].name))
+            return !__builtin_mul_overflow(value, units[i].bytes, ret_value);
+    return false;
+}
+
+static void member_write(const struct key *key, struct sc_config *config, uint64_t value)
+{
+    char *member = (char *)config + key->offset;
+    uint32_t narrow = (uint32_t)value; /* the table's max fits: checked by the test of limits */
+    if (key->member_bytes == sizeof(narrow))
+        memcpy(member, &narrow, sizeof(narrow));
+    else
+        memcpy(member, &value, sizeof(value));
+}
+
+static bool is_in_range(const struct key *key, uint64_t value)
+{
+    if (value < key->min || value > key->max)
+        return false;
+    if (key->multiple_of != 0 && value % key->multiple_of != 0)
+        return false;
+    return !key->is_power_of_two || (value & (value - 1)) == 0;
+}
+
+static bool read_choice(const struct key *key, struct span span, uint64_t *ret_value)
+{
+    for (uint32_t i = 0; i < CHOICES_MAX && key->choices[i] != NULL; i++) {
+        if (span_is(span, key->choices[i])) {
+            *ret_value = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The number that a value stands for; false: of another type, or out of range. A quoted value comes
+ * without its quotes. */
+static bool read_number(const struct key *key, struct span span, bool is_quoted,
+                        uint64_t *ret_value)
+{
+    if (key->kind == KIND_CHOICE)
+        return is_quoted && read_choice(key, span, ret_value);
+    if (key->kind == KIND_SIZE && is_quoted)
+        return read_size(span, ret_value) && is_in_range(key, *ret_value);
+    return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);
+}
+
+/* The default as a number: the table's text, read like a value of the configuration. */
+static uint64_t initial_value(const struct key *key)
+{
+    struct span span = {key->shown.initial, strlen(key->shown.initial)};
+    uint64_t value = 0;
+    bool is_read = read_number(key, span, false, &value) || read_number(key, span, true, &value);
+    SC_ASSERT(NULL, is_read);
+    return value;
+}
+
+static void defaults_write(struct sc_config *config)
+{
+    memset(config, 0, sizeof(*config));
+    for (uint32_t i = 0; i < KEY_COUNT; i++)
+        if (keys[i].kind != KIND_PATH) /* that one is required */
+            member_write(&keys[i], config, initial_value(&keys[i]));
+}
+
+/* ---- Parse: the scan over the text ---------------------------------------------------------- */
+
+struct parse {
+    const char *text;
+    uint64_t bytes;
+    uint64_t at;
+    struct json_object *root;
+    uint64_t seen;        /* bit i: keys[i] was given */
+    uint64_t groups_seen; /* bit i: the group of keys[i] was given, i its first key */
+    struct sc_config *config;
+    struct spec_error *reterr;
+};
+
+static spec_status fail_at(const struct parse *parse, uint64_t at, const char *what)
+{
+    uint64_t line = 1, column = 1;
+    for (uint64_t i = 0; i < at && i < parse->bytes; i++) {
+        column = parse->text[i] == '\n' ? 1 : column + 1;
+        line += parse->text[i] == '\n';
+    }
+    return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: line %" PRIu64 " column %" PRIu64 ": %s",
+                   line, column, what);
+}
+
+/* How much of a span an error quotes: whole, or cut at a UTF-8 boundary. */
+static int quoted_bytes(struct span span, uint64_t bytes_max)
+{
+    uint64_t bytes = span.bytes;
+    if (bytes > bytes_max)
+        for (bytes = bytes_max; bytes > 0 && ((unsigned char)span.at[bytes] & 0xc0u) == 0x80u;)
+            bytes--;
+    return (int)bytes;
+}
+
+static spec_status fail_value(const struct parse *parse, const struct key *key, struct span found)
+{
+    static const char *const nouns[] = {"", "a size ", "an integer ", ""};
+    const char *cut = found.bytes > FOUND_BYTES_MAX ? "..." : "";
+    if (found.bytes > 0 && (found.at[0] == '{' || found.at[0] == '[')) {
+        const char *container = found.at[0] == '{' ? "an object" : "an array";
+        found = (struct span){container, strlen(container)};
+        cut = "";
+    }
+    return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: found %.*s%s, expected %s%s",
+                   key->shown.path, quoted_bytes(found, FOUND_BYTES_MAX), found.at, cut,
+                   nouns[key->kind], key->shown.allowed);
+}
+
+/* The next byte that is no blank; 0 at the end (the text has no NUL byte). */
+static char peek(struct parse *parse)
+{
+    while (parse->at < parse->bytes && strchr(" \t\r\n", parse->text[parse->at]) != NULL)
+        parse->at++;
+    return parse->at < parse->bytes ? parse->text[parse->at] : '\0';
+}
+
+static spec_status expect(struct parse *parse, char wanted, const char *what)
+{
+    if (peek(parse) != wanted)
+        return fail_at(parse, parse->at, what);
+    parse->at++;
+    return SPEC_OK;
+}
+
+/* A string token; the span is what stands between its quotes, escapes as they are. */
+static spec_status scan_string(struct parse *parse, struct span *ret_inner)
+{
+    spec_status status = expect(parse, '"', "expected a double quote");
+    if (status != SPEC_OK)
+        return status;
+    uint64_t start = parse->at;
+    for (; parse->at < parse->bytes && parse->text[parse->at] != '"'; parse->at++) {
+        if ((unsigned char)parse->text[parse->at] < 0x20)
+            return fail_at(parse, parse->at, "a control character in a string");
+        parse->at += parse->text[parse->at] == '\\';
+    }
+    if (parse->at >= parse->bytes)
+        return fail_at(parse, parse->bytes, "the string does not end");
+    *ret_inner = (struct span){parse->text + start, parse->at - start};
+    parse->at++;
+    return SPEC_OK;
+}
+
+/* The string that json-c decoded for a key, as a path. */
+static spec_status path_write(struct parse *parse, const struct key *key, struct span found)
+{
+    struct json_object *value = NULL;
+    if (!json_object_object_get_ex(parse->root, key->shown.path, &value) ||
+        !json_object_is_type(value, json_type_string))
+        return fail_value(parse, key, found);
+    const char *path = json_object_get_string(value);
+    uint64_t bytes = (uint64_t)json_object_get_string_len(value);
+    if (bytes < key->min || bytes > key->max || memchr(path, '\0', bytes) != NULL)
+        return fail_value(parse, key, found);
+    if (strstr(path, "\xef\xbf\xbd") != NULL) /* json-c's stand-in for half a surrogate pair */
+        return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                       "config: %s: half a surrogate pair, or U+FFFD, expected valid Unicode",
+                       key->shown.path);
+    memcpy(parse->config->path, path, bytes + 1);
+    return SPEC_OK;
+}
+
+/* The next value: its whole text, and for a string what stands between the quotes. */
+static spec_status scan_span(struct parse *parse, struct span *ret_whole, struct span *ret_inner,
+                             bool *ret_is_quoted)
+{
+    *ret_is_quoted = peek(parse) == '"';
+    uint64_t start = parse->at;
+    if (*ret_is_quoted) {
+        spec_status status = scan_string(parse, ret_inner);
+        if (status != SPEC_OK)
+            return status;
+    } else {
+        while (parse->at < parse->bytes && strchr(" \t\r\n,}", parse->text[parse->at]) == NULL)
+            parse->at++;
+        *ret_inner = (struct span){parse->text + start, parse->at - start};
+    }
+    *ret_whole = (struct span){parse->text + start, parse->at - start};
+    return SPEC_OK;
+}
+
+static spec_status scan_value(struct parse *parse, const struct key *key)
+{
+    struct span whole, inner;
+    bool is_quoted;
+    spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
+    if (status != SPEC_OK)
+        return status;
+    if (key->kind == KIND_PATH)
+        return is_quoted ? path_write(parse, key, whole) : fail_value(parse, key, whole);
+    uint64_t value = 0;
+    if (!read_number(key, inner, is_quoted, &value))
+        return fail_value(parse, key, whole);
+    if (key->is_initial_only && value != initial_value(key))
+        return sc_fail(parse->reterr, SPEC_E_UNSUPPORTED,
+                       "config: %s: found %.*s, this version supports only %s", key->shown.path,
+                       quoted_bytes(whole, FOUND_BYTES_MAX), whole.at, key->shown.initial);
+    member_write(key, parse->config, value);
+    return SPEC_OK;
+}
+
+/* A group's value must be an object: goes into it. */
+static spec_status scan_group(struct parse *parse, const char *group)
+{
+    if (peek(parse) == '{') {
+        parse->at++;
+        return SPEC_OK;
+    }
+    struct span whole, inner;
+    bool is_quoted;
+    spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
+    if (status != SPEC_OK)
+        return status;
+    return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: found %.*s, expected an object",
+                   group, quoted_bytes(whole, FOUND_BYTES_MAX), whole.at);
+}
+
+/* Says what a full path is: the index of a key, the index of a group's first key, or KEY_COUNT. */
+static uint32_t key_find(const char *path, bool *ret_is_group)
+{
+    uint64_t bytes = strlen(path);
+    for (uint32_t i = 0; i < KEY_COUNT; i++) {
+        const char *name = keys[i].shown.path;
+        *ret_is_group = strncmp(name, path, bytes) == 0 && name[bytes] == '.';
+        if (*ret_is_group || strcmp(name, path) == 0)
+            return i;
+    }
+    return KEY_COUNT;
+}
+
+/* Reads `"key" :` inside a group ("": the outermost object) and marks it as seen. */
+static spec_status scan_key(struct parse *parse, const char *group, const struct key **ret_key,
+                            bool *ret_is_group)
+{
+    struct span name;
+    spec_status status = scan_string(parse, &name);
+    if (status != SPEC_OK)
+        return status;
+    char path[KEY_PATH_BYTES]; /* a cut path is longer than every key's: unknown */
+    int wanted = snprintf(path, sizeof(path), "%s%s%.*s", group, group[0] != '\0' ? "." : "",
+                          quoted_bytes(name, KEY_PATH_BYTES), name.at);
+    sc_status_text_finish(path, sizeof(path), wanted);
+    if (memchr(name.at, '.', name.bytes) != NULL)
+        return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                       "config: %s: unknown key; a dot stands for an object in an object", path);
+    uint32_t i = key_find(path, ret_is_group);
+    if (i == KEY_COUNT)
+        return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key", path);
+    uint64_t *seen = *ret_is_group ? &parse->groups_seen : &parse->seen;
+    if ((*seen >> i & 1u) != 0)
+        return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: given twice", path);
+    *seen |= 1ull << i;
+    *ret_key = &keys[i];
+    return expect(parse, ':', "expected ':'");
+}
+
+static spec_status scan_all(struct parse *parse)
+{
+    char group[KEY_PATH_BYTES] = "";
+    bool is_after_value = false, is_after_comma = false;
+    spec_status status = expect(parse, '{', "expected an object");
+    while (status == SPEC_OK) {
+        const struct key *key = NULL;
+        bool is_group = false;
+        if (peek(parse) == '}' && !is_after_comma) {
+            parse->at++;
+            is_after_value = true;
+            if (group[0] == '\0')
+                break;
+            group[0] = '\0';
+            continue;
+        }
+        if (is_after_value) {
+            status = expect(parse, ',', "expected ',' or '}'");
+            is_after_value = false;
+            is_after_comma = true;
+            continue;
+        }
+        is_after_comma = false;
+        status = scan_key(parse, group, &key, &is_group);
+        if (status != SPEC_OK)
+            return status;
+        if (is_group) {
+            uint64_t bytes = (uint64_t)(strchr(key->shown.path, '.') - key->shown.path);
+            memcpy(group, key->shown.path, bytes);
+            group[bytes] = '\0';
+            status = scan_group(parse, group);
+        } else {
+            status = scan_value(parse, key);
+            is_after_value = true;
+        }
+    }
+    if (status == SPEC_OK && peek(parse) != '\0')
+        return fail_at(parse, parse->at, "text after the configuration's end");
+    return status;
+}
+
+/* json-c's own check: one well-formed document, UTF-8, not too deep. */
+static spec_status tree_parse(struct parse *parse)
+{
+    const char *nul = memchr(parse->text, '\0', parse->bytes);
+    if (nul != NULL)
+        return fail_at(parse, (uint64_t)(nul - parse->text), "a NUL byte");
+    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEPTH_MAX);
+    if (tokener == NULL)
+        return sc_fail(parse->reterr, SPEC_E_NO_MEMORY, "config: the JSON parser");
+    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    parse->root = json_tokener_parse_ex(tokener, parse->text, (int)parse->bytes);
+    enum json_tokener_error error = json_tokener_get_error(tokener);
+    uint64_t end = json_tokener_get_parse_end(tokener);
+    json_tokener_free(tokener);
+    if (error == json_tokener_continue)
+        return fail_at(parse, parse->bytes, "unexpected end of the text");
+    if (error != json_tokener_success)
+        return fail_at(parse, end, json_tokener_error_desc(error));
+    return SPEC_OK;
+}
+
+static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,
+                              struct spec_error *reterr)
+{
+    struct sc_config config;
+    struct parse parse = {.text = text, .bytes = bytes, .config = &config, .reterr = reterr};
+    defaults_write(&config);
+    spec_status status = tree_parse(&parse);
+    if (status == SPEC_OK)
+        status = scan_all(&parse);
+    json_object_put(parse.root); /* takes NULL */
+    if (status != SPEC_OK)
+        return status;
+    if (config.path[0] == '\0')
+        return sc_fail(reterr, SPEC_E_CONFIG, "config: path: missing, expected %s",
+                       keys[0].shown.allowed);
+    if (config.disk_bytes != 0 && config.disk_bytes < config.segment_bytes)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "config: disk_bytes: found %" PRIu64
+                       ", expected 0 or at least segment_bytes, %" PRIu64,
+                       config.disk_bytes, config.segment_bytes);
+    *ret_config = config;
+    return SPEC_OK;
+}
+
+/* ---- The file ------------------------------------------------------------------------------- */
+
+/* Reads at most buffer_bytes; negative: -errno. */
+static int64_t read_whole(int fd, char *buffer, uint64_t buffer_bytes)
+{
+    uint64_t bytes = 0;
+    while (bytes < buffer_bytes) {
+        ssize_t got = read(fd, buffer + bytes, buffer_bytes - bytes);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            break;
+        bytes += (uint64_t)got;
+    }
+    return (int64_t)bytes;
+}
+
+static spec_status file_read(const char *path, char *buffer, uint64_t buffer_bytes,
+                             uint64_t *ret_bytes, struct spec_error *reterr)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return sc_fail_errno(reterr, SPEC_E_IO, errno, "config: cannot read \"%s\"", path);
+    int64_t got = fstat(fd, &info) != 0    ? -errno
+                  : S_ISDIR(info.st_mode)  ? -EISDIR
+                  : !S_ISREG(info.st_mode) ? -EINVAL /* a pipe could block the host */
+                                           : read_whole(fd, buffer, buffer_bytes);
+    close(fd);
+    if (got < 0)
+        return sc_fail_errno(reterr, SPEC_E_IO, (int)-got, "config: cannot read \"%s\"", path);
+    *ret_bytes = (uint64_t)got;
+    return SPEC_OK;
+}
+
+static spec_status too_large(struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_CONFIG, "config: larger than %u bytes",
+                   (unsigned)SC_LIMIT_CONFIG_BYTES);
+}
+
+spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
+                            struct spec_error *reterr)
+{
+    if (text == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "config: NULL, expected a path or JSON");
+    if (text[strspn(text, " \t\r\n")] == '{') {
+        uint64_t bytes = strnlen(text, SC_LIMIT_CONFIG_BYTES + 1);
+        return bytes > SC_LIMIT_CONFIG_BYTES ? too_large(reterr)
+                                             : text_parse(text, bytes, ret_config, reterr);
+    }
+    uint64_t bytes = 0;
+    char *buffer = sc_alloc(alloc, SC_LIMIT_CONFIG_BYTES + 1);
+    if (buffer == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "config: the file's bytes");
+    spec_status status = file_read(text, buffer, SC_LIMIT_CONFIG_BYTES + 1, &bytes, reterr);
+    if (status == SPEC_OK && bytes > SC_LIMIT_CONFIG_BYTES)
+        status = too_large(reterr);
+    if (status == SPEC_OK)
+        status = text_parse(buffer, bytes, ret_config, reterr);
+    sc_alloc_free(alloc, buffer);
+    return status;
+}
