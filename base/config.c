@@ -423,8 +423,8 @@ static spec_status scan_span(struct parse *parse, struct span *ret_whole, struct
 
 static spec_status scan_value(struct parse *parse, const struct key *key)
 {
-    struct span whole, inner;
-    bool is_quoted;
+    struct span whole = {"", 0}, inner = {"", 0};
+    bool is_quoted = false;
     spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
     if (status != SPEC_OK)
         return status;
@@ -448,8 +448,8 @@ static spec_status scan_group(struct parse *parse, const char *group)
         parse->at++;
         return SPEC_OK;
     }
-    struct span whole, inner;
-    bool is_quoted;
+    struct span whole = {"", 0}, inner = {"", 0};
+    bool is_quoted = false;
     spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
     if (status != SPEC_OK)
         return status;
@@ -474,7 +474,7 @@ static uint32_t key_find(const char *path, bool *ret_is_group)
 static spec_status scan_key(struct parse *parse, const char *group, const struct key **ret_key,
                             bool *ret_is_group)
 {
-    struct span name;
+    struct span name = {"", 0};
     spec_status status = scan_string(parse, &name);
     if (status != SPEC_OK)
         return status;
@@ -608,11 +608,16 @@ static spec_status file_read(const char *path, char *buffer, uint64_t buffer_byt
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return sc_fail_errno(reterr, SPEC_E_IO, errno, "config: cannot read \"%s\"", path);
-    int64_t got = fstat(fd, &info) != 0    ? -errno
-                  : S_ISDIR(info.st_mode)  ? -EISDIR
-                  : !S_ISREG(info.st_mode) ? -EINVAL /* a pipe could block the host */
-                                           : read_whole(fd, buffer, buffer_bytes);
+    int64_t got = -ENOTSUP; /* a pipe or a device: it could block the host */
+    if (fstat(fd, &info) != 0)
+        got = -errno;
+    else if (S_ISDIR(info.st_mode))
+        got = -EISDIR;
+    else if (S_ISREG(info.st_mode))
+        got = read_whole(fd, buffer, buffer_bytes);
     close(fd);
+    if (got == -ENOTSUP)
+        return sc_fail(reterr, SPEC_E_IO, "config: cannot read \"%s\": not a regular file", path);
     if (got < 0)
         return sc_fail_errno(reterr, SPEC_E_IO, (int)-got, "config: cannot read \"%s\"", path);
     *ret_bytes = (uint64_t)got;
