@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Tests of tools/run_tests.py: how it counts, and that no skip and no failure can hide."""
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import run_tests  # noqa: E402
+
+# What a program with cmocka 1.1.5 prints: a case that passes, one that fails, one that skips, and
+# one whose setup fails; then the lists, which repeat names.
+CMOCKA = """[==========] Running 4 test(s).
+[ RUN      ] adds_up
+[       OK ] adds_up
+[ RUN      ] breaks
+[  ERROR   ] --- 0x1 != 0x2
+[   LINE   ] --- a.c:7: error: Failure!
+[  FAILED  ] breaks
+[ RUN      ] needs_data
+skipped: ../shared is absent
+[  SKIPPED ] needs_data
+[ RUN      ] has_no_setup
+Could not run test: Test setup failed
+[  ERROR   ] has_no_setup
+[==========] 4 test(s) run.
+[  PASSED  ] 1 test(s).
+[  SKIPPED ] 1 test(s), listed below:
+[  SKIPPED ] needs_data
+
+ 1 SKIPPED TEST(S)
+[  FAILED  ] 1 test(s), listed below:
+[  FAILED  ] breaks
+
+ 2 FAILED TEST(S)
+"""
+EXPECTED = [(re.compile("shared is absent"), "no data")]
+
+
+def outcomes(cases):
+    return sorted((case.name, case.outcome) for case in cases)
+
+
+class Counting(unittest.TestCase):
+    def test_cmocka_cases_are_counted_once_each(self):
+        cases, parts = run_tests.test_cases("t", True, True, "", CMOCKA)
+        self.assertEqual(outcomes(cases), [("t: adds_up", "passed"), ("t: breaks", "failed"),
+                                           ("t: has_no_setup", "failed"),
+                                           ("t: needs_data", "skipped")])
+        self.assertEqual([c.reason for c in cases if c.reason], ["../shared is absent"])
+        self.assertEqual(parts, [])
+        self.assertIn("0x1 != 0x2", "".join(c.tail for c in cases))
+
+    def test_a_program_that_dies_fails_in_its_case(self):
+        output = "[ RUN      ] a\n[       OK ] a\n[ RUN      ] b\n"
+        cases, _ = run_tests.test_cases("t", True, True, "", output)
+        self.assertEqual(outcomes(cases), [("t: a", "passed"), ("t: b", "failed")])
+
+    def test_a_failure_after_all_cases_passed_is_a_failure(self):
+        output = "[ RUN      ] a\n[       OK ] a\nERROR: LeakSanitizer\n"
+        cases, _ = run_tests.test_cases("t", True, True, "", output)
+        self.assertEqual(outcomes(cases), [("t", "failed"), ("t: a", "passed")])
+        self.assertIn("LeakSanitizer", "".join(c.tail for c in cases))
+
+    def test_another_program_counts_as_one(self):
+        for failed, outcome in ((False, "passed"), (True, "failed")):
+            cases, _ = run_tests.test_cases("t", True, failed, "", "some lines\n")
+            self.assertEqual(outcomes(cases), [("t", outcome)])
+
+    def test_a_judge_that_watches_another_program_fail_passes_as_one(self):
+        cases, _ = run_tests.test_cases("t", True, False, "", CMOCKA)
+        self.assertEqual(outcomes(cases), [("t", "passed")])
+
+    def test_a_skipped_ctest_gives_its_reason(self):
+        cases, _ = run_tests.test_cases("t", False, False, "SKIP_RETURN_CODE=77",
+                                        "skipped: no GPU\n")
+        self.assertEqual([(c.outcome, c.reason) for c in cases], [("skipped", "no GPU")])
+
+    def test_a_missing_program_is_a_failure(self):
+        cases, _ = run_tests.test_cases("t", False, False, "Unable to find executable", "")
+        self.assertEqual(outcomes(cases), [("t", "failed")])
+
+    def test_a_skip_without_a_reason_says_so(self):
+        cases, _ = run_tests.test_cases("t", True, False, "", "[ RUN      ] a\n[  SKIPPED ] a\n")
+        self.assertEqual([c.reason for c in cases], ["no reason given"])
+
+    def test_a_passing_case_that_left_something_out_is_told(self):
+        _, parts = run_tests.test_cases("t", True, False, "",
+                                        "[ RUN      ] a\nskipped: no X\n[       OK ] a\n")
+        self.assertEqual(parts, [("t: a", "no X")])
+
+    def test_junit_is_read(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write('<testsuite><testcase name="a" status="run"><system-out>x</system-out>'
+                       '</testcase><testcase name="b" status="fail"><failure message=""/>'
+                       '<system-out>bad</system-out></testcase>'
+                       '<testcase name="c" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
+                       '<system-out>skipped: why</system-out></testcase></testsuite>')
+            file.flush()
+            cases, _ = run_tests.read_junit(file.name)
+        self.assertEqual(outcomes(cases), [("a", "passed"), ("b", "failed"), ("c", "skipped")])
+
+
+class Summary(unittest.TestCase):
+    def sum_up(self, cases, parts=()):
+        result = run_tests.Result(run_tests.STAGES[0])
+        result.cases, result.parts = cases, list(parts)
+        return run_tests.summary([result], EXPECTED, 1.0)
+
+    def case(self, outcome, reason=None):
+        return run_tests.Case("t", outcome, reason, "")
+
+    def test_the_last_line_counts(self):
+        lines, well = self.sum_up([self.case("passed")] * 3 +
+                                  [self.case("skipped", "../shared is absent")] * 2)
+        self.assertEqual(lines[-1], "3 passed, 0 failed, 2 skipped")
+        self.assertTrue(well)
+        self.assertTrue(any("skipped: 2: no data" in line for line in lines), lines)
+
+    def test_an_unexpected_reason_fails(self):
+        lines, well = self.sum_up([self.case("passed"), self.case("skipped", "did not feel well")])
+        self.assertEqual(lines[-1], "1 passed, 1 failed, 0 skipped")
+        self.assertFalse(well)
+        self.assertTrue(any("did not feel well" in line for line in lines))
+
+    def test_an_unexpected_part_fails(self):
+        lines, well = self.sum_up([self.case("passed")], [("t", "did not feel well")])
+        self.assertEqual(lines[-1], "1 passed, 1 failed, 0 skipped")
+        self.assertFalse(well)
+
+    def test_a_failure_shows_its_tail(self):
+        lines, well = self.sum_up([run_tests.Case("t: b", "failed", None, "0x1 != 0x2")])
+        self.assertFalse(well)
+        self.assertTrue(any("0x1 != 0x2" in line for line in lines))
+
+    def test_the_committed_list_parses(self):
+        self.assertTrue(run_tests.read_expected(run_tests.EXPECTED_SKIPS))
+
+    def test_a_reason_without_a_why_is_refused(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("no GPU\n")
+            file.flush()
+            with self.assertRaises(SystemExit) as caught:
+                run_tests.read_expected(file.name)
+        self.assertIn(":1: ", str(caught.exception))
+
+
+class Arguments(unittest.TestCase):
+    def test_quick_is_gcc_without_slow_tests(self):
+        stages, slow = run_tests.parse_args(["--quick"])
+        self.assertEqual([s.name for s in stages], ["gcc"])
+        self.assertFalse(slow)
+        self.assertIn("slow", run_tests.ctest_command(stages[0], "j", slow))
+
+    def test_all_stages_by_default_and_slow_ones_in_the_first(self):
+        stages, slow = run_tests.parse_args([])
+        self.assertEqual([s.name for s in stages], ["gcc", "clang", "asan", "tsan"])
+        self.assertNotIn("slow", run_tests.ctest_command(stages[0], "j", slow))
+
+
+if __name__ == "__main__":
+    unittest.main()
