@@ -107,8 +107,8 @@ class Includes(TidyCase):
         self.try_include("base/x.c", "#include <json-c/json.h>")
         self.try_include("store/x.c", "#include <msgpack.h>")
         self.assert_clean()
-        self.try_include("plugin/x.c", "#include <json-c/json.h>")
-        self.assert_one("plugin/x.c:2", "json-c")
+        self.try_include("hashing/x.c", "#include <json-c/json.h>")
+        self.assert_one("hashing/x.c:2", "json-c")
 
     def test_an_include_in_a_comment_or_a_string_counts_for_nothing(self):
         self.try_include("store/x.c", '/*\n#include "plugin/p.h"\n*/\nconst char *s = "\\\n'
