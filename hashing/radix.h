@@ -75,7 +75,7 @@ struct sc_radix_match {
     uint64_t token_count;      /* leading tokens that are stored */
     uint64_t segment_count;    /* segments of the whole match, also beyond the capacity */
     struct sc_radix_ref last;  /* the run that holds the last matched token; none when 0 tokens */
-    struct sc_radix_ref whole; /* the deepest run that matches to its end (the root when none) */
+    struct sc_radix_ref whole; /* the deepest run that matches to its end; none: the root */
     uint64_t whole_end;        /* where it ends; insert continues there */
     uint64_t steps;            /* table slots and runs looked at: a measure of the work */
     uint32_t shortened;        /* 1: a concurrent change or a full reader table cut the answer */

@@ -1,0 +1,219 @@
+/* Tokens to hashes: chained XXH3-128. See chain.h and docs/hashing-spec.md.
+ *
+ *   step message   previous 16 | tokens 4 x count | marks fold 16, if any | count u32 | marks u32
+ *
+ * Holds: the message is read back in one way only (its tail says what stands before), so that no
+ * two different steps share bytes.
+ * Does not: allocate.
+ * Threads: any; an object belongs to one at a time.
+ * Tests: tests/unit/hashing/test_chain.c */
+#include "hashing/chain.h"
+
+#include "base/assert.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define STEP_BYTES_MAX (SC_HASH_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES + 8u)
+
+enum root_tag { ROOT_NAME_SPACE = 1, ROOT_SALT = 2, ROOT_LORA = 3 };
+enum key_tag { KEY_KIND = 1, KEY_TOKENS = 2, KEY_VALUE = 3 };
+
+struct sc_hash sc_chain_root(struct sc_hash name_space, const void *salt, uint64_t salt_bytes,
+                             const void *lora, uint64_t lora_bytes)
+{
+    struct sc_digest digest;
+    sc_digest_init(&digest, "chain-root");
+    sc_digest_hash(&digest, ROOT_NAME_SPACE, name_space);
+    sc_digest_bytes(&digest, ROOT_SALT, salt, salt_bytes);
+    sc_digest_bytes(&digest, ROOT_LORA, lora, lora_bytes);
+    return sc_digest_done(&digest);
+}
+
+/* ---- marks --------------------------------------------------------------------------------- */
+
+static struct sc_hash key_digest(const struct sc_chain_key *key)
+{
+    struct sc_digest digest;
+    sc_digest_init(&digest, "extra-key");
+    sc_digest_u64(&digest, KEY_KIND, key->kind);
+    sc_digest_u64(&digest, KEY_TOKENS, key->token_count);
+    sc_digest_bytes(&digest, KEY_VALUE, key->value, key->value_bytes);
+    return sc_digest_done(&digest);
+}
+
+static bool mark_before(const struct sc_mark *a, const struct sc_mark *b)
+{
+    if (a->token != b->token)
+        return a->token < b->token;
+    if (a->digest.hi != b->digest.hi)
+        return a->digest.hi < b->digest.hi;
+    return a->digest.lo < b->digest.lo;
+}
+
+static void sift_down(struct sc_mark *marks, uint64_t at, uint64_t count)
+{
+    for (;;) {
+        uint64_t child = 2 * at + 1;
+        if (child >= count)
+            return;
+        if (child + 1 < count && mark_before(&marks[child], &marks[child + 1]))
+            child++;
+        if (!mark_before(&marks[at], &marks[child]))
+            return;
+        struct sc_mark swap = marks[at];
+        marks[at] = marks[child];
+        marks[child] = swap;
+        at = child;
+    }
+}
+
+/* Heap sort: in place, without memory (libc's qsort may allocate) and without a bad case. */
+static void marks_sort(struct sc_mark *marks, uint64_t count)
+{
+    for (uint64_t i = count / 2; i-- > 0;)
+        sift_down(marks, i, count);
+    for (uint64_t last = count; last-- > 1;) {
+        struct sc_mark swap = marks[0];
+        marks[0] = marks[last];
+        marks[last] = swap;
+        sift_down(marks, 0, last);
+    }
+}
+
+uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
+                        struct sc_mark *ret_marks)
+{
+    for (uint64_t i = 0; i < key_count; i++)
+        ret_marks[i] = (struct sc_mark){keys[i].first_token, key_digest(&keys[i])};
+    marks_sort(ret_marks, key_count);
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < key_count; i++) {
+        if (count != 0 && ret_marks[count - 1].token == ret_marks[i].token) {
+            struct sc_hash both[2] = {ret_marks[count - 1].digest, ret_marks[i].digest};
+            ret_marks[count - 1].digest = sc_hash_bytes(both, sizeof(both));
+        } else {
+            ret_marks[count++] = ret_marks[i];
+        }
+    }
+    return count;
+}
+
+uint64_t sc_chain_mark_from(const struct sc_mark *marks, uint64_t mark_count, uint64_t token)
+{
+    uint64_t low = 0;
+    uint64_t high = mark_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (marks[middle].token < token)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct sc_hash fold_mark(struct sc_hash fold, uint64_t offset, struct sc_hash digest)
+{
+    unsigned char bytes[SC_HASH_BYTES + 8 + SC_HASH_BYTES];
+    memcpy(bytes, &fold, SC_HASH_BYTES);
+    memcpy(bytes + SC_HASH_BYTES, &offset, 8);
+    memcpy(bytes + SC_HASH_BYTES + 8, &digest, SC_HASH_BYTES);
+    return sc_hash_bytes(bytes, sizeof(bytes));
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+static struct sc_hash step(struct sc_hash previous, const uint32_t *tokens, uint32_t count,
+                           struct sc_hash fold, uint32_t marks)
+{
+    unsigned char message[STEP_BYTES_MAX];
+    uint64_t at = 0;
+    memcpy(message, &previous, SC_HASH_BYTES);
+    at += SC_HASH_BYTES;
+    memcpy(message + at, tokens, 4 * (uint64_t)count);
+    at += 4 * (uint64_t)count;
+    if (marks != 0) {
+        memcpy(message + at, &fold, SC_HASH_BYTES);
+        at += SC_HASH_BYTES;
+    }
+    memcpy(message + at, &count, 4);
+    memcpy(message + at + 4, &marks, 4);
+    return sc_hash_bytes(message, at + 8);
+}
+
+struct sc_hash sc_chain_step(struct sc_hash previous, uint64_t first, const uint32_t *tokens,
+                             uint32_t count, const struct sc_mark *marks, uint64_t mark_count)
+{
+    SC_ASSERT(NULL, count >= 1);
+    SC_ASSERT(NULL, count <= SC_CHAIN_CHUNK_TOKENS_MAX);
+    struct sc_hash fold = {0, 0};
+    uint32_t inside = 0;
+    uint64_t i = mark_count == 0 ? 0 : sc_chain_mark_from(marks, mark_count, first);
+    for (; i < mark_count && marks[i].token - first < count; i++) {
+        fold = fold_mark(fold, marks[i].token - first, marks[i].digest);
+        inside++;
+    }
+    return step(previous, tokens, count, fold, inside);
+}
+
+void sc_chain_init(struct sc_chain *chain, struct sc_hash root, uint32_t chunk_tokens)
+{
+    sc_chain_init_at(chain, root, 0, chunk_tokens);
+}
+
+void sc_chain_init_at(struct sc_chain *chain, struct sc_hash grid, uint64_t grid_first,
+                      uint32_t chunk_tokens)
+{
+    SC_ASSERT(NULL, chunk_tokens >= SC_CHAIN_CHUNK_TOKENS_MIN);
+    SC_ASSERT(NULL, chunk_tokens <= SC_CHAIN_CHUNK_TOKENS_MAX);
+    chain->chunk_tokens = chunk_tokens;
+    chain->pending_count = 0;
+    chain->pending_marks = 0;
+    chain->grid_first = grid_first;
+    chain->grid = grid;
+    chain->fold = (struct sc_hash){0, 0};
+}
+
+uint64_t sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
+                         const struct sc_mark *marks, uint64_t mark_count, struct sc_hash *ret_grid,
+                         uint64_t capacity)
+{
+    uint64_t reached = 0;
+    uint64_t mark =
+        mark_count == 0 ? 0 : sc_chain_mark_from(marks, mark_count, sc_chain_position(chain));
+    while (token_count != 0) {
+        uint64_t room = chain->chunk_tokens - chain->pending_count;
+        uint32_t part = (uint32_t)(token_count < room ? token_count : room);
+        uint64_t end = sc_chain_position(chain) + part;
+        memcpy(chain->pending + chain->pending_count, tokens, 4 * (uint64_t)part);
+        for (; mark < mark_count && marks[mark].token < end; mark++) {
+            chain->fold =
+                fold_mark(chain->fold, marks[mark].token - chain->grid_first, marks[mark].digest);
+            chain->pending_marks++;
+        }
+        chain->pending_count += part;
+        tokens += part;
+        token_count -= part;
+        if (chain->pending_count == chain->chunk_tokens) {
+            sc_chain_init_at(chain, sc_chain_at(chain), end, chain->chunk_tokens);
+            if (reached < capacity && ret_grid != NULL)
+                ret_grid[reached] = chain->grid;
+            reached++;
+        }
+    }
+    return reached;
+}
+
+uint64_t sc_chain_position(const struct sc_chain *chain)
+{
+    return chain->grid_first + chain->pending_count;
+}
+
+struct sc_hash sc_chain_at(const struct sc_chain *chain)
+{
+    if (chain->pending_count == 0)
+        return chain->grid;
+    return step(chain->grid, chain->pending, chain->pending_count, chain->fold,
+                chain->pending_marks);
+}

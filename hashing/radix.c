@@ -1,0 +1,509 @@
+/* The radix index: open, close, match, pins. Contract: radix.h; how it works inside:
+ * radix_internal.h.
+ *
+ *   a match      chunk i + 16: compute its chain hash, prefetch its slot in the table of chunks
+ *                chunk i +  8: read the slot, prefetch the run
+ *                chunk i     : confirm it by parent, mark and tokens; else go by the children
+ *
+ * Holds: a token is counted only after its run was confirmed by parent and tokens.
+ * Does not: allocate or wait after open.
+ * Threads: match and unpin any; open and close alone.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+#include "hashing/radix.h"
+
+#include "hashing/radix_internal.h"
+
+#include <string.h>
+
+#define AHEAD_HASH  16u /* chunks; more than the latency of memory / one hash */
+#define AHEAD_PROBE 8u
+#define LINE_BYTES  64u
+
+/* ---- open and close ------------------------------------------------------------------------ */
+
+static void size_slabs(struct sc_radix *index)
+{
+    index->slab_bytes = SC_RADIX_SLAB_BYTES_MIN;
+    while (index->bytes_max / index->slab_bytes > SC_RADIX_SLABS_MAX)
+        index->slab_bytes *= 2;
+    index->slab_count_max = (uint32_t)(index->bytes_max / index->slab_bytes);
+    index->granule_bits = 0;
+    while ((uint64_t)SC_RADIX_GRANULE_BYTES << index->granule_bits < index->slab_bytes)
+        index->granule_bits++;
+}
+
+static uint64_t directory_bytes(const struct sc_radix *index)
+{
+    return ((uint64_t)index->slab_count_max + 1) * sizeof(index->directory[0]);
+}
+
+static uint64_t slabs_bytes(const struct sc_radix *index)
+{
+    return ((uint64_t)index->slab_count_max + 1) * sizeof(index->slabs[0]);
+}
+
+spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix **ret_index,
+                          struct spec_error *reterr)
+{
+    uint32_t chunk = params->chunk_tokens;
+    if (chunk == 0 || chunk > SC_CHAIN_CHUNK_TOKENS_MAX || (chunk & (chunk - 1)) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "chunk_tokens %" PRIu32 " is not a power of two from 1 to %u", chunk,
+                       SC_CHAIN_CHUNK_TOKENS_MAX);
+    if (params->bytes_max < UINT64_C(1) << 20 || params->bytes_max > UINT64_C(64) << 30)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "index bytes_max %" PRIu64 " is not from 1 MiB to 64 GiB",
+                       params->bytes_max);
+    struct sc_radix *index = sc_alloc_zero(params->alloc, sizeof(*index));
+    if (index == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "radix index");
+    index->alloc = params->alloc;
+    index->poison = params->poison;
+    index->bytes_max = params->bytes_max;
+    index->chunk_tokens = chunk;
+    size_slabs(index);
+    atomic_store_explicit(&index->bytes, sizeof(*index), memory_order_relaxed);
+    atomic_store(&index->epoch, 1);
+    index->directory = sc_radix_memory_take(index, directory_bytes(index));
+    index->slabs = sc_radix_memory_take(index, slabs_bytes(index));
+    atomic_store(&index->chunks, sc_radix_table_new(index, SC_RADIX_TABLE_SLOTS_MIN));
+    atomic_store(&index->children, sc_radix_table_new(index, SC_RADIX_TABLE_SLOTS_MIN));
+    if (index->directory == NULL || index->slabs == NULL || atomic_load(&index->chunks) == NULL ||
+        atomic_load(&index->children) == NULL || !sc_radix_leaves_reserve(index)) {
+        sc_radix_close(index);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "radix index of at most %" PRIu64 " bytes",
+                       params->bytes_max);
+    }
+    *ret_index = index;
+    return SPEC_OK;
+}
+
+static void give_table(struct sc_radix *index, struct sc_radix_table *table)
+{
+    if (table != NULL)
+        sc_radix_memory_give(index, table, sc_radix_table_bytes(table));
+}
+
+void sc_radix_close(struct sc_radix *index)
+{
+    if (index == NULL)
+        return;
+    for (uint32_t number = 1; number <= index->slab_fresh; number++)
+        sc_radix_memory_give(index, atomic_load(&index->directory[number]), index->slab_bytes);
+    for (uint32_t i = 0; i < 3; i++) {
+        while (index->limbo[i].tables != NULL) {
+            struct sc_radix_table *table = index->limbo[i].tables;
+            index->limbo[i].tables = table->retired_next;
+            give_table(index, table);
+        }
+    }
+    give_table(index, atomic_load(&index->chunks));
+    give_table(index, atomic_load(&index->children));
+    sc_radix_memory_give(index, index->leaves, index->leaf_capacity * sizeof(index->leaves[0]));
+    sc_radix_memory_give(index, index->slabs, slabs_bytes(index));
+    sc_radix_memory_give(index, index->directory, directory_bytes(index));
+    SC_ASSERT(index->poison, atomic_load(&index->bytes) == sizeof(*index));
+    sc_alloc_free(index->alloc, index);
+}
+
+/* ---- finding ------------------------------------------------------------------------------- */
+
+static bool key_matches(const struct sc_radix_node *node, uint64_t up,
+                        const struct sc_radix_key *key)
+{
+    struct sc_hash mark;
+    if (node->tokens[sc_radix_up_cut(up)] != key->token || (up & SC_RADIX_HIDDEN) != 0)
+        return false;
+    if (sc_radix_node_mark(node, up, &mark) != key->marked)
+        return false;
+    return !key->marked || sc_hash_equal(mark, key->mark);
+}
+
+/* `id` is, or by an old entry was, the child of key->parent. A run that was split since stands
+ * below its upper part: climb to that. */
+static uint32_t confirm(const struct sc_radix *index, uint32_t id, const struct sc_radix_key *key,
+                        struct sc_radix_node **ret_node, uint64_t *ret_up, uint64_t *ret_steps)
+{
+    for (uint32_t climbed = 0; climbed <= index->chunk_tokens; climbed++) {
+        struct sc_radix_node *node = sc_radix_node_at(index, id);
+        uint64_t up = atomic_load(&node->up);
+        ++*ret_steps;
+        if (sc_radix_up_parent(up) == key->parent) {
+            if (!key_matches(node, up, key))
+                return 0;
+            *ret_node = node;
+            *ret_up = up;
+            return id;
+        }
+        if (sc_radix_up_cut(up) == 0)
+            return 0;
+        id = sc_radix_up_parent(up);
+    }
+    return 0;
+}
+
+uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix_key *key,
+                             struct sc_radix_node **ret_node, uint64_t *ret_up, uint64_t *ret_steps)
+{
+    const struct sc_radix_node *parent = sc_radix_node_at(index, key->parent);
+    uint32_t id = atomic_load(&parent->first_child);
+    if (id == 0)
+        return 0;
+    uint32_t found = confirm(index, id, key, ret_node, ret_up, ret_steps);
+    if (found != 0)
+        return found;
+    const struct sc_radix_table *table = atomic_load(&index->children);
+    uint64_t hash = sc_radix_key_hash(key);
+    uint64_t at = hash & table->mask;
+    for (uint64_t probe = 0; probe <= table->mask; probe++) {
+        uint64_t word = atomic_load(&table->slots[at]);
+        ++*ret_steps;
+        if ((uint32_t)word == 0)
+            return 0;
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ hash) >> 32 == 0) {
+            found = confirm(index, (uint32_t)word, key, ret_node, ret_up, ret_steps);
+            if (found != 0)
+                return found;
+        }
+        at = (at + 1) & table->mask;
+    }
+    return 0;
+}
+
+uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
+                             uint64_t *ret_steps)
+{
+    const struct sc_radix_table *table = atomic_load(&index->chunks);
+    uint64_t word_hash = sc_radix_chunk_hash(hash);
+    uint64_t at = word_hash & table->mask;
+    for (uint64_t probe = 0; probe <= table->mask; probe++) {
+        uint64_t word = atomic_load(&table->slots[at]);
+        ++*ret_steps;
+        if ((uint32_t)word == 0)
+            return 0;
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0) {
+            const struct sc_radix_node *node = sc_radix_node_at(index, (uint32_t)word);
+            if (sc_hash_equal(node->hash, hash) && sc_radix_node_end(node) == end)
+                return (uint32_t)word;
+        }
+        at = (at + 1) & table->mask;
+    }
+    return 0;
+}
+
+void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
+                         struct sc_radix_segment *ret_segment)
+{
+    uint32_t cut = sc_radix_up_cut(up);
+    ret_segment->value.piece = node->piece;
+    ret_segment->value.row_first = node->row_first + cut;
+    ret_segment->value.flags = node->value_flags;
+    ret_segment->first = (uint64_t)node->base_first + cut;
+    ret_segment->count = sc_radix_node_length(node) - cut;
+    ret_segment->node = (struct sc_radix_ref){id, node->generation};
+    ret_segment->hash = node->hash;
+}
+
+/* ---- match --------------------------------------------------------------------------------- */
+
+/* One match in progress. */
+struct walk {
+    struct sc_radix *index;
+    const struct sc_radix_query *query;
+    struct sc_radix_segment *segments;
+    uint64_t capacity;
+    struct sc_radix_match match;
+    uint32_t at; /* the run that ends at `position` */
+    uint32_t last;
+    uint64_t position;
+    uint64_t mark; /* first mark at or after position */
+
+    uint64_t chunk_count; /* whole chunks in the query */
+    uint64_t hashed;      /* chunks whose hash is computed */
+    uint64_t probed;      /* chunks whose slot was read */
+    struct sc_hash chain; /* after `hashed` chunks */
+    uint64_t hash_mark;   /* first mark at or after them */
+    struct sc_hash hashes[AHEAD_HASH];
+    uint32_t ids[AHEAD_HASH];
+};
+
+static bool marked_at(const struct walk *walk, uint64_t position)
+{
+    const struct sc_radix_query *query = walk->query;
+    return walk->mark < query->mark_count && query->marks[walk->mark].token == position;
+}
+
+/* Counts `count` tokens of the run. */
+static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *node, uint64_t up,
+                 uint64_t count)
+{
+    struct sc_radix_match *match = &walk->match;
+    if (match->segment_count < walk->capacity) {
+        struct sc_radix_segment *segment = &walk->segments[match->segment_count];
+        sc_radix_segment_of(node, id, up, segment);
+        segment->count = count;
+    }
+    match->segment_count++;
+    walk->position += count;
+    walk->last = id;
+    match->last = (struct sc_radix_ref){id, node->generation};
+    if (walk->position == sc_radix_node_end(node)) {
+        walk->at = id;
+        match->whole = match->last;
+        match->whole_end = walk->position;
+    }
+    const struct sc_radix_query *query = walk->query;
+    while (walk->mark < query->mark_count && query->marks[walk->mark].token < walk->position)
+        walk->mark++;
+}
+
+static void hash_ahead(struct walk *walk, uint64_t chunk)
+{
+    const struct sc_radix_query *query = walk->query;
+    uint32_t chunk_tokens = walk->index->chunk_tokens;
+    const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
+    while (walk->hashed < walk->chunk_count && walk->hashed < chunk + AHEAD_HASH) {
+        uint64_t first = walk->hashed * chunk_tokens;
+        uint64_t marks = 0;
+        while (walk->hash_mark + marks < query->mark_count &&
+               query->marks[walk->hash_mark + marks].token < first + chunk_tokens)
+            marks++;
+        walk->chain = sc_chain_step(walk->chain, first, query->tokens + first, chunk_tokens,
+                                    marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
+        walk->hash_mark += marks;
+        walk->hashes[walk->hashed % AHEAD_HASH] = walk->chain;
+        __builtin_prefetch(&table->slots[sc_radix_chunk_hash(walk->chain) & table->mask]);
+        walk->hashed++;
+    }
+}
+
+/* A run that may have this chain hash, by fingerprint alone: its memory is not touched yet. */
+static uint32_t chunk_guess(const struct sc_radix_table *table, struct sc_hash hash,
+                            uint64_t *ret_steps)
+{
+    uint64_t word_hash = sc_radix_chunk_hash(hash);
+    uint64_t at = word_hash & table->mask;
+    for (uint64_t probe = 0; probe <= table->mask; probe++) {
+        uint64_t word = atomic_load(&table->slots[at]);
+        ++*ret_steps;
+        if ((uint32_t)word == 0)
+            return 0;
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0)
+            return (uint32_t)word;
+        at = (at + 1) & table->mask;
+    }
+    return 0;
+}
+
+static void probe_ahead(struct walk *walk, uint64_t chunk)
+{
+    const struct sc_radix *index = walk->index;
+    const struct sc_radix_table *table = atomic_load(&index->chunks);
+    while (walk->probed < walk->hashed && walk->probed < chunk + AHEAD_PROBE) {
+        uint64_t slot = walk->probed % AHEAD_HASH;
+        uint32_t id = chunk_guess(table, walk->hashes[slot], &walk->match.steps);
+        walk->ids[slot] = id;
+        walk->probed++;
+        if (id == 0)
+            continue;
+        const char *run = (const char *)sc_radix_node_at(index, id);
+        uint64_t bytes = SC_RADIX_HEADER_BYTES + 4 * (uint64_t)index->chunk_tokens;
+        for (uint64_t line = 0; line < bytes; line += LINE_BYTES)
+            __builtin_prefetch(run + line);
+    }
+}
+
+/* The chunk at `position`, a grid border, as one run that its chain hash names. */
+static bool take_chunk(struct walk *walk)
+{
+    struct sc_radix *index = walk->index;
+    const struct sc_radix_query *query = walk->query;
+    uint64_t chunk = walk->position / index->chunk_tokens;
+    if (chunk >= walk->chunk_count)
+        return false;
+    hash_ahead(walk, chunk);
+    probe_ahead(walk, chunk);
+    uint32_t id = walk->ids[chunk % AHEAD_HASH];
+    if (id == 0)
+        return false;
+    bool marked = marked_at(walk, walk->position);
+    struct sc_radix_key key;
+    sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
+                     marked ? &query->marks[walk->mark] : NULL);
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint64_t up = atomic_load(&node->up);
+    walk->match.steps++;
+    if (sc_radix_up_parent(up) != walk->at || sc_radix_up_cut(up) != 0 ||
+        sc_radix_node_length(node) != index->chunk_tokens || !key_matches(node, up, &key))
+        return false;
+    uint64_t next = walk->mark + (marked ? 1 : 0);
+    if (next < query->mark_count && query->marks[next].token < walk->position + index->chunk_tokens)
+        return false;
+    if (memcmp(node->tokens, query->tokens + walk->position, 4 * (uint64_t)index->chunk_tokens) !=
+        0)
+        return false;
+    take(walk, id, node, up, index->chunk_tokens);
+    return true;
+}
+
+/* The next run by the children of the last one. False: the match ends inside it, or there is none.
+ */
+static bool take_child(struct walk *walk)
+{
+    const struct sc_radix_query *query = walk->query;
+    bool marked = marked_at(walk, walk->position);
+    struct sc_radix_key key;
+    sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
+                     marked ? &query->marks[walk->mark] : NULL);
+    struct sc_radix_node *node;
+    uint64_t up;
+    uint32_t id = sc_radix_child_find(walk->index, &key, &node, &up, &walk->match.steps);
+    if (id == 0)
+        return false;
+    uint32_t cut = sc_radix_up_cut(up);
+    uint64_t length = sc_radix_node_length(node) - cut;
+    uint64_t limit = query->token_count - walk->position;
+    uint64_t next = walk->mark + (marked ? 1 : 0);
+    if (next < query->mark_count && query->marks[next].token - walk->position < limit)
+        limit = query->marks[next].token - walk->position;
+    if (limit > length)
+        limit = length;
+    const uint32_t *stored = node->tokens + cut;
+    const uint32_t *asked = query->tokens + walk->position;
+    uint64_t common = 1; /* the key */
+    while (common < limit && stored[common] == asked[common])
+        common++;
+    take(walk, id, node, up, common);
+    return common == length;
+}
+
+/* One attempt, inside an epoch. */
+static void walk_all(struct walk *walk)
+{
+    const struct sc_radix_query *query = walk->query;
+    struct sc_radix_match fresh = {.steps = walk->match.steps};
+    walk->match = fresh;
+    walk->position = 0;
+    walk->mark = 0;
+    walk->last = 0;
+    walk->chunk_count = query->token_count / walk->index->chunk_tokens;
+    walk->hashed = 0;
+    walk->probed = 0;
+    walk->hash_mark = 0;
+    walk->chain = query->root;
+    walk->at = sc_radix_chunk_find(walk->index, query->root, 0, &walk->match.steps);
+    if (walk->at == 0)
+        return;
+    while (walk->position < query->token_count) {
+        if (walk->position % walk->index->chunk_tokens == 0 && take_chunk(walk))
+            continue;
+        if (!take_child(walk))
+            break;
+    }
+    walk->match.token_count = walk->position;
+}
+
+/* Pins the run that the walk ended in. False: the writer is removing or hiding it. */
+static bool pin_last(struct walk *walk)
+{
+    if (walk->last == 0)
+        return true;
+    struct sc_radix_node *node = sc_radix_node_at(walk->index, walk->last);
+    uint32_t before = atomic_fetch_add(&node->pins, 1);
+    if ((before & SC_RADIX_DEAD) != 0 || (atomic_load(&node->up) & SC_RADIX_HIDDEN) != 0) {
+        atomic_fetch_sub(&node->pins, 1);
+        return false;
+    }
+    uint64_t now = atomic_fetch_add_explicit(&walk->index->clock, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&node->stamp, now, memory_order_relaxed);
+    return true;
+}
+
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+static void match_any(struct sc_radix *index, const struct sc_radix_query *query,
+                      struct sc_radix_segment *segments, uint64_t capacity, bool pin,
+                      struct sc_radix_match *ret_match)
+{
+    struct walk walk;
+    walk.index = index;
+    walk.query = query;
+    walk.segments = segments;
+    walk.capacity = capacity;
+    walk.match.steps = 0;
+    count(&index->matches);
+    bool done = false;
+    uint32_t place = sc_radix_reader_enter(index);
+    if (place != UINT32_MAX) {
+        for (uint32_t try = 0; try < SC_RADIX_TRIES && !done; try++) {
+            if (try != 0)
+                count(&index->retries);
+            walk_all(&walk);
+            done = !pin || pin_last(&walk);
+        }
+        sc_radix_reader_leave(index, place);
+    }
+    if (!done) {
+        count(&index->shortened);
+        struct sc_radix_match none = {.steps = walk.match.steps, .shortened = 1};
+        walk.match = none;
+    }
+    *ret_match = walk.match;
+}
+
+void sc_radix_match(struct sc_radix *index, const struct sc_radix_query *query,
+                    struct sc_radix_segment *segments, uint64_t capacity,
+                    struct sc_radix_match *ret_match)
+{
+    match_any(index, query, segments, capacity, false, ret_match);
+}
+
+void sc_radix_match_pin(struct sc_radix *index, const struct sc_radix_query *query,
+                        struct sc_radix_segment *segments, uint64_t capacity,
+                        struct sc_radix_match *ret_match)
+{
+    match_any(index, query, segments, capacity, true, ret_match);
+}
+
+void sc_radix_pin(struct sc_radix *index, struct sc_radix_ref pinned)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, pinned.id);
+    SC_ASSERT(index->poison, node->generation == pinned.generation);
+    uint32_t before = atomic_fetch_add(&node->pins, 1);
+    SC_ASSERT(index->poison, (before & SC_RADIX_DEAD) == 0);
+}
+
+void sc_radix_unpin(struct sc_radix *index, struct sc_radix_ref pinned)
+{
+    if (pinned.id == 0)
+        return;
+    struct sc_radix_node *node = sc_radix_node_at(index, pinned.id);
+    SC_ASSERT(index->poison, node->generation == pinned.generation);
+    uint32_t before = atomic_fetch_sub(&node->pins, 1);
+    SC_ASSERT(index->poison, (before & ~SC_RADIX_DEAD) != 0);
+}
+
+static uint64_t read(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void sc_radix_stats(const struct sc_radix *index, struct sc_radix_stats *ret_stats)
+{
+    *ret_stats = (struct sc_radix_stats){
+        .bytes = read(&index->bytes),
+        .runs = read(&index->runs),
+        .roots = read(&index->roots),
+        .leaves = read(&index->leaf_count),
+        .tokens = read(&index->tokens),
+        .hidden = read(&index->hidden),
+        .matches = read(&index->matches),
+        .retries = read(&index->retries),
+        .shortened = read(&index->shortened),
+        .splits = read(&index->splits),
+        .collisions = read(&index->collisions),
+    };
+}

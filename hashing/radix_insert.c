@@ -1,0 +1,461 @@
+/* Insertion into the radix index, and the split of a run. Contract: radix.h.
+ *
+ *   plan      find what is there; take all memory that the change needs; compute the hashes
+ *   publish   cannot fail: split, link, enter into the tables
+ *
+ * Holds: an error has changed nothing that a match can see.
+ * Threads: writer.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+#include "hashing/radix_internal.h"
+
+#include <string.h>
+
+/* One insertion in progress. */
+struct plan {
+    struct sc_radix *index;
+    const struct sc_radix_insertion *in;
+    uint64_t end;
+
+    /* What is there. */
+    uint32_t at;      /* the deepest run that matches whole, or the root; 0: no root yet */
+    uint32_t part;    /* the run below it that matches in part; 0: none */
+    uint64_t part_up; /* its state */
+    uint32_t part_count;
+    uint32_t last;     /* the run that holds the last token found */
+    uint64_t position; /* of the first token that is missing */
+
+    /* What is new. */
+    struct sc_chain chain;
+    uint32_t root;
+    uint32_t upper;
+    uint32_t run_count;
+    uint32_t runs[SC_CHAIN_CHUNK_TOKENS_MAX];
+};
+
+static uint64_t up_of(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->up, memory_order_relaxed);
+}
+
+static uint32_t first_child_of(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->first_child, memory_order_relaxed);
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t more)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + more, memory_order_relaxed);
+}
+
+bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node)
+{
+    uint32_t id = first_child_of(node);
+    while (id != 0) {
+        const struct sc_radix_node *child = sc_radix_node_at(index, id);
+        if ((up_of(child) & SC_RADIX_HIDDEN) == 0)
+            return true;
+        id = child->next;
+    }
+    return false;
+}
+
+void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
+                       struct sc_chain *ret_chain)
+{
+    uint32_t path[SC_CHAIN_CHUNK_TOKENS_MAX];
+    uint32_t depth = 0;
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    while (sc_radix_node_end(node) > grid) {
+        SC_ASSERT(index->poison, depth < SC_CHAIN_CHUNK_TOKENS_MAX);
+        path[depth++] = id;
+        id = sc_radix_up_parent(up_of(node));
+        node = sc_radix_node_at(index, id);
+    }
+    SC_ASSERT(index->poison, sc_radix_node_end(node) == grid);
+    sc_chain_init_at(ret_chain, node->hash, grid, index->chunk_tokens);
+    while (depth-- != 0) {
+        node = sc_radix_node_at(index, path[depth]);
+        uint32_t cut = sc_radix_up_cut(up_of(node));
+        struct sc_mark mark = {(uint64_t)node->base_first + cut, {0, 0}};
+        bool marked = sc_radix_node_mark(node, up_of(node), &mark.digest);
+        (void)sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
+                              &mark, marked ? 1 : 0, NULL, 0);
+    }
+}
+
+/* ---- plan ---------------------------------------------------------------------------------- */
+
+static spec_status check_ranges(const struct sc_radix *index, const struct sc_radix_insertion *in,
+                                struct spec_error *reterr)
+{
+    if (in->token_count == 0 || in->first >= UINT32_MAX || in->token_count > UINT32_MAX - in->first)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "insertion of %" PRIu64 " tokens at %" PRIu64 ": not within 1 to 2^32",
+                       in->token_count, in->first);
+    uint64_t end = in->first + in->token_count;
+    if (in->run_first < in->first || in->run_first >= end ||
+        in->run_first / index->chunk_tokens != (end - 1) / index->chunk_tokens)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "insertion of rows %" PRIu64 " to %" PRIu64 " with tokens from %" PRIu64
+                       ": not inside one chunk of %" PRIu32,
+                       in->run_first, end, in->first, index->chunk_tokens);
+    if (in->value.row_first > UINT32_MAX - SC_CHAIN_CHUNK_TOKENS_MAX)
+        return sc_fail(reterr, SPEC_E_INVALID, "insertion with row %" PRIu32 " is too large",
+                       in->value.row_first);
+    if (in->after.id == 0 && in->first != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "insertion at the root begins at token %" PRIu64 ", expected 0", in->first);
+    return SPEC_OK;
+}
+
+/* Where the insertion's first token hangs. */
+static spec_status find_start(struct plan *plan, struct spec_error *reterr)
+{
+    const struct sc_radix_insertion *in = plan->in;
+    if (in->after.id == 0) {
+        uint64_t steps = 0;
+        plan->at = sc_radix_chunk_find(plan->index, in->root, 0, &steps);
+        return SPEC_OK;
+    }
+    const struct sc_radix_node *node = sc_radix_node_of(plan->index, in->after);
+    if (node == NULL || (up_of(node) & SC_RADIX_HIDDEN) != 0)
+        return sc_fail(reterr, SPEC_E_STALE, "insertion after a run that was removed");
+    if (sc_radix_node_end(node) != in->first)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "insertion at token %" PRIu64 " after a run that ends at %" PRIu64,
+                       in->first, sc_radix_node_end(node));
+    plan->at = in->after.id;
+    return SPEC_OK;
+}
+
+static const struct sc_mark *mark_at(const struct sc_radix_insertion *in, uint64_t position)
+{
+    if (in->mark_count == 0)
+        return NULL;
+    uint64_t i = sc_chain_mark_from(in->marks, in->mark_count, position);
+    return i < in->mark_count && in->marks[i].token == position ? &in->marks[i] : NULL;
+}
+
+/* The end of the run that begins at `position`: the next mark, or the insertion's end. */
+static uint64_t run_end(const struct plan *plan, uint64_t position)
+{
+    const struct sc_radix_insertion *in = plan->in;
+    if (in->mark_count == 0)
+        return plan->end;
+    uint64_t i = sc_chain_mark_from(in->marks, in->mark_count, position + 1);
+    if (i < in->mark_count && in->marks[i].token < plan->end)
+        return in->marks[i].token;
+    return plan->end;
+}
+
+/* Goes down as far as the tokens are there. */
+static void find_common(struct plan *plan)
+{
+    const struct sc_radix_insertion *in = plan->in;
+    plan->position = in->first;
+    plan->last = plan->at;
+    while (plan->at != 0 && plan->position < plan->end) {
+        const uint32_t *asked = in->tokens + (plan->position - in->first);
+        struct sc_radix_key key;
+        sc_radix_key_set(&key, plan->at, asked[0], mark_at(in, plan->position));
+        struct sc_radix_node *node;
+        uint64_t up;
+        uint64_t steps = 0;
+        uint32_t id = sc_radix_child_find(plan->index, &key, &node, &up, &steps);
+        if (id == 0)
+            return;
+        uint32_t cut = sc_radix_up_cut(up);
+        uint32_t length = sc_radix_node_length(node) - cut;
+        uint64_t limit = run_end(plan, plan->position) - plan->position;
+        uint32_t common = 1; /* the key */
+        while (common < length && common < limit && node->tokens[cut + common] == asked[common])
+            common++;
+        plan->position += common;
+        plan->last = id;
+        if (common < length) {
+            plan->part = id;
+            plan->part_up = up;
+            plan->part_count = common;
+            return;
+        }
+        plan->at = id;
+    }
+}
+
+/* The chain up to `position`. */
+static void prepare_chain(struct plan *plan)
+{
+    struct sc_radix *index = plan->index;
+    uint64_t grid = plan->position - plan->position % index->chunk_tokens;
+    if (plan->at == 0)
+        sc_chain_init(&plan->chain, plan->in->root, index->chunk_tokens);
+    else
+        sc_radix_chain_to(index, plan->at, grid, &plan->chain);
+    if (plan->part == 0)
+        return;
+    const struct sc_radix_node *node = sc_radix_node_at(index, plan->part);
+    uint32_t cut = sc_radix_up_cut(plan->part_up);
+    struct sc_mark mark = {(uint64_t)node->base_first + cut, {0, 0}};
+    bool marked = sc_radix_node_mark(node, plan->part_up, &mark.digest);
+    (void)sc_chain_extend(&plan->chain, node->tokens + cut, plan->part_count, &mark, marked ? 1 : 0,
+                          NULL, 0);
+}
+
+static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t end)
+{
+    const struct sc_radix_insertion *in = plan->in;
+    const uint32_t *tokens = in->tokens + (first - in->first);
+    const struct sc_mark *mark = mark_at(in, first);
+    struct sc_radix_node *node = sc_radix_node_at(plan->index, id);
+    memcpy(node->tokens, tokens, 4 * (end - first));
+    if (mark != NULL)
+        memcpy(node->tokens + (end - first), &mark->digest, SC_HASH_BYTES);
+    (void)sc_chain_extend(&plan->chain, tokens, end - first, mark, mark != NULL ? 1 : 0, NULL, 0);
+    node->hash = sc_chain_at(&plan->chain);
+    node->piece = in->value.piece;
+    node->value_flags = in->value.flags;
+    node->row_first = in->value.row_first + (uint32_t)(first - in->run_first);
+    node->base_first = (uint32_t)first;
+}
+
+static void drop_plan(struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->run_count; i++)
+        sc_radix_node_free(plan->index, plan->runs[i]);
+    sc_radix_node_free(plan->index, plan->upper);
+    sc_radix_node_free(plan->index, plan->root);
+}
+
+/* All memory that publishing needs. */
+static bool take_memory(struct plan *plan)
+{
+    struct sc_radix *index = plan->index;
+    if (!sc_radix_table_reserve(index, &index->chunks, 2) ||
+        !sc_radix_table_reserve(index, &index->children, 1) || !sc_radix_leaves_reserve(index))
+        return false;
+    if (plan->at == 0) {
+        plan->root = sc_radix_node_alloc(index, 0, false);
+        if (plan->root == 0)
+            return false;
+    }
+    if (plan->part != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, plan->part);
+        struct sc_hash mark;
+        bool marked = sc_radix_node_mark(node, plan->part_up, &mark);
+        plan->upper = sc_radix_node_alloc(index, plan->part_count, marked);
+        if (plan->upper == 0)
+            return false;
+    }
+    for (uint64_t first = plan->position; first < plan->end;) {
+        uint64_t end = run_end(plan, first);
+        uint32_t id =
+            sc_radix_node_alloc(index, (uint32_t)(end - first), mark_at(plan->in, first) != NULL);
+        if (id == 0)
+            return false;
+        plan->runs[plan->run_count++] = id;
+        first = end;
+    }
+    return true;
+}
+
+static void fill_runs(struct plan *plan)
+{
+    uint64_t first = plan->position;
+    for (uint32_t i = 0; i < plan->run_count; i++) {
+        uint64_t end = run_end(plan, first);
+        fill_run(plan, plan->runs[i], first, end);
+        first = end;
+    }
+}
+
+/* ---- publish ------------------------------------------------------------------------------- */
+
+/* Gives the run's leading tokens to a new run above it. */
+static void split(struct plan *plan, struct sc_hash hash)
+{
+    struct sc_radix *index = plan->index;
+    uint32_t upper_id = plan->upper;
+    uint32_t lower_id = plan->part;
+    struct sc_radix_node *upper = sc_radix_node_at(index, upper_id);
+    struct sc_radix_node *lower = sc_radix_node_at(index, lower_id);
+    uint32_t parent_id = sc_radix_up_parent(plan->part_up);
+    uint32_t cut = sc_radix_up_cut(plan->part_up);
+    struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
+    struct sc_radix_key key;
+    sc_radix_node_key(lower, &key);
+
+    upper->hash = hash;
+    upper->piece = lower->piece;
+    upper->value_flags = lower->value_flags;
+    upper->row_first = lower->row_first + cut;
+    upper->base_first = lower->base_first + cut;
+    memcpy(upper->tokens, lower->tokens + cut, 4 * (uint64_t)plan->part_count);
+    if (key.marked)
+        memcpy(upper->tokens + plan->part_count, &key.mark, SC_HASH_BYTES);
+    atomic_store_explicit(&upper->stamp, atomic_load_explicit(&lower->stamp, memory_order_relaxed),
+                          memory_order_relaxed);
+    atomic_store(&upper->first_child, lower_id);
+    atomic_store(&upper->up, sc_radix_up_make(parent_id, 0));
+    upper->flags = lower->flags & SC_RADIX_IN_CHILDREN;
+    upper->next = lower->next;
+    upper->prev = lower->prev;
+    if (upper->next != 0)
+        sc_radix_node_at(index, upper->next)->prev = upper_id;
+    if (upper->prev != 0)
+        sc_radix_node_at(index, upper->prev)->next = upper_id;
+    lower->next = 0;
+    lower->prev = 0;
+
+    /* From here on readers see the upper run: those that come by old entries climb to it. */
+    atomic_store(&lower->up, sc_radix_up_make(upper_id, cut + plan->part_count));
+    if (first_child_of(parent) == lower_id)
+        atomic_store(&parent->first_child, upper_id);
+    if ((lower->flags & SC_RADIX_IN_CHILDREN) != 0)
+        sc_radix_table_replace(atomic_load_explicit(&index->children, memory_order_relaxed),
+                               sc_radix_key_hash(&key), lower_id, upper_id);
+    lower->flags &= (uint16_t)~SC_RADIX_IN_CHILDREN;
+    add(&index->runs, 1);
+    add(&index->splits, 1);
+}
+
+/* Links a complete run below its parent (its `up` is set). */
+static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
+{
+    struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint32_t head_id = first_child_of(parent);
+    sc_radix_leaves_drop(index, parent_id);
+    if (head_id == 0) {
+        atomic_store(&parent->first_child, id);
+        return;
+    }
+    struct sc_radix_node *head = sc_radix_node_at(index, head_id);
+    node->prev = head_id;
+    node->next = head->next;
+    if (node->next != 0)
+        sc_radix_node_at(index, node->next)->prev = id;
+    head->next = id;
+    struct sc_radix_key key;
+    sc_radix_node_key(node, &key);
+    node->flags |= SC_RADIX_IN_CHILDREN;
+    sc_radix_table_put(atomic_load_explicit(&index->children, memory_order_relaxed),
+                       sc_radix_key_hash(&key), id);
+}
+
+static void enter_chunk(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    node->flags |= SC_RADIX_IN_CHUNKS;
+    sc_radix_table_put(atomic_load_explicit(&index->chunks, memory_order_relaxed),
+                       sc_radix_chunk_hash(node->hash), id);
+}
+
+static void publish_root(struct plan *plan)
+{
+    struct sc_radix_node *root = sc_radix_node_at(plan->index, plan->root);
+    root->hash = plan->in->root;
+    root->flags = SC_RADIX_IS_ROOT;
+    plan->at = plan->root;
+    enter_chunk(plan->index, plan->root);
+    add(&plan->index->roots, 1);
+}
+
+static void publish(struct plan *plan, struct sc_hash split_hash)
+{
+    struct sc_radix *index = plan->index;
+    uint64_t now = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
+    if (plan->at == 0)
+        publish_root(plan);
+    uint32_t parent = plan->at;
+    if (plan->part != 0) {
+        split(plan, split_hash);
+        parent = plan->upper;
+    }
+    uint32_t above = parent;
+    for (uint32_t i = 0; i < plan->run_count; i++) {
+        struct sc_radix_node *node = sc_radix_node_at(index, plan->runs[i]);
+        atomic_store_explicit(&node->up, sc_radix_up_make(above, 0), memory_order_relaxed);
+        atomic_store_explicit(&node->stamp, now, memory_order_relaxed);
+        if (i + 1 < plan->run_count)
+            atomic_store_explicit(&node->first_child, plan->runs[i + 1], memory_order_relaxed);
+        above = plan->runs[i];
+    }
+    attach(index, parent, plan->runs[0]);
+    if (plan->end % index->chunk_tokens == 0)
+        enter_chunk(index, above);
+    sc_radix_leaves_add(index, above);
+    add(&index->runs, plan->run_count);
+    add(&index->tokens, plan->end - plan->position);
+}
+
+static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, uint32_t whole,
+                   struct sc_radix_inserted *ret_inserted)
+{
+    const struct sc_radix *index = plan->index;
+    const struct sc_radix_node *whole_node = sc_radix_node_at(index, whole);
+    ret_inserted->new_count = new_count;
+    ret_inserted->last = (struct sc_radix_ref){last, sc_radix_node_at(index, last)->generation};
+    ret_inserted->whole_end = sc_radix_node_end(whole_node);
+    ret_inserted->whole = (struct sc_radix_ref){0, 0};
+    if ((whole_node->flags & SC_RADIX_IS_ROOT) == 0)
+        ret_inserted->whole = (struct sc_radix_ref){whole, whole_node->generation};
+}
+
+static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_inserted,
+                               struct spec_error *reterr)
+{
+    struct sc_radix *index = plan->index;
+    if (!take_memory(plan)) {
+        drop_plan(plan);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY,
+                       "radix index: %" PRIu64 " of %" PRIu64 " bytes are in use",
+                       atomic_load_explicit(&index->bytes, memory_order_relaxed), index->bytes_max);
+    }
+    prepare_chain(plan);
+    struct sc_hash split_hash = sc_chain_at(&plan->chain);
+    fill_runs(plan);
+    uint64_t steps = 0;
+    uint32_t last = plan->runs[plan->run_count - 1];
+    if (plan->end % index->chunk_tokens == 0 &&
+        sc_radix_chunk_find(index, sc_radix_node_at(index, last)->hash, plan->end, &steps) != 0) {
+        add(&index->collisions, 1);
+        drop_plan(plan);
+        return sc_fail(reterr, SPEC_E_CORRUPT,
+                       "chain hash at token %" PRIu64 " belongs to another prefix", plan->end);
+    }
+    publish(plan, split_hash);
+    answer(plan, plan->end - plan->position, last, last, ret_inserted);
+    return SPEC_OK;
+}
+
+spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insertion *insertion,
+                            struct sc_radix_inserted *ret_inserted, struct spec_error *reterr)
+{
+    sc_radix_reclaim(index);
+    spec_status status = check_ranges(index, insertion, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct plan plan;
+    memset(&plan, 0, offsetof(struct plan, chain));
+    plan.root = 0;
+    plan.upper = 0;
+    plan.run_count = 0;
+    plan.index = index;
+    plan.in = insertion;
+    plan.end = insertion->first + insertion->token_count;
+    status = find_start(&plan, reterr);
+    if (status != SPEC_OK)
+        return status;
+    find_common(&plan);
+    if (plan.position < insertion->run_first)
+        return sc_fail(reterr, SPEC_E_STALE,
+                       "insertion at token %" PRIu64 ", but the prefix is stored to %" PRIu64,
+                       insertion->run_first, plan.position);
+    if (plan.position < plan.end)
+        return add_missing(&plan, ret_inserted, reterr);
+    uint64_t now = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&sc_radix_node_at(index, plan.last)->stamp, now, memory_order_relaxed);
+    answer(&plan, 0, plan.last, plan.at, ret_inserted);
+    return SPEC_OK;
+}

@@ -1,0 +1,296 @@
+/* The inside of the radix index, shared by its files and by its tests only.
+ *
+ *   id (32 bit):  slab number | granule (32 bytes) inside the slab      0: none
+ *
+ *   run in a slab:   header 96 | tokens 4 x length | mark digest 16, if any      (one size class
+ * per 32 bytes) split at k:      before   parent ----------------> C [cut 0]  0 1 2 3 4 5 6 7 after
+ * parent --> U  0 1 2 ---> C [cut 3]  . . . 3 4 5 6 7
+ *
+ * How readers and the writer get along without locks:
+ * - A run's tokens, hash, value and length never change after it is published. What a split changes
+ *   in C is one 64-bit word, `up`: parent, cut and hidden together, so that one load is one state.
+ * - U is complete before C.up names it. A reader that comes to C by an old entry and sees another
+ *   parent than it expects climbs to U; it never waits for the writer.
+ * - Links (tables, first_child, up) are loaded and stored sequentially consistent: after a reader
+ * has announced its epoch, it sees every unlink that the writer did before it looked at the
+ * readers.
+ * - What is unlinked is reused two epochs later; the epoch moves on only when every reader inside
+ *   has announced the newest one.
+ * - A pin is a count in the run; the writer closes it (SC_RADIX_DEAD) with a compare-and-swap from
+ *   0, so that either the pin or the removal wins.
+ *
+ * Holds: a child is in the children's table, or is its parent's first_child, or both.
+ * Threads: as marked at the members. */
+#ifndef SC_HASHING_RADIX_INTERNAL_H
+#define SC_HASHING_RADIX_INTERNAL_H
+
+#include "hashing/radix.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define SC_RADIX_GRANULE_BYTES  32u
+#define SC_RADIX_SLAB_BYTES_MIN (64u << 10)
+#define SC_RADIX_SLABS_MAX      65536u
+#define SC_RADIX_HEADER_BYTES   96u
+#define SC_RADIX_CLASSES                                                                           \
+    ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES) /                    \
+         SC_RADIX_GRANULE_BYTES +                                                                  \
+     2u)
+#define SC_RADIX_TABLE_SLOTS_MIN 64u
+#define SC_RADIX_TOMBSTONE       UINT32_MAX
+#define SC_RADIX_DEAD            0x80000000u /* in pins */
+#define SC_RADIX_MARKED          0x8000u     /* in length: a mark digest follows the tokens */
+#define SC_RADIX_HIDDEN          (UINT64_C(1) << 48) /* in up */
+#define SC_RADIX_TRIES           4u                  /* matches of one call */
+
+enum sc_radix_flag {
+    SC_RADIX_IN_CHUNKS = 1,
+    SC_RADIX_IN_CHILDREN = 2,
+    SC_RADIX_IS_ROOT = 4,
+    SC_RADIX_DOOMED = 8, /* top of a removal that waits */
+};
+
+struct sc_radix_node {
+    /* Constant while a reader can see it. */
+    struct sc_hash hash; /* chain hash at the end; of a root: the root hash */
+    uint64_t piece;
+
+    _Atomic uint64_t up; /* parent 0..31 | cut 32..47 | hidden 48; the writer stores */
+
+    _Atomic uint32_t pins; /* any thread */
+    /* Constant while a reader can see it. */
+    uint32_t generation;
+    uint32_t base_first; /* position of tokens[0] */
+    uint16_t length;     /* of tokens[], and SC_RADIX_MARKED */
+
+    uint16_t flags; /* writer only */
+
+    /* Constant while a reader can see it. */
+    uint32_t row_first; /* of tokens[0] */
+    uint32_t value_flags;
+
+    _Atomic uint32_t first_child; /* the writer stores */
+
+    /* Writer only. */
+    uint32_t next, prev; /* siblings; first_child of the parent is the head */
+    uint32_t leaf_at;    /* place in the heap of leaves + 1; 0: not there */
+
+    _Atomic uint64_t stamp; /* last use; any thread, relaxed */
+
+    /* Writer only. */
+    uint64_t listed;       /* the stamp under which the heap has it */
+    uint32_t waiting_next; /* waiting removals; retired runs */
+    uint32_t waiting_prev; /* waiting removals */
+    uint32_t tokens[];
+};
+_Static_assert(sizeof(struct sc_radix_node) == SC_RADIX_HEADER_BYTES, "128 bytes a chunk hold");
+
+/* Open addressing, linear probing, tombstones: nothing moves under a reader. */
+struct sc_radix_table {
+    uint64_t mask;   /* slots - 1 */
+    uint64_t live;   /* writer only */
+    uint64_t filled; /* writer only: live and tombstones */
+    struct sc_radix_table *retired_next;
+    _Atomic uint64_t slots[]; /* fingerprint 32..63 | id 0..31 */
+};
+
+struct sc_radix_slab {
+    uint32_t granules; /* a slot's size; 0: the number is free */
+    uint32_t used;
+    uint32_t fresh;      /* slots handed out at least once */
+    uint32_t free_id;    /* list through waiting_next */
+    uint32_t next, prev; /* slabs of the class with free slots; numbers, 0: none */
+};
+
+struct sc_radix_limbo {
+    uint32_t nodes; /* list through waiting_next */
+    struct sc_radix_table *tables;
+};
+
+struct sc_radix_reader {
+    alignas(64) _Atomic uint64_t epoch; /* 0: nobody */
+};
+
+struct sc_radix {
+    /* Set by open, constant after. */
+    struct sc_alloc *alloc;
+    struct sc_poison *poison;
+    uint64_t bytes_max;
+    uint64_t slab_bytes;
+    uint32_t chunk_tokens;
+    uint32_t granule_bits;
+    uint32_t slab_count_max;
+    unsigned char *_Atomic *directory; /* [slab_count_max + 1]; the writer stores */
+
+    /* The writer stores, readers load. */
+    struct sc_radix_table *_Atomic chunks;   /* chain hash at a grid border, roots at 0 */
+    struct sc_radix_table *_Atomic children; /* (parent, first token, mark) */
+    _Atomic uint64_t epoch;
+
+    /* Writer only. */
+    struct sc_radix_slab *slabs; /* [slab_count_max + 1] */
+    uint32_t slab_fresh;         /* numbers used at least once */
+    uint32_t slab_free;          /* list through next */
+    uint32_t partial[SC_RADIX_CLASSES];
+    struct sc_radix_limbo limbo[3];
+    uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */
+    uint64_t leaf_capacity;
+    uint32_t waiting; /* first hidden top */
+    uint32_t generation;
+
+    /* The writer stores, any thread loads, relaxed: statistics. */
+    _Atomic uint64_t bytes, runs, roots, leaf_count, tokens, hidden, splits, collisions;
+
+    /* Any thread. */
+    alignas(64) _Atomic uint64_t clock; /* counts uses */
+    _Atomic uint64_t matches, retries, shortened;
+    struct sc_radix_reader readers[SC_RADIX_READERS_MAX];
+};
+
+/* ---- words --------------------------------------------------------------------------------- */
+
+static inline uint32_t sc_radix_up_parent(uint64_t up)
+{
+    return (uint32_t)up;
+}
+
+static inline uint32_t sc_radix_up_cut(uint64_t up)
+{
+    return (uint32_t)(up >> 32) & 0xffffu;
+}
+
+static inline uint64_t sc_radix_up_make(uint32_t parent, uint32_t cut)
+{
+    return (uint64_t)cut << 32 | parent;
+}
+
+static inline uint32_t sc_radix_node_length(const struct sc_radix_node *node)
+{
+    return node->length & ~SC_RADIX_MARKED;
+}
+
+static inline uint64_t sc_radix_node_end(const struct sc_radix_node *node)
+{
+    return (uint64_t)node->base_first + sc_radix_node_length(node);
+}
+
+static inline struct sc_radix_node *sc_radix_node_at(const struct sc_radix *index, uint32_t id)
+{
+    unsigned char *slab =
+        atomic_load_explicit(&index->directory[id >> index->granule_bits], memory_order_relaxed);
+    uint64_t granule = id & ((UINT32_C(1) << index->granule_bits) - 1);
+    return (struct sc_radix_node *)(void *)(slab + granule * SC_RADIX_GRANULE_BYTES);
+}
+
+/* The mark that begins at the run's first token: true when there is one. `up` is a state of it. */
+static inline bool sc_radix_node_mark(const struct sc_radix_node *node, uint64_t up,
+                                      struct sc_hash *ret_digest)
+{
+    if ((node->length & SC_RADIX_MARKED) == 0 || sc_radix_up_cut(up) != 0)
+        return false;
+    __builtin_memcpy(ret_digest, node->tokens + sc_radix_node_length(node), SC_HASH_BYTES);
+    return true;
+}
+
+struct sc_radix_key {
+    uint32_t parent;
+    uint32_t token;
+    bool marked;
+    struct sc_hash mark;
+};
+
+/* Mixes a child's key to 64 bits: low ones choose the slot, high ones are the fingerprint. */
+static inline uint64_t sc_radix_key_hash(const struct sc_radix_key *key)
+{
+    uint64_t x = ((uint64_t)key->parent << 32 | key->token) * UINT64_C(0x9e3779b97f4a7c15);
+    if (key->marked)
+        x ^= key->mark.lo + UINT64_C(0xd1b54a32d192ed03);
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    return x ^ x >> 32;
+}
+
+/* The same shape for a chain hash: slot from lo, fingerprint from hi. */
+static inline uint64_t sc_radix_chunk_hash(struct sc_hash hash)
+{
+    return (hash.hi & UINT64_C(0xffffffff00000000)) | (hash.lo & UINT64_C(0xffffffff));
+}
+
+/* mark: the one that begins at the token, or NULL. */
+static inline void sc_radix_key_set(struct sc_radix_key *key, uint32_t parent, uint32_t token,
+                                    const struct sc_mark *mark)
+{
+    key->parent = parent;
+    key->token = token;
+    key->marked = mark != NULL;
+    key->mark = mark != NULL ? mark->digest : (struct sc_hash){0, 0};
+}
+
+/* ---- radix_memory.c: slabs, tables, epochs -------------------------------------------------- */
+
+/* Takes from bytes_max; NULL when it or the allocator refuses. Zeroed. */
+void *sc_radix_memory_take(struct sc_radix *index, uint64_t bytes);
+void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes);
+/* Room for a run of `length` tokens; 0: none. Header zeroed but for generation, length. */
+uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked);
+/* At once: nobody can see it. */
+void sc_radix_node_free(struct sc_radix *index, uint32_t id);
+/* When the readers that might see it have left. */
+void sc_radix_node_retire(struct sc_radix *index, uint32_t id);
+/* NULL when stale. Writer. */
+struct sc_radix_node *sc_radix_node_of(const struct sc_radix *index, struct sc_radix_ref ref);
+
+struct sc_radix_table *sc_radix_table_new(struct sc_radix *index, uint64_t slots);
+uint64_t sc_radix_table_bytes(const struct sc_radix_table *table);
+/* Room for `more` entries, in a new table if need be. False: no memory, nothing changed. */
+bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atomic *table,
+                            uint64_t more);
+void sc_radix_table_put(struct sc_radix_table *table, uint64_t hash, uint32_t id);
+void sc_radix_table_replace(struct sc_radix_table *table, uint64_t hash, uint32_t id,
+                            uint32_t new_id);
+void sc_radix_table_remove(struct sc_radix_table *table, uint64_t hash, uint32_t id);
+/* The key under which a run stands in the children's table. */
+void sc_radix_node_key(const struct sc_radix_node *node, struct sc_radix_key *ret_key);
+
+/* A reader's place, or UINT32_MAX when all are taken. */
+uint32_t sc_radix_reader_enter(struct sc_radix *index);
+void sc_radix_reader_leave(struct sc_radix *index, uint32_t place);
+/* Reuses what no reader can see any more. Writer. */
+void sc_radix_reclaim(struct sc_radix *index);
+
+/* ---- radix_leaves.c: the heap of leaves ------------------------------------------------------ */
+
+bool sc_radix_leaves_reserve(struct sc_radix *index);
+void sc_radix_leaves_add(struct sc_radix *index, uint32_t id);
+void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id);
+
+/* ---- radix.c: finding ------------------------------------------------------------------------ */
+
+/* The visible child with this key; ret_up is the state in which it was one. 0: none. */
+uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix_key *key,
+                             struct sc_radix_node **ret_node, uint64_t *ret_up,
+                             uint64_t *ret_steps);
+/* The run that ends at `end` with this chain hash. 0: none. */
+uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
+                             uint64_t *ret_steps);
+void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
+                         struct sc_radix_segment *ret_segment);
+
+/* ---- radix_insert.c -------------------------------------------------------------------------- */
+
+/* The chain fed up to the end of a run: its path from the last grid border at or before `grid`. */
+void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
+                       struct sc_chain *ret_chain);
+/* True when a child that matches can find is left. */
+bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node);
+
+/* ---- radix_remove.c -------------------------------------------------------------------------- */
+
+/* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */
+uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id);
+
+#endif

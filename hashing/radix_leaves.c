@@ -1,0 +1,148 @@
+/* The heap of leaves: which unpinned run without visible children was used longest ago.
+ *
+ *   leaves[]   binary heap by `listed`, the stamp under which a leaf was last put in order
+ *
+ * Readers only store a run's stamp. The heap is repaired when its top is asked for: a top whose
+ * stamp is newer than its place is put in order again. Stamps only grow, so the first top that is
+ * in order is the oldest of all.
+ *
+ * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
+ * stamp. The number of such runs grows by insertion only, so that only insertion needs room.
+ * Does not: allocate but in reserve.
+ * Threads: writer.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c */
+#include "hashing/radix_internal.h"
+
+#include <string.h>
+
+static uint64_t count_of(const struct sc_radix *index)
+{
+    return atomic_load_explicit(&index->leaf_count, memory_order_relaxed);
+}
+
+static struct sc_radix_node *leaf_at(const struct sc_radix *index, uint64_t at)
+{
+    return sc_radix_node_at(index, index->leaves[at]);
+}
+
+static void set(struct sc_radix *index, uint64_t at, uint32_t id)
+{
+    index->leaves[at] = id;
+    sc_radix_node_at(index, id)->leaf_at = (uint32_t)at + 1;
+}
+
+static void swap(struct sc_radix *index, uint64_t a, uint64_t b)
+{
+    uint32_t id = index->leaves[a];
+    set(index, a, index->leaves[b]);
+    set(index, b, id);
+}
+
+static void sift_up(struct sc_radix *index, uint64_t at)
+{
+    while (at != 0) {
+        uint64_t above = (at - 1) / 2;
+        if (leaf_at(index, above)->listed <= leaf_at(index, at)->listed)
+            return;
+        swap(index, above, at);
+        at = above;
+    }
+}
+
+static void sift_down(struct sc_radix *index, uint64_t at, uint64_t count)
+{
+    for (;;) {
+        uint64_t child = 2 * at + 1;
+        if (child >= count)
+            return;
+        if (child + 1 < count && leaf_at(index, child + 1)->listed < leaf_at(index, child)->listed)
+            child++;
+        if (leaf_at(index, at)->listed <= leaf_at(index, child)->listed)
+            return;
+        swap(index, at, child);
+        at = child;
+    }
+}
+
+bool sc_radix_leaves_reserve(struct sc_radix *index)
+{
+    uint64_t count = count_of(index);
+    if (count < index->leaf_capacity)
+        return true;
+    uint64_t capacity = index->leaf_capacity == 0 ? 64 : index->leaf_capacity * 2;
+    uint32_t *leaves = sc_radix_memory_take(index, capacity * sizeof(*leaves));
+    if (leaves == NULL)
+        return false;
+    if (count != 0)
+        memcpy(leaves, index->leaves, count * sizeof(*leaves));
+    sc_radix_memory_give(index, index->leaves, index->leaf_capacity * sizeof(*leaves));
+    index->leaves = leaves;
+    index->leaf_capacity = capacity;
+    return true;
+}
+
+void sc_radix_leaves_add(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint64_t count = count_of(index);
+    SC_ASSERT(index->poison, node->leaf_at == 0);
+    SC_ASSERT(index->poison, count < index->leaf_capacity);
+    node->listed = atomic_load_explicit(&node->stamp, memory_order_relaxed);
+    set(index, count, id);
+    atomic_store_explicit(&index->leaf_count, count + 1, memory_order_relaxed);
+    sift_up(index, count);
+}
+
+void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    if (node->leaf_at == 0)
+        return;
+    uint64_t at = node->leaf_at - 1;
+    uint64_t last = count_of(index) - 1;
+    SC_ASSERT(index->poison, index->leaves[at] == id);
+    swap(index, at, last);
+    node->leaf_at = 0;
+    atomic_store_explicit(&index->leaf_count, last, memory_order_relaxed);
+    if (at == last)
+        return;
+    sift_up(index, at);
+    sift_down(index, at, last);
+}
+
+/* Pinned, or above a hidden run that waits. */
+static bool is_held(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->pins, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&node->first_child, memory_order_relaxed) != 0;
+}
+
+bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment)
+{
+    sc_radix_reclaim(index);
+    uint64_t count = count_of(index);
+    uint64_t open = count; /* [open, count): held ones, set aside */
+    uint32_t found = 0;
+    while (open != 0 && found == 0) {
+        struct sc_radix_node *top = leaf_at(index, 0);
+        uint64_t stamp = atomic_load_explicit(&top->stamp, memory_order_relaxed);
+        if (stamp != top->listed) {
+            top->listed = stamp;
+            sift_down(index, 0, open);
+        } else if (is_held(top)) {
+            open--;
+            swap(index, 0, open);
+            sift_down(index, 0, open);
+        } else {
+            found = index->leaves[0];
+        }
+    }
+    for (; open < count; open++)
+        sift_up(index, open);
+    if (found == 0)
+        return false;
+    const struct sc_radix_node *node = sc_radix_node_at(index, found);
+    sc_radix_segment_of(node, found, atomic_load_explicit(&node->up, memory_order_relaxed),
+                        ret_segment);
+    return true;
+}

@@ -1,0 +1,359 @@
+/* Memory of the radix index: slabs of runs, hash tables, and when what was unlinked is reused.
+ *
+ *   slab (64 KiB or more):  | slot | slot | slot | ...      all of one size class
+ *   limbo[epoch % 3]:       what was unlinked in that epoch; reused when the epoch is two further
+ *
+ * Holds: bytes counts every allocation and stays <= bytes_max. A slab without used slots is given
+ * back at once: no reader can hold an id into it, since its runs passed limbo before.
+ * Does not: move anything.
+ * Threads: writer, except enter and leave.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_threads.c */
+#include "hashing/radix_internal.h"
+
+#include <string.h>
+
+void *sc_radix_memory_take(struct sc_radix *index, uint64_t bytes)
+{
+    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
+    if (bytes > index->bytes_max || used > index->bytes_max - bytes)
+        return NULL;
+    void *memory = sc_alloc_zero(index->alloc, bytes);
+    if (memory != NULL)
+        atomic_store_explicit(&index->bytes, used + bytes, memory_order_relaxed);
+    return memory;
+}
+
+void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes)
+{
+    if (memory == NULL)
+        return;
+    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
+    SC_ASSERT(index->poison, used >= bytes);
+    atomic_store_explicit(&index->bytes, used - bytes, memory_order_relaxed);
+    sc_alloc_free(index->alloc, memory);
+}
+
+/* ---- slabs --------------------------------------------------------------------------------- */
+
+static void partial_add(struct sc_radix *index, uint32_t number)
+{
+    struct sc_radix_slab *slab = &index->slabs[number];
+    slab->prev = 0;
+    slab->next = index->partial[slab->granules];
+    if (slab->next != 0)
+        index->slabs[slab->next].prev = number;
+    index->partial[slab->granules] = number;
+}
+
+static void partial_drop(struct sc_radix *index, uint32_t number)
+{
+    struct sc_radix_slab *slab = &index->slabs[number];
+    if (slab->prev != 0)
+        index->slabs[slab->prev].next = slab->next;
+    else
+        index->partial[slab->granules] = slab->next;
+    if (slab->next != 0)
+        index->slabs[slab->next].prev = slab->prev;
+}
+
+static uint32_t slab_slots(const struct sc_radix *index, uint32_t granules)
+{
+    return (uint32_t)(index->slab_bytes / ((uint64_t)granules * SC_RADIX_GRANULE_BYTES));
+}
+
+/* A new slab of the class, in the list of those with free slots. 0: none. */
+static uint32_t slab_open(struct sc_radix *index, uint32_t granules)
+{
+    uint32_t number = index->slab_free;
+    if (number == 0 && index->slab_fresh == index->slab_count_max)
+        return 0;
+    unsigned char *memory = sc_radix_memory_take(index, index->slab_bytes);
+    if (memory == NULL)
+        return 0;
+    if (number != 0)
+        index->slab_free = index->slabs[number].next;
+    else
+        number = ++index->slab_fresh;
+    index->slabs[number] = (struct sc_radix_slab){.granules = granules};
+    atomic_store_explicit(&index->directory[number], memory, memory_order_relaxed);
+    partial_add(index, number);
+    return number;
+}
+
+static void slab_close(struct sc_radix *index, uint32_t number)
+{
+    partial_drop(index, number);
+    unsigned char *memory = atomic_load_explicit(&index->directory[number], memory_order_relaxed);
+    atomic_store_explicit(&index->directory[number], NULL, memory_order_relaxed);
+    sc_radix_memory_give(index, memory, index->slab_bytes);
+    index->slabs[number] = (struct sc_radix_slab){.next = index->slab_free};
+    index->slab_free = number;
+}
+
+uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked)
+{
+    uint32_t bytes = SC_RADIX_HEADER_BYTES + 4 * length + (marked ? SC_HASH_BYTES : 0);
+    uint32_t granules = (bytes + SC_RADIX_GRANULE_BYTES - 1) / SC_RADIX_GRANULE_BYTES;
+    SC_ASSERT(index->poison, length <= index->chunk_tokens);
+    uint32_t number = index->partial[granules];
+    if (number == 0)
+        number = slab_open(index, granules);
+    if (number == 0)
+        return 0;
+    struct sc_radix_slab *slab = &index->slabs[number];
+    uint32_t id = slab->free_id;
+    struct sc_radix_node *node;
+    if (id != 0) {
+        node = sc_radix_node_at(index, id);
+        slab->free_id = node->waiting_next;
+    } else {
+        id = number << index->granule_bits | slab->fresh++ * granules;
+        node = sc_radix_node_at(index, id);
+    }
+    slab->used++;
+    if (slab->used == slab_slots(index, granules))
+        partial_drop(index, number);
+    memset(node, 0, sizeof(*node));
+    index->generation += index->generation == UINT32_MAX ? 2 : 1;
+    node->generation = index->generation;
+    node->length = (uint16_t)(length | (marked ? SC_RADIX_MARKED : 0));
+    return id;
+}
+
+void sc_radix_node_free(struct sc_radix *index, uint32_t id)
+{
+    if (id == 0)
+        return;
+    uint32_t number = id >> index->granule_bits;
+    struct sc_radix_slab *slab = &index->slabs[number];
+    SC_ASSERT(index->poison, slab->used != 0);
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    if (slab->used == slab_slots(index, slab->granules))
+        partial_add(index, number);
+    node->generation = 0;
+    node->waiting_next = slab->free_id;
+    slab->free_id = id;
+    slab->used--;
+    if (slab->used == 0)
+        slab_close(index, number);
+}
+
+struct sc_radix_node *sc_radix_node_of(const struct sc_radix *index, struct sc_radix_ref ref)
+{
+    uint32_t number = ref.id >> index->granule_bits;
+    uint32_t granule = ref.id & ((UINT32_C(1) << index->granule_bits) - 1);
+    if (ref.generation == 0 || number == 0 || number > index->slab_fresh)
+        return NULL;
+    const struct sc_radix_slab *slab = &index->slabs[number];
+    if (slab->granules == 0 || granule % slab->granules != 0 ||
+        granule / slab->granules >= slab->fresh)
+        return NULL;
+    struct sc_radix_node *node = sc_radix_node_at(index, ref.id);
+    if (node->generation != ref.generation)
+        return NULL;
+    uint32_t pins = atomic_load_explicit(&node->pins, memory_order_relaxed);
+    return (pins & SC_RADIX_DEAD) != 0 ? NULL : node;
+}
+
+/* ---- tables -------------------------------------------------------------------------------- */
+
+struct sc_radix_table *sc_radix_table_new(struct sc_radix *index, uint64_t slots)
+{
+    struct sc_radix_table *table =
+        sc_radix_memory_take(index, sizeof(*table) + slots * sizeof(table->slots[0]));
+    if (table != NULL)
+        table->mask = slots - 1;
+    return table;
+}
+
+uint64_t sc_radix_table_bytes(const struct sc_radix_table *table)
+{
+    return sizeof(*table) + (table->mask + 1) * sizeof(table->slots[0]);
+}
+
+void sc_radix_node_key(const struct sc_radix_node *node, struct sc_radix_key *ret_key)
+{
+    uint64_t up = atomic_load_explicit(&node->up, memory_order_relaxed);
+    ret_key->parent = sc_radix_up_parent(up);
+    ret_key->token = node->tokens[sc_radix_up_cut(up)];
+    ret_key->mark = (struct sc_hash){0, 0};
+    ret_key->marked = sc_radix_node_mark(node, up, &ret_key->mark);
+}
+
+static uint64_t slot_word(uint64_t hash, uint32_t id)
+{
+    return (hash & UINT64_C(0xffffffff00000000)) | id;
+}
+
+void sc_radix_table_put(struct sc_radix_table *table, uint64_t hash, uint32_t id)
+{
+    uint64_t at = hash & table->mask;
+    for (;;) {
+        uint32_t there = (uint32_t)atomic_load_explicit(&table->slots[at], memory_order_relaxed);
+        if (there == 0 || there == SC_RADIX_TOMBSTONE) {
+            table->filled += there == 0 ? 1 : 0;
+            table->live++;
+            atomic_store(&table->slots[at], slot_word(hash, id));
+            return;
+        }
+        at = (at + 1) & table->mask;
+    }
+}
+
+static uint64_t slot_of(const struct sc_radix_table *table, uint64_t hash, uint32_t id)
+{
+    uint64_t at = hash & table->mask;
+    for (uint64_t probe = 0; probe <= table->mask; probe++) {
+        uint64_t word = atomic_load_explicit(&table->slots[at], memory_order_relaxed);
+        if (word == slot_word(hash, id))
+            return at;
+        if ((uint32_t)word == 0)
+            break;
+        at = (at + 1) & table->mask;
+    }
+    return UINT64_MAX;
+}
+
+void sc_radix_table_replace(struct sc_radix_table *table, uint64_t hash, uint32_t id,
+                            uint32_t new_id)
+{
+    uint64_t at = slot_of(table, hash, id);
+    SC_ASSERT(NULL, at != UINT64_MAX);
+    if (at != UINT64_MAX)
+        atomic_store(&table->slots[at], slot_word(hash, new_id));
+}
+
+void sc_radix_table_remove(struct sc_radix_table *table, uint64_t hash, uint32_t id)
+{
+    uint64_t at = slot_of(table, hash, id);
+    SC_ASSERT(NULL, at != UINT64_MAX);
+    if (at == UINT64_MAX)
+        return;
+    table->live--;
+    uint64_t after =
+        atomic_load_explicit(&table->slots[(at + 1) & table->mask], memory_order_relaxed);
+    if ((uint32_t)after != 0) {
+        atomic_store(&table->slots[at], SC_RADIX_TOMBSTONE);
+        return;
+    }
+    /* No probe goes on behind an empty slot, so this one and tombstones before it become empty. */
+    atomic_store(&table->slots[at], 0);
+    table->filled--;
+    for (;;) {
+        at = (at - 1) & table->mask;
+        uint64_t word = atomic_load_explicit(&table->slots[at], memory_order_relaxed);
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE)
+            return;
+        atomic_store(&table->slots[at], 0);
+        table->filled--;
+    }
+}
+
+static uint64_t entry_hash(const struct sc_radix *index, bool is_chunks, uint32_t id)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    if (is_chunks)
+        return sc_radix_chunk_hash(node->hash);
+    struct sc_radix_key key;
+    sc_radix_node_key(node, &key);
+    return sc_radix_key_hash(&key);
+}
+
+bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atomic *table,
+                            uint64_t more)
+{
+    struct sc_radix_table *old = atomic_load_explicit(table, memory_order_relaxed);
+    if ((old->filled + more) * 4 <= (old->mask + 1) * 3)
+        return true;
+    uint64_t slots = SC_RADIX_TABLE_SLOTS_MIN;
+    while ((old->live + more) * 8 > slots * 5)
+        slots *= 2;
+    struct sc_radix_table *new_table = sc_radix_table_new(index, slots);
+    if (new_table == NULL)
+        return false;
+    bool is_chunks = table == &index->chunks;
+    for (uint64_t at = 0; at <= old->mask; at++) {
+        uint32_t id = (uint32_t)atomic_load_explicit(&old->slots[at], memory_order_relaxed);
+        if (id != 0 && id != SC_RADIX_TOMBSTONE)
+            sc_radix_table_put(new_table, entry_hash(index, is_chunks, id), id);
+    }
+    SC_ASSERT(index->poison, new_table->live == old->live);
+    atomic_store(table, new_table);
+    uint64_t epoch = atomic_load_explicit(&index->epoch, memory_order_relaxed);
+    old->retired_next = index->limbo[epoch % 3].tables;
+    index->limbo[epoch % 3].tables = old;
+    return true;
+}
+
+/* ---- epochs -------------------------------------------------------------------------------- */
+
+void sc_radix_node_retire(struct sc_radix *index, uint32_t id)
+{
+    uint64_t epoch = atomic_load_explicit(&index->epoch, memory_order_relaxed);
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    node->waiting_next = index->limbo[epoch % 3].nodes;
+    index->limbo[epoch % 3].nodes = id;
+}
+
+uint32_t sc_radix_reader_enter(struct sc_radix *index)
+{
+    unsigned char here;
+    uint64_t start = ((uint64_t)(uintptr_t)&here >> 12) * UINT64_C(0x9e3779b97f4a7c15) >> 40;
+    for (uint32_t i = 0; i < SC_RADIX_READERS_MAX; i++) {
+        uint32_t place = (uint32_t)((start + i) % SC_RADIX_READERS_MAX);
+        uint64_t nobody = 0;
+        uint64_t epoch = atomic_load(&index->epoch);
+        if (atomic_compare_exchange_strong(&index->readers[place].epoch, &nobody, epoch))
+            return place;
+    }
+    return UINT32_MAX;
+}
+
+void sc_radix_reader_leave(struct sc_radix *index, uint32_t place)
+{
+    atomic_store_explicit(&index->readers[place].epoch, 0, memory_order_release);
+}
+
+static bool all_at(const struct sc_radix *index, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < SC_RADIX_READERS_MAX; i++) {
+        uint64_t announced = atomic_load(&index->readers[i].epoch);
+        if (announced != 0 && announced != epoch)
+            return false;
+    }
+    return true;
+}
+
+static void limbo_free(struct sc_radix *index, struct sc_radix_limbo *limbo)
+{
+    while (limbo->nodes != 0) {
+        uint32_t id = limbo->nodes;
+        limbo->nodes = sc_radix_node_at(index, id)->waiting_next;
+        sc_radix_node_free(index, id);
+    }
+    while (limbo->tables != NULL) {
+        struct sc_radix_table *table = limbo->tables;
+        limbo->tables = table->retired_next;
+        sc_radix_memory_give(index, table, sc_radix_table_bytes(table));
+    }
+}
+
+static bool limbo_empty(const struct sc_radix *index)
+{
+    for (uint32_t i = 0; i < 3; i++) {
+        if (index->limbo[i].nodes != 0 || index->limbo[i].tables != NULL)
+            return false;
+    }
+    return true;
+}
+
+void sc_radix_reclaim(struct sc_radix *index)
+{
+    for (uint32_t i = 0; i < 3 && !limbo_empty(index); i++) {
+        uint64_t epoch = atomic_load_explicit(&index->epoch, memory_order_relaxed);
+        if (!all_at(index, epoch))
+            return;
+        atomic_store(&index->epoch, epoch + 1);
+        limbo_free(index, &index->limbo[(epoch + 2) % 3]); /* unlinked in epoch - 1 */
+    }
+}

@@ -1,0 +1,300 @@
+/* Removal from the radix index, now or when the pins have gone, and refs. Contract: radix.h.
+ *
+ *   now     close every run of the subtree (pins 0 -> dead), or open them again and refuse;
+ *           unlink; tell the caller; retire
+ *   later   when it is refused: hide every run of the subtree (no match finds it), wait
+ *
+ * Holds: a run that is pinned is not retired, nor is anything above it. Hidden runs are in no table
+ * of chunks and not among the leaves; they stay in their parent's list of children.
+ * Does not: allocate; recurse.
+ * Threads: writer.
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+#include "hashing/radix_internal.h"
+
+static uint64_t up_of(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->up, memory_order_relaxed);
+}
+
+static uint32_t first_child_of(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->first_child, memory_order_relaxed);
+}
+
+static uint64_t stamp_of(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->stamp, memory_order_relaxed);
+}
+
+static void take_from(_Atomic uint64_t *counter, uint64_t less)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value - less, memory_order_relaxed);
+}
+
+uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint32_t child = first_child_of(node);
+    if (child != 0)
+        return child;
+    while (id != top) {
+        if (node->next != 0)
+            return node->next;
+        id = sc_radix_up_parent(up_of(node));
+        node = sc_radix_node_at(index, id);
+    }
+    return 0;
+}
+
+/* ---- closing ------------------------------------------------------------------------------- */
+
+/* Closes every run of the subtree against pins. False: one is pinned, and all are open again. */
+static bool close_pins(struct sc_radix *index, uint32_t top)
+{
+    uint32_t id = top;
+    for (; id != 0; id = sc_radix_after_in(index, top, id)) {
+        uint32_t none = 0;
+        if (!atomic_compare_exchange_strong(&sc_radix_node_at(index, id)->pins, &none,
+                                            SC_RADIX_DEAD))
+            break;
+    }
+    if (id == 0)
+        return true;
+    for (uint32_t back = top; back != id; back = sc_radix_after_in(index, top, back))
+        atomic_fetch_and(&sc_radix_node_at(index, back)->pins, ~SC_RADIX_DEAD);
+    return false;
+}
+
+/* ---- unlinking ----------------------------------------------------------------------------- */
+
+static void leave_chunks(struct sc_radix *index, uint32_t id, struct sc_radix_node *node)
+{
+    if ((node->flags & SC_RADIX_IN_CHUNKS) == 0)
+        return;
+    sc_radix_table_remove(atomic_load_explicit(&index->chunks, memory_order_relaxed),
+                          sc_radix_chunk_hash(node->hash), id);
+    node->flags &= (uint16_t)~SC_RADIX_IN_CHUNKS;
+}
+
+static void leave_children(struct sc_radix *index, uint32_t id, struct sc_radix_node *node)
+{
+    if ((node->flags & SC_RADIX_IN_CHILDREN) == 0)
+        return;
+    struct sc_radix_key key;
+    sc_radix_node_key(node, &key);
+    sc_radix_table_remove(atomic_load_explicit(&index->children, memory_order_relaxed),
+                          sc_radix_key_hash(&key), id);
+    node->flags &= (uint16_t)~SC_RADIX_IN_CHILDREN;
+}
+
+static void leave_waiting(struct sc_radix *index, struct sc_radix_node *node)
+{
+    if ((node->flags & SC_RADIX_DOOMED) == 0)
+        return;
+    if (node->waiting_prev != 0)
+        sc_radix_node_at(index, node->waiting_prev)->waiting_next = node->waiting_next;
+    else
+        index->waiting = node->waiting_next;
+    if (node->waiting_next != 0)
+        sc_radix_node_at(index, node->waiting_next)->waiting_prev = node->waiting_prev;
+    node->flags &= (uint16_t)~SC_RADIX_DOOMED;
+    take_from(&index->hidden, 1);
+}
+
+/* The parent lost a visible child that was last used at `stamp`. */
+static void settle_parent(struct sc_radix *index, uint32_t parent_id, uint64_t stamp)
+{
+    struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
+    if (stamp_of(parent) < stamp)
+        atomic_store_explicit(&parent->stamp, stamp, memory_order_relaxed);
+    bool is_plain = (parent->flags & SC_RADIX_IS_ROOT) == 0;
+    bool is_visible = (up_of(parent) & SC_RADIX_HIDDEN) == 0;
+    if (is_plain && is_visible && parent->leaf_at == 0 &&
+        !sc_radix_has_visible_child(index, parent))
+        sc_radix_leaves_add(index, parent_id);
+}
+
+/* Takes the run out of its parent's list. */
+static void unlink_sibling(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    struct sc_radix_node *parent = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+    if (first_child_of(parent) == id)
+        atomic_store(&parent->first_child, node->next);
+    if (node->prev != 0)
+        sc_radix_node_at(index, node->prev)->next = node->next;
+    if (node->next != 0)
+        sc_radix_node_at(index, node->next)->prev = node->prev;
+    node->next = 0;
+    node->prev = 0;
+}
+
+static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_node *root)
+{
+    leave_chunks(index, id, root);
+    leave_waiting(index, root);
+    take_from(&index->roots, 1);
+}
+
+/* A root that is left without children goes; nobody pins a root. */
+static void drop_empty_root(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *root = sc_radix_node_at(index, id);
+    if ((root->flags & SC_RADIX_IS_ROOT) == 0 || first_child_of(root) != 0)
+        return;
+    atomic_store(&root->pins, SC_RADIX_DEAD);
+    forget_root(index, id, root);
+    sc_radix_node_retire(index, id);
+}
+
+static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node *node,
+                       const struct sc_radix_removal *removal)
+{
+    struct sc_radix_segment segment;
+    sc_radix_segment_of(node, id, up_of(node), &segment);
+    leave_chunks(index, id, node);
+    leave_children(index, id, node);
+    leave_waiting(index, node);
+    sc_radix_leaves_drop(index, id);
+    take_from(&index->runs, 1);
+    take_from(&index->tokens, segment.count);
+    if (removal != NULL && removal->removed != NULL)
+        removal->removed(&segment, removal->user);
+}
+
+/* Removes a closed subtree. Returns its runs. */
+static uint64_t dismantle(struct sc_radix *index, uint32_t top,
+                          const struct sc_radix_removal *removal)
+{
+    struct sc_radix_node *top_node = sc_radix_node_at(index, top);
+    bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
+    uint32_t parent = sc_radix_up_parent(up_of(top_node));
+    uint64_t count = 0;
+    uint64_t stamp = 0;
+    for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
+        struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if (stamp_of(node) > stamp)
+            stamp = stamp_of(node);
+        if ((node->flags & SC_RADIX_IS_ROOT) != 0) {
+            forget_root(index, id, node);
+        } else {
+            forget_run(index, id, node, removal);
+            count++;
+        }
+    }
+    if (!is_root) {
+        unlink_sibling(index, top);
+        settle_parent(index, parent, stamp);
+        drop_empty_root(index, parent);
+    }
+    for (uint32_t id = top; id != 0;) {
+        uint32_t next = sc_radix_after_in(index, top, id);
+        sc_radix_node_retire(index, id);
+        id = next;
+    }
+    return count;
+}
+
+/* ---- hiding -------------------------------------------------------------------------------- */
+
+static void hide(struct sc_radix *index, uint32_t top)
+{
+    struct sc_radix_node *top_node = sc_radix_node_at(index, top);
+    bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
+    leave_children(index, top, top_node);
+    for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
+        struct sc_radix_node *node = sc_radix_node_at(index, id);
+        atomic_store(&node->up, up_of(node) | SC_RADIX_HIDDEN);
+        leave_chunks(index, id, node);
+        sc_radix_leaves_drop(index, id);
+    }
+    top_node->flags |= SC_RADIX_DOOMED;
+    top_node->waiting_prev = 0;
+    top_node->waiting_next = index->waiting;
+    if (index->waiting != 0)
+        sc_radix_node_at(index, index->waiting)->waiting_prev = top;
+    index->waiting = top;
+    atomic_store_explicit(&index->hidden,
+                          atomic_load_explicit(&index->hidden, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    if (!is_root)
+        settle_parent(index, sc_radix_up_parent(up_of(top_node)), stamp_of(top_node));
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+/* The first run above `id` on the path that holds rows of the same piece. */
+static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    for (;;) {
+        uint32_t above = sc_radix_up_parent(up_of(node));
+        if (above == 0)
+            return id;
+        const struct sc_radix_node *parent = sc_radix_node_at(index, above);
+        if ((parent->flags & SC_RADIX_IS_ROOT) != 0 || parent->piece != node->piece)
+            return id;
+        id = above;
+        node = parent;
+    }
+}
+
+spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
+                            enum sc_radix_scope scope, enum sc_radix_when when,
+                            const struct sc_radix_removal *removal, uint64_t *ret_count,
+                            struct spec_error *reterr)
+{
+    sc_radix_reclaim(index);
+    if (sc_radix_node_of(index, ref) == NULL)
+        return sc_fail(reterr, SPEC_E_STALE, "removal of a run that was removed");
+    uint32_t top = scope == SC_RADIX_PIECE ? piece_top(index, ref.id) : ref.id;
+    uint64_t count = 0;
+    spec_status status = SPEC_OK;
+    if (close_pins(index, top)) {
+        count = dismantle(index, top, removal);
+    } else if (when == SC_RADIX_NOW) {
+        return sc_fail(reterr, SPEC_E_BUSY, "removal of runs that are leased");
+    } else {
+        if ((up_of(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
+            hide(index, top);
+        status = SPEC_PENDING;
+    }
+    if (ret_count != NULL)
+        *ret_count = count;
+    return status;
+}
+
+uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal)
+{
+    sc_radix_reclaim(index);
+    uint32_t top = index->waiting;
+    while (top != 0) {
+        if (close_pins(index, top)) {
+            (void)dismantle(index, top, removal);
+            top = index->waiting; /* others below it may have gone with it */
+        } else {
+            top = sc_radix_node_at(index, top)->waiting_next;
+        }
+    }
+    return atomic_load_explicit(&index->hidden, memory_order_relaxed);
+}
+
+struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end)
+{
+    uint64_t steps = 0;
+    uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
+    if (id == 0)
+        return (struct sc_radix_ref){0, 0};
+    return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};
+}
+
+bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
+                  struct sc_radix_segment *ret_segment)
+{
+    const struct sc_radix_node *node = sc_radix_node_of(index, ref);
+    if (node == NULL)
+        return false;
+    sc_radix_segment_of(node, ref.id, up_of(node), ret_segment);
+    return true;
+}
