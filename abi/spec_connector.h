@@ -508,12 +508,13 @@ struct spec_api {
      * ended or earlier [ABI-080]. The source is free at return (host) [ABI-081]. A chunk becomes
      * visible when all layers are written, never before [ABI-082]; the first complete copy wins
      * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
-     * device: when staging is full the range is given up, the ticket says DROPPED, and the host
-     * goes on [ABI-085]. NaN and infinities are stored as they are [ABI-086].
-     *   ret_ticket  one a call; done when this layer of the range is safe to forget, which for the
-     *               last layer means: visible to lookup, found again after kill -9 [ABI-087]
-     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), NO_SPACE
-     * (disk_bytes; counted).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
+     * device: when staging, disk_bytes or a pool is exhausted the range is given up, the tickets
+     * say DROPPED, NO_SPACE or BUSY, and the host goes on with its layers [ABI-085]. NaN and
+     * infinities are stored as they are [ABI-086].
+     *   ret_ticket  one a call; the last layer's is done when the range is visible to lookup and
+     *               found again after kill -9 [ABI-087], an earlier layer's at once
+     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets).  Threads: any.
+     * Blocks: never longer than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
@@ -523,8 +524,8 @@ struct spec_api {
     spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
                                struct spec_error *reterr);
 
-    /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, IO, NO_SPACE); a
-     * ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
+    /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, BUSY, IO, NO_SPACE);
+     * a ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
      * all are done, or SPEC_E_TIMEOUT with the statuses so far written [ABI-101].
      * Errors: INVALID (unknown ticket).  Threads: any.  Blocks: poll never, wait until timeout_ns
      * from now (UINT64_MAX: for ever).  Since: 0.1 */

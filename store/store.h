@@ -28,6 +28,7 @@
 #include "store/io.h"
 
 #define SC_STORE_FORMAT_VERSION 1u
+#define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
 
 struct sc_store;
@@ -91,7 +92,10 @@ struct sc_store_params {
      * children. false: the piece is not believed (its chain does not fit); it is dropped. */
     bool (*on_piece)(const struct sc_store_piece *piece, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
-     * failed. The callee answers with sc_store_extent_commit or _discard, once, now or later. */
+     * failed, and never before the writer is through with it: after the put_layer of the last
+     * layer, a put_layer that returned an error, or an abort. (A write that fails earlier lets the
+     * next put_layer answer its status.) The callee answers with sc_store_extent_commit or
+     * _discard, once, now or later. */
     void (*on_written)(struct sc_store_extent *extent, spec_status status, void *extent_user,
                        void *user);
     void *user;
