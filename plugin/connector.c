@@ -1,0 +1,290 @@
+/* Opening and closing a connector: everything is made here, sized from the configuration, so that
+ * calls allocate nothing.
+ *
+ * Holds: open undoes what it made when it fails; close leaves no thread, mapping or descriptor.
+ * Threads: open any; close one, alone.
+ * Tests: conformance (abi_012_* .. abi_015_*), tests/unit/plugin/test_connector.c */
+#include "plugin/connector.h"
+#include "plugin/args.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+static spec_status check_model(const struct spec_model *model, struct spec_error *reterr)
+{
+    if (model->layer_count == 0 || model->layer_count > SC_LIMIT_LAYERS)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: layer_count is %" PRIu32 ", 1 .. %u expected", model->layer_count,
+                       SC_LIMIT_LAYERS);
+    if (model->kv_head_count == 0 || model->kv_head_count > SC_LIMIT_KV_HEADS)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_head_count is %" PRIu32 ", 1 .. %u expected",
+                       model->kv_head_count, SC_LIMIT_KV_HEADS);
+    if (model->query_head_count == 0 || model->query_head_count % model->kv_head_count != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: query_head_count is %" PRIu32
+                       ", a multiple of kv_head_count %" PRIu32 " expected",
+                       model->query_head_count, model->kv_head_count);
+    if (model->head_size == 0 || model->head_size > SC_LIMIT_HEAD_SIZE)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: head_size is %" PRIu32 ", 1 .. %u expected",
+                       model->head_size, SC_LIMIT_HEAD_SIZE);
+    if (sc_plugin_dtype_bytes(model->kv_dtype) == 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_dtype is %" PRIu32 ", SPEC_DTYPE_* expected", model->kv_dtype);
+    if (model->kv_layout != SPEC_KV_ROWS || model->rope_kind > SPEC_ROPE_INTERLEAVED)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_layout %" PRIu32 " or rope_kind %" PRIu32 " is unknown",
+                       model->kv_layout, model->rope_kind);
+    if (model->kv_scale_count > 0 && model->kv_scales == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: kv_scales is NULL with a count");
+    if (model->tp_rank >= (model->tp_size > 0 ? model->tp_size : 1))
+        return sc_fail(reterr, SPEC_E_INVALID, "model: tp_rank %" PRIu32 " of tp_size %" PRIu32,
+                       model->tp_rank, model->tp_size);
+    return SPEC_OK;
+}
+
+static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
+{
+    if (params->config == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: config is NULL, expected a path or JSON");
+    if (params->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: reserved must be 0");
+    if (params->role > SPEC_ROLE_READER)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: role %" PRIu32 " is unknown", params->role);
+    if (params->role == SPEC_ROLE_READER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "open: readers come with several processes");
+    uint32_t rank_count = params->rank_count > 0 ? params->rank_count : 1;
+    if (params->rank >= rank_count || rank_count > SC_LIMIT_RANKS)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: rank %" PRIu32 " of %" PRIu32, params->rank,
+                       rank_count);
+    return SPEC_OK;
+}
+
+/* A page of its own that the kernel clears in a forked child: no system call a check. */
+static spec_status make_fork_guard(spec_connector *conn, struct spec_error *reterr)
+{
+    void *page =
+        mmap(NULL, SC_IO_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || madvise(page, SC_IO_PAGE_BYTES, MADV_WIPEONFORK) != 0) {
+        if (page != MAP_FAILED)
+            munmap(page, SC_IO_PAGE_BYTES);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "fork guard page");
+    }
+    conn->fork_guard = page;
+    *conn->fork_guard = 1;
+    return SPEC_OK;
+}
+
+static spec_status make_request(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = &conn->alloc;
+    request->tokens = sc_alloc(alloc, conn->config.max_request_tokens * sizeof(uint32_t));
+    request->segments = sc_alloc(alloc, conn->segment_capacity * sizeof(struct sc_radix_segment));
+    request->ranges = sc_alloc(alloc, conn->segment_capacity * sizeof(struct sc_store_range));
+    request->marks = sc_alloc(alloc, SC_PLUGIN_MARKS * sizeof(struct sc_mark));
+    request->store_marks = sc_alloc(alloc, SC_PLUGIN_MARKS * sizeof(struct sc_store_mark));
+    if (request->tokens == NULL || request->segments == NULL || request->ranges == NULL ||
+        request->marks == NULL || request->store_marks == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "request of %" PRIu32 " tokens",
+                       conn->config.max_request_tokens);
+    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++) {
+        request->readers[i].layer = SC_PLUGIN_NO_LAYER;
+        spec_status status = sc_store_reader_open(conn->store, &request->readers[i].reader, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return SPEC_OK;
+}
+
+static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
+{
+    conn->segment_capacity =
+        (uint64_t)conn->config.max_request_tokens / conn->config.chunk_tokens * 2 + 64;
+    conn->requests =
+        sc_alloc_array(&conn->alloc, conn->config.max_requests, sizeof(*conn->requests));
+    conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
+    if (conn->requests == NULL || conn->tickets == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
+    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
+        spec_status status = make_request(conn, &conn->requests[i], reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return sc_plugin_saves_open(conn, reterr);
+}
+
+static spec_status open_index(spec_connector *conn, struct spec_error *reterr)
+{
+    struct sc_radix_params params = {.alloc = &conn->alloc,
+                                     .poison = &conn->poison,
+                                     .chunk_tokens = conn->config.chunk_tokens,
+                                     .bytes_max = conn->config.index_bytes_max};
+    return sc_radix_open(&params, &conn->radix, reterr);
+}
+
+static spec_status open_store(spec_connector *conn, const struct spec_open_params *params,
+                              const struct spec_model *model, struct spec_error *reterr)
+{
+    char *descriptor;
+    spec_status status = sc_plugin_namespace(conn, model, &conn->name_space, &descriptor, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct sc_store_params store = {
+        .alloc = &conn->alloc,
+        .exec = conn->exec,
+        .log = &conn->log,
+        .fault = &conn->fault,
+        .poison = &conn->poison,
+        .config = &conn->config,
+        .rank = params->rank,
+        .rank_count = params->rank_count > 0 ? params->rank_count : 1,
+        .space = {.layer_count = conn->layer_count,
+                  .layout = SC_STORE_PAIRED,
+                  .k_row_bytes = conn->k_row_bytes,
+                  .descriptor = descriptor},
+        .on_piece = sc_plugin_on_piece,
+        .on_written = sc_plugin_on_written,
+        .user = conn,
+    };
+    sc_hash_to_bytes(conn->name_space, store.space.digest);
+    status = sc_store_open(&store, &conn->store, reterr);
+    sc_alloc_free(&conn->alloc, descriptor);
+    return status;
+}
+
+static spec_status open_parts(spec_connector *conn, const struct spec_open_params *params,
+                              const struct spec_model *model, struct spec_error *reterr)
+{
+    spec_status status = sc_config_parse(&conn->alloc, params->config, &conn->config, reterr);
+    if (status != SPEC_OK)
+        return status;
+    conn->layer_count = model->layer_count;
+    conn->shape = (struct sc_plugin_shape){model->kv_head_count, model->head_size, model->kv_dtype};
+    conn->k_row_bytes =
+        (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
+    conn->row_bytes = 2 * conn->k_row_bytes;
+    conn->kernels = sc_kernels_get(sc_kernels_level_best());
+    status = make_fork_guard(conn, reterr);
+    struct sc_exec_params exec = {
+        .alloc = &conn->alloc,
+        .thread_count = conn->config.io_backend == SC_BACKEND_SIM ? 0 : conn->config.io_threads,
+        .seed = conn->config.sim_seed,
+        .name = "spec"};
+    if (status == SPEC_OK)
+        status = sc_exec_open(&exec, &conn->exec, reterr);
+    if (status == SPEC_OK)
+        status = open_index(conn, reterr);
+    if (status == SPEC_OK)
+        status = open_store(conn, params, model, reterr);
+    if (status == SPEC_OK)
+        status = make_pools(conn, reterr);
+    return status;
+}
+
+/* libc's memory for the connector object itself when the host gives no functions. */
+static spec_status make_connector(const struct spec_open_params *params, spec_connector **ret_conn,
+                                  struct spec_error *reterr)
+{
+    struct sc_alloc alloc;
+    sc_alloc_init(&alloc);
+    if (params->alloc != NULL) {
+        struct spec_alloc host;
+        spec_status status =
+            sc_plugin_args_read(&host, sizeof(host), params->alloc, "open: alloc", reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (host.alloc == NULL || host.free == NULL)
+            return sc_fail(reterr, SPEC_E_INVALID, "open: alloc lacks a function");
+        alloc.host_alloc = host.alloc;
+        alloc.host_free = host.free;
+        alloc.user = host.user;
+    }
+    spec_connector *conn = sc_alloc_zero(&alloc, sizeof(*conn));
+    if (conn == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "connector");
+    conn->alloc = alloc;
+    sc_fault_init(&conn->fault);
+    conn->alloc.fault = &conn->fault;
+    sc_log_init(&conn->log, params->log, params->log_user, params->log_level_max);
+    pthread_mutex_init(&conn->index_lock, NULL);
+    *ret_conn = conn;
+    return SPEC_OK;
+}
+
+static void destroy_connector(spec_connector *conn)
+{
+    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++) {
+        struct sc_plugin_request *request = &conn->requests[i];
+        for (uint32_t j = 0; j < SC_PLUGIN_READERS; j++)
+            sc_store_reader_close(request->readers[j].reader);
+        sc_alloc_free(&conn->alloc, request->tokens);
+        sc_alloc_free(&conn->alloc, request->segments);
+        sc_alloc_free(&conn->alloc, request->ranges);
+        sc_alloc_free(&conn->alloc, request->marks);
+        sc_alloc_free(&conn->alloc, request->store_marks);
+    }
+    sc_store_close(conn->store);
+    sc_radix_close(conn->radix);
+    sc_exec_close(conn->exec);
+    sc_alloc_free(&conn->alloc, conn->requests);
+    sc_alloc_free(&conn->alloc, conn->tickets);
+    sc_alloc_free(&conn->alloc, conn->saves);
+    if (conn->fork_guard != NULL)
+        munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
+    pthread_mutex_destroy(&conn->index_lock);
+    sc_log_drain(&conn->log);
+    sc_log_done(&conn->log);
+    struct sc_alloc alloc = conn->alloc;
+    alloc.fault = NULL;
+    sc_alloc_free(&alloc, conn);
+}
+
+spec_status sc_plugin_open(const struct spec_open_params *host_params, spec_connector **ret_conn,
+                           struct spec_error *reterr)
+{
+    struct spec_open_params params;
+    struct spec_model model;
+    spec_status status =
+        sc_plugin_args_read(&params, sizeof(params), host_params, "open: params", reterr);
+    if (status == SPEC_OK && ret_conn == NULL)
+        status = sc_fail(reterr, SPEC_E_INVALID, "open: ret_conn is NULL");
+    if (status == SPEC_OK)
+        status = check_params(&params, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_args_read(&model, sizeof(model), params.model, "open: model", reterr);
+    if (status == SPEC_OK)
+        status = check_model(&model, reterr);
+    if (status != SPEC_OK)
+        return status;
+    spec_connector *conn = NULL;
+    status = make_connector(&params, &conn, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = open_parts(conn, &params, &model, reterr);
+    if (status != SPEC_OK) {
+        destroy_connector(conn);
+        return status;
+    }
+    sc_log_drain(&conn->log);
+    *ret_conn = conn;
+    return SPEC_OK;
+}
+
+void sc_plugin_close(spec_connector *conn)
+{
+    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
+        struct sc_plugin_request *request = &conn->requests[i];
+        if (atomic_load(&request->state) == SC_REQUEST_OPEN) {
+            uint64_t generation = atomic_load(&request->generation);
+            sc_plugin_release(conn, generation << 32 | (i + 1), NULL);
+        }
+    }
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&conn->save_word, memory_order_acquire);
+        if (atomic_load_explicit(&conn->saves_live, memory_order_acquire) == 0)
+            break;
+        sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
+    }
+    destroy_connector(conn);
+}

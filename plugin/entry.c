@@ -1,0 +1,244 @@
+/* The function table: what every call has in common stands here. A call enters through `enter`
+ * (NULL, fork, poison) and leaves by handing waiting log lines to the host on its own thread.
+ *
+ * Holds: the table is constant; nothing here has state.
+ * Threads: as each call says. Tests: conformance */
+#include "plugin/args.h"
+#include "plugin/connector.h"
+
+static spec_status enter(const spec_connector *conn, struct spec_error *reterr)
+{
+    if (conn == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "connector is NULL");
+    if (*(volatile const uint32_t *)conn->fork_guard == 0)
+        return sc_fail(reterr, SPEC_E_FORKED, "the connector was opened before fork");
+    if (atomic_load_explicit(&conn->poison.broken, memory_order_relaxed) != 0)
+        return sc_fail(reterr, SPEC_E_POISONED, "an invariant broke: %s at %s:%" PRIu32,
+                       atomic_load(&conn->poison.expression), atomic_load(&conn->poison.file),
+                       atomic_load(&conn->poison.line));
+    return SPEC_OK;
+}
+
+static spec_status leave(spec_connector *conn, spec_status status)
+{
+    sc_log_drain(&conn->log);
+    return status;
+}
+
+#define ENTER(conn, reterr)                                                                        \
+    do {                                                                                           \
+        spec_status entered = enter((conn), (reterr));                                             \
+        if (entered != SPEC_OK)                                                                    \
+            return entered;                                                                        \
+    } while (0)
+
+static void entry_close(spec_connector *conn)
+{
+    if (conn != NULL && *(volatile const uint32_t *)conn->fork_guard != 0)
+        sc_plugin_close(conn);
+    /* In a forked child the threads that would have to end do not exist, and the memory is a copy
+     * that goes with the process: nothing is touched. */
+}
+
+static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_params *params,
+                                struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
+}
+
+static spec_status entry_begin_layer(spec_connector *conn, const spec_request *requests,
+                                     uint64_t count, uint32_t layer, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return sc_plugin_begin_layer(conn, requests, count, layer, reterr);
+}
+
+static spec_status entry_get_important(spec_connector *conn, struct spec_important *items,
+                                       uint64_t count, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_get_important(conn, items, count, reterr));
+}
+
+static spec_status entry_prefetch_next(spec_connector *conn, spec_request request, uint32_t layer,
+                                       const struct spec_queries *hint, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return sc_plugin_prefetch_next(conn, request, layer, hint, reterr);
+}
+
+static spec_status entry_store(spec_connector *conn, const struct spec_store_params *params,
+                               spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_store(conn, params, ret_ticket, reterr));
+}
+
+static spec_status entry_store_abort(spec_connector *conn, spec_request request,
+                                     uint64_t from_token, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return sc_plugin_store_abort(conn, request, from_token, reterr);
+}
+
+static spec_status entry_poll(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                              spec_status *ret_statuses, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_poll(conn, tickets, count, ret_statuses, reterr));
+}
+
+static spec_status entry_wait(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                              uint64_t timeout_ns, spec_status *ret_statuses,
+                              struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_wait(conn, tickets, count, timeout_ns, ret_statuses, reterr));
+}
+
+static spec_status entry_release(spec_connector *conn, spec_request request,
+                                 struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_release(conn, request, reterr));
+}
+
+#define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
+
+static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
+                               struct spec_error *reterr)
+{
+    if (conn == NULL || *(volatile const uint32_t *)conn->fork_guard == 0)
+        return enter(conn, reterr); /* a poisoned connector still tells its counters */
+    spec_status status = sc_plugin_args_check_output(ret_stats, "stats: ret_stats", reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct sc_store_stats store;
+    struct sc_radix_stats radix;
+    sc_store_stats(conn->store, &store);
+    sc_radix_stats(conn->radix, &radix);
+    struct spec_stats stats = {
+        .poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed),
+        .lookups = READ(lookups),
+        .lookup_hits = READ(lookup_hits),
+        .lookup_tokens = READ(lookup_tokens),
+        .matched_tokens = READ(matched_tokens),
+        .wanted_bytes = READ(wanted_bytes),
+        .read_bytes = store.read_bytes,
+        .read_ops = store.read_ops,
+        .stored_tokens = READ(stored_tokens),
+        .stored_chunks = READ(stored_chunks),
+        .dropped_chunks = READ(dropped_chunks),
+        .duplicate_chunks = READ(duplicate_chunks),
+        .aborted_stores = READ(aborted_stores),
+        .write_bytes = store.write_bytes,
+        .write_ops = store.write_ops,
+        .corrupt_ranges = READ(corrupt_ranges),
+        .io_errors = store.io_errors,
+        .no_space = store.no_space,
+        .requests_open = READ(requests_open),
+        .tickets_open = READ(tickets_open),
+        .chunks = radix.runs,
+        .index_bytes = radix.bytes,
+        .disk_bytes_used = store.disk_bytes_used,
+        .disk_bytes_max = store.disk_bytes_max,
+        .extent_bytes = store.extent_bytes,
+        .log_bytes = store.log_bytes,
+        .stage_bytes_used = store.stage_bytes_used,
+        .verify_ns = store.verify_ns,
+        .exposed_ns = READ(exposed_ns),
+        .prefetched_rows = READ(prefetched_rows),
+        .demanded_rows = READ(demanded_rows),
+        .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
+    };
+    sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
+    return SPEC_OK;
+}
+
+/* ---- Calls that later features fill: the arguments are not looked at ---- */
+
+static spec_status unsupported(const spec_connector *conn, const char *feature,
+                               struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return sc_fail(reterr, SPEC_E_UNSUPPORTED, "version %u.%u has no %s yet", SPEC_ABI_MAJOR,
+                   SPEC_ABI_MINOR, feature);
+}
+
+static spec_status entry_stage(spec_connector *conn, const struct spec_stage_params *params,
+                               spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    (void)params, (void)ret_ticket;
+    return unsupported(conn, "host tier to stage into", reterr);
+}
+
+static spec_status entry_attach(spec_connector *conn, const struct spec_attach_params *params,
+                                struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    (void)params, (void)ret_result;
+    return unsupported(conn, "leases between processes", reterr);
+}
+
+static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
+                                    struct spec_error *reterr)
+{
+    (void)chunk;
+    return unsupported(conn, "compute-or-load", reterr);
+}
+
+static spec_status entry_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
+                                spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    (void)items, (void)count, (void)ret_ticket;
+    return unsupported(conn, "halves of get_important", reterr);
+}
+
+static spec_status entry_important_wait(spec_connector *conn, spec_ticket ticket,
+                                        uint64_t timeout_ns, struct spec_error *reterr)
+{
+    (void)ticket, (void)timeout_ns;
+    return unsupported(conn, "halves of get_important", reterr);
+}
+
+static spec_status entry_reset(spec_connector *conn, struct spec_error *reterr)
+{
+    return unsupported(conn, "weights epochs", reterr);
+}
+
+static spec_status entry_maintain(spec_connector *conn, const struct spec_maintain_params *params,
+                                  struct spec_error *reterr)
+{
+    (void)params;
+    return unsupported(conn, "maintenance", reterr);
+}
+
+static const struct spec_api API = {
+    .struct_size = sizeof(struct spec_api),
+    .major = SPEC_ABI_MAJOR,
+    .minor = SPEC_ABI_MINOR,
+    .open = sc_plugin_open,
+    .close = entry_close,
+    .lookup = entry_lookup,
+    .stage = entry_stage,
+    .attach = entry_attach,
+    .next_chunk = entry_next_chunk,
+    .begin_layer = entry_begin_layer,
+    .get_important = entry_get_important,
+    .get_important_submit = entry_submit,
+    .get_important_wait = entry_important_wait,
+    .prefetch_next = entry_prefetch_next,
+    .store = entry_store,
+    .store_abort = entry_store_abort,
+    .poll = entry_poll,
+    .wait = entry_wait,
+    .release = entry_release,
+    .reset = entry_reset,
+    .stats = entry_stats,
+    .maintain = entry_maintain,
+};
+
+const struct spec_api *spec_connector_api(uint32_t major)
+{
+    return major == SPEC_ABI_MAJOR ? &API : NULL;
+}

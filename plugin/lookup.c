@@ -1,0 +1,248 @@
+/* lookup: token ids to a pinned match and the ranges of pieces that hold its rows.
+ *
+ *   tokens --root, marks--> radix match (lock-free, pinned) --cut--> [from_token, matched) ranges
+ *
+ * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done.
+ * Threads: any. Tests: conformance (abi_020_* .. abi_027_*) */
+#include "plugin/args.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
+                               struct spec_error *reterr)
+{
+    if (bytes->data == NULL && bytes->byte_count > 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: %s has a size and no data", name);
+    if (bytes->byte_count > SC_LIMIT_KEY_BYTES)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: %s has %" PRIu64 " bytes, at most %u", name,
+                       bytes->byte_count, SC_LIMIT_KEY_BYTES);
+    return SPEC_OK;
+}
+
+static spec_status check_params(const spec_connector *conn, const struct spec_lookup_params *params,
+                                struct spec_error *reterr)
+{
+    if (params->tokens == NULL || params->token_count == 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: no tokens, expected at least one");
+    if (params->flags & ~SPEC_LOOKUP_REQUIRE_EXACT)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: unknown flags %#" PRIx32, params->flags);
+    if (params->from_token > params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: from_token %" PRIu64 " is behind the %" PRIu64 " tokens",
+                       params->from_token, params->token_count);
+    if (params->max_tokens > params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: max_tokens %" PRIu64 " is more than the %" PRIu64 " tokens",
+                       params->max_tokens, params->token_count);
+    if (params->token_count > conn->config.max_request_tokens)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "lookup: %" PRIu64 " tokens, max_request_tokens is %" PRIu32,
+                       params->token_count, conn->config.max_request_tokens);
+    spec_status status = check_bytes(&params->salt, "salt", reterr);
+    return status != SPEC_OK ? status : check_bytes(&params->lora, "lora", reterr);
+}
+
+/* One extra key at position i of the host's array; its elements are struct_size apart. */
+static spec_status read_extra_key(const struct spec_lookup_params *params, uint64_t i,
+                                  struct spec_extra_key *ret_key, struct spec_error *reterr)
+{
+    uint64_t stride = params->extra_keys[0].struct_size;
+    const void *at = (const uint8_t *)params->extra_keys + i * stride;
+    spec_status status =
+        sc_plugin_args_read(ret_key, sizeof(*ret_key), at, "lookup: extra_keys", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (ret_key->struct_size != stride)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: extra_keys[%" PRIu64 "] has another struct_size than the first", i);
+    if (ret_key->first_token >= params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: extra_keys[%" PRIu64 "] begins at token %" PRIu64 " of %" PRIu64, i,
+                       ret_key->first_token, params->token_count);
+    return check_bytes(&ret_key->value, "extra key's value", reterr);
+}
+
+/* Folds the keys that begin at one token into a mark, token after token. */
+static spec_status read_marks(const struct spec_lookup_params *params,
+                              struct sc_plugin_request *request, struct spec_error *reterr)
+{
+    request->mark_count = 0;
+    if (params->extra_key_count > 0 && params->extra_keys == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: extra_keys is NULL with a count");
+    struct sc_chain_key group[16];
+    uint64_t group_count = 0;
+    for (uint64_t i = 0; i <= params->extra_key_count; i++) {
+        struct spec_extra_key key = {0};
+        if (i < params->extra_key_count) {
+            spec_status status = read_extra_key(params, i, &key, reterr);
+            if (status != SPEC_OK)
+                return status;
+            if (group_count > 0 && key.first_token < group[0].first_token)
+                return sc_fail(reterr, SPEC_E_INVALID,
+                               "lookup: extra_keys[%" PRIu64 "] is not ascending", i);
+        }
+        bool ends = i == params->extra_key_count ||
+                    (group_count > 0 && key.first_token != group[0].first_token);
+        if (ends && group_count > 0) {
+            if (request->mark_count == SC_PLUGIN_MARKS)
+                return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
+                               SC_PLUGIN_MARKS);
+            struct sc_mark *mark = &request->marks[request->mark_count++];
+            sc_chain_marks(group, group_count, mark);
+            struct sc_store_mark *kept = &request->store_marks[request->mark_count - 1];
+            kept->token = mark->token;
+            sc_hash_to_bytes(mark->digest, kept->digest);
+            group_count = 0;
+        }
+        if (i == params->extra_key_count)
+            break;
+        if (group_count == sizeof(group) / sizeof(group[0]))
+            return sc_fail(reterr, SPEC_E_BUSY,
+                           "lookup: more than %zu extra keys at token %" PRIu64,
+                           sizeof(group) / sizeof(group[0]), key.first_token);
+        group[group_count++] = (struct sc_chain_key){.kind = key.kind,
+                                                     .first_token = key.first_token,
+                                                     .token_count = key.token_count,
+                                                     .value = key.value.data,
+                                                     .value_bytes = key.value.byte_count};
+    }
+    return SPEC_OK;
+}
+
+/* How far the segments are good: capacity, exactness, the host's limits. */
+static uint64_t cut_match(const spec_connector *conn, const struct spec_lookup_params *params,
+                          const struct sc_plugin_request *request,
+                          const struct sc_radix_match *match)
+{
+    uint64_t held_count = match->segment_count;
+    uint64_t end = match->token_count;
+    if (held_count > conn->segment_capacity) {
+        held_count = conn->segment_capacity;
+        end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
+    }
+    if (params->flags & SPEC_LOOKUP_REQUIRE_EXACT)
+        for (uint64_t i = 0; i < held_count; i++)
+            if (request->segments[i].value.flags != SPEC_PROVENANCE_EXACT) {
+                end = request->segments[i].first;
+                break;
+            }
+    uint64_t max_tokens = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
+    if (end > max_tokens)
+        end = max_tokens;
+    if (params->multiple_of > 1)
+        end -= end % params->multiple_of;
+    return end;
+}
+
+/* Turns segments into the ranges of [from_token, matched_tokens). */
+static void make_ranges(struct sc_plugin_request *request)
+{
+    request->range_count = 0;
+    uint32_t worst = SPEC_PROVENANCE_EXACT;
+    for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        if (segment->first >= request->matched_tokens)
+            break;
+        worst = segment->value.flags > worst ? segment->value.flags : worst;
+        uint64_t end = segment->first + segment->count;
+        uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
+        uint64_t first =
+            segment->first > request->from_token ? segment->first : request->from_token;
+        if (last > first)
+            request->ranges[request->range_count++] = (struct sc_store_range){
+                .piece = segment->value.piece,
+                .row_first = (uint32_t)(segment->value.row_first + (first - segment->first)),
+                .row_count = (uint32_t)(last - first)};
+        if (end >= request->matched_tokens)
+            break;
+    }
+    request->provenance =
+        (struct spec_provenance){.kind = worst, .computed_on = worst, .held = SPEC_HELD_ROWS};
+}
+
+static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
+                          struct sc_plugin_request *request)
+{
+    uint64_t limit = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
+    struct sc_radix_match match = {0};
+    request->pinned = (struct sc_radix_ref){0};
+    request->matched_tokens = request->from_token;
+    if (conn->config.preset != SC_PRESET_RECOMPUTE && limit > request->from_token) {
+        struct sc_radix_query query = {.root = request->root,
+                                       .tokens = request->tokens,
+                                       .token_count = limit,
+                                       .marks = request->marks,
+                                       .mark_count = request->mark_count};
+        sc_radix_match_pin(conn->radix, &query, request->segments, conn->segment_capacity, &match);
+        if (match.token_count > 0)
+            request->pinned = match.last;
+        uint64_t end = match.token_count > 0 ? cut_match(conn, params, request, &match) : 0;
+        if (end > request->from_token)
+            request->matched_tokens = end;
+    }
+    make_ranges(request);
+}
+
+static void write_result(spec_connector *conn, const struct sc_plugin_request *request,
+                         spec_request handle, struct spec_lookup_result *ret_result)
+{
+    uint64_t rows = request->matched_tokens - request->from_token;
+    uint64_t bytes = rows * conn->layer_count * (conn->row_bytes + sizeof(uint64_t));
+    uint64_t rate = atomic_load_explicit(&conn->load_bytes_per_s, memory_order_relaxed);
+    struct spec_lookup_result result = {
+        .state = rows > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS,
+        .request = handle,
+        .matched_tokens = request->matched_tokens,
+        .provenance = request->provenance,
+        .tier_bytes = {[SPEC_TIER_DISK] = bytes},
+        .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
+    };
+    sc_plugin_args_write(ret_result, &result, sizeof(result));
+    atomic_fetch_add_explicit(&conn->stats.lookups, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.lookup_hits, rows > 0, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.lookup_tokens, request->token_count,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.matched_tokens, rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+}
+
+spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *host_params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    struct spec_lookup_params params;
+    spec_status status =
+        sc_plugin_args_read(&params, sizeof(params), host_params, "lookup: params", reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_args_check_output(ret_result, "lookup: ret_result", reterr);
+    if (status == SPEC_OK)
+        status = check_params(conn, &params, reterr);
+    if (status != SPEC_OK)
+        return status;
+    spec_request handle;
+    struct sc_plugin_request *request = sc_plugin_request_take(conn, &handle);
+    if (request == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "lookup: all %" PRIu32 " requests (max_requests) are open",
+                       conn->config.max_requests);
+    status = read_marks(&params, request, reterr);
+    if (status != SPEC_OK) {
+        request->pinned = (struct sc_radix_ref){0};
+        sc_plugin_request_unhold(request);
+        return status;
+    }
+    memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
+    request->token_count = params.token_count;
+    request->from_token = params.from_token;
+    request->root = sc_chain_root(conn->name_space, params.salt.data, params.salt.byte_count,
+                                  params.lora.data, params.lora.byte_count);
+    match_request(conn, &params, request);
+    request->failed_position = UINT64_MAX;
+    request->failed_status = SPEC_OK;
+    request->pass_layer = 0;
+    request->pass_saves = 0;
+    request->stored_end = request->matched_tokens;
+    atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
+    write_result(conn, request, handle, ret_result);
+    return SPEC_OK;
+}

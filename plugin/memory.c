@@ -1,0 +1,155 @@
+/* Checking described memory; see memory.h.
+ *
+ * Threads: any. Tests: tests/unit/plugin/test_memory.c */
+#include "plugin/memory.h"
+#include "plugin/args.h"
+
+uint32_t sc_plugin_dtype_bytes(uint32_t dtype)
+{
+    switch (dtype) {
+    case SPEC_DTYPE_F32:
+        return 4;
+    case SPEC_DTYPE_F16:
+    case SPEC_DTYPE_BF16:
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+/* End of what one slot's heads reach, from the base; false when the arithmetic wraps. */
+static bool slot_end(const struct spec_memory *memory, uint64_t slot, uint64_t head_count,
+                     uint64_t head_bytes, uint64_t *ret_end)
+{
+    uint64_t block = 0, heads, offset;
+    if (memory->block_tokens != 0) {
+        if (__builtin_mul_overflow(slot / memory->block_tokens, memory->block_stride_bytes, &block))
+            return false;
+        slot %= memory->block_tokens;
+    }
+    return !__builtin_mul_overflow(slot, memory->token_stride_bytes, &offset) &&
+           !__builtin_mul_overflow(head_count - 1, memory->head_stride_bytes, &heads) &&
+           !__builtin_add_overflow(offset, block, &offset) &&
+           !__builtin_add_overflow(offset, heads, &offset) &&
+           !__builtin_add_overflow(offset, head_bytes, ret_end);
+}
+
+static spec_status check_token(const struct spec_memory *memory, const char *name, uint64_t token,
+                               uint64_t head_count, uint64_t head_bytes, struct spec_error *reterr)
+{
+    uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[token] : token;
+    uint64_t bytes = memory->k_bytes < memory->v_bytes ? memory->k_bytes : memory->v_bytes;
+    uint64_t end;
+    if (slot_end(memory, slot, head_count, head_bytes, &end) && end <= bytes)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_INVALID,
+                   "%s: token %" PRIu64 " (slot %" PRIu64 ") reaches beyond k_bytes %" PRIu64
+                   " or v_bytes %" PRIu64,
+                   name, token, slot, memory->k_bytes, memory->v_bytes);
+}
+
+static spec_status check_slots(const struct spec_memory *memory, const char *name,
+                               enum sc_plugin_memory_use use, uint64_t head_count,
+                               uint64_t head_bytes, uint64_t token_count, struct spec_error *reterr)
+{
+    for (uint64_t j = 0; j < token_count; j++) {
+        if (memory->slots[j] < 0 && use == SC_MEMORY_DESTINATION)
+            continue;
+        if (memory->slots[j] < 0)
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "%s: slots[%" PRIu64 "] is negative, expected a slot to read from", name,
+                           j);
+        spec_status status = check_token(memory, name, j, head_count, head_bytes, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return SPEC_OK;
+}
+
+/* Without slots the ends rise inside a block and from block to block, so two tokens decide: the
+ * last one, and the last one of the block before it. */
+static spec_status check_tokens(const struct spec_memory *memory, const char *name,
+                                uint64_t head_count, uint64_t head_bytes, uint64_t token_count,
+                                struct spec_error *reterr)
+{
+    if (token_count == 0)
+        return SPEC_OK;
+    uint64_t last = token_count - 1;
+    spec_status status = check_token(memory, name, last, head_count, head_bytes, reterr);
+    if (status == SPEC_OK && memory->block_tokens != 0 && last >= memory->block_tokens)
+        status = check_token(memory, name, last - last % memory->block_tokens - 1, head_count,
+                             head_bytes, reterr);
+    return status;
+}
+
+static spec_status check_dtype(uint32_t dtype, const char *name, enum sc_plugin_memory_use use,
+                               uint32_t stored_dtype, uint32_t *ret_widen,
+                               struct spec_error *reterr)
+{
+    *ret_widen = SC_KERNELS_SAME;
+    if (dtype == stored_dtype)
+        return SPEC_OK;
+    if (use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
+        sc_plugin_dtype_bytes(stored_dtype) == 2) {
+        *ret_widen =
+            stored_dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16_TO_F32 : SC_KERNELS_BF16_TO_F32;
+        return SPEC_OK;
+    }
+    return sc_fail(reterr, SPEC_E_INVALID,
+                   "%s: dtype is %" PRIu32 ", expected the namespace's %" PRIu32 "%s", name, dtype,
+                   stored_dtype, use == SC_MEMORY_DESTINATION ? " or float32 (wider)" : "");
+}
+
+spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
+                                   enum sc_plugin_memory_use use,
+                                   const struct sc_plugin_shape *shape, uint64_t token_count,
+                                   struct sc_kernels_memory *ret_memory, uint32_t *ret_widen,
+                                   struct spec_error *reterr)
+{
+    struct spec_memory memory;
+    spec_status status = sc_plugin_args_read(&memory, sizeof(memory), host, name, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (memory.device == SPEC_DEVICE_CUDA)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
+                       name);
+    if (memory.device != SPEC_DEVICE_HOST || memory.device_index != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
+                       memory.device);
+    status = check_dtype(memory.dtype, name, use, shape->dtype, ret_widen, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (memory.k_base == NULL || memory.v_base == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
+    if (memory.slots != NULL && memory.slot_count < token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: slot_count is %" PRIu64 ", expected at least %" PRIu64, name,
+                       memory.slot_count, token_count);
+    uint64_t element_bytes = sc_plugin_dtype_bytes(memory.dtype);
+    if (((uintptr_t)memory.k_base | (uintptr_t)memory.v_base | memory.token_stride_bytes |
+         memory.head_stride_bytes | memory.block_stride_bytes) %
+            element_bytes !=
+        0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: bases and strides must be multiples of the element's %" PRIu64 " bytes",
+                       name, element_bytes);
+    uint64_t head_bytes = shape->head_size * element_bytes;
+    if (memory.slots != NULL)
+        status =
+            check_slots(&memory, name, use, shape->kv_head_count, head_bytes, token_count, reterr);
+    else
+        status = check_tokens(&memory, name, shape->kv_head_count, head_bytes, token_count, reterr);
+    if (status != SPEC_OK)
+        return status;
+    *ret_memory = (struct sc_kernels_memory){
+        .k_base = memory.k_base,
+        .v_base = memory.v_base,
+        .token_stride_bytes = memory.token_stride_bytes,
+        .head_stride_bytes = memory.head_stride_bytes,
+        .block_tokens = memory.block_tokens,
+        .block_stride_bytes = memory.block_stride_bytes,
+        .slots = memory.slots,
+    };
+    return SPEC_OK;
+}

@@ -1,0 +1,36 @@
+/* Checking a struct spec_memory before a byte of it is touched (ABI-008).
+ *
+ * Holds: after a check, every address that pack or unpack forms for these tokens lies inside
+ * k_bytes and v_bytes; arithmetic cannot wrap.
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_memory.c */
+#ifndef SC_PLUGIN_MEMORY_H
+#define SC_PLUGIN_MEMORY_H
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+
+struct sc_plugin_shape { /* of one token's K or V in this namespace */
+    uint32_t kv_head_count;
+    uint32_t head_size;
+    uint32_t dtype;
+};
+
+enum sc_plugin_memory_use {
+    SC_MEMORY_SOURCE,     /* store: the namespace's dtype, no negative slot */
+    SC_MEMORY_DESTINATION /* load: the namespace's dtype or wider, negative slots skip */
+};
+
+/* Reads and checks the host's description for token_count tokens. name: for the error text. */
+spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
+                                   enum sc_plugin_memory_use use,
+                                   const struct sc_plugin_shape *shape, uint64_t token_count,
+                                   struct sc_kernels_memory *ret_memory, uint32_t *ret_widen,
+                                   struct spec_error *reterr);
+
+/* Bytes of one element; 0: not a dtype. */
+uint32_t sc_plugin_dtype_bytes(uint32_t dtype);
+
+#endif

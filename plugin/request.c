@@ -1,0 +1,70 @@
+/* Requests: slots made at open, taken and given back without a lock.
+ *
+ *   spec_request  [generation 32][slot + 1 32]
+ *
+ * Holds: a slot is FREE only when its handle was released and no save needs its tokens.
+ * Threads: take and find any; the rest the request's host thread or the last holder.
+ * Tests: conformance (abi_027_*, abi_110_*) */
+#include "plugin/connector.h"
+
+struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle)
+{
+    uint32_t count = conn->config.max_requests;
+    uint32_t hint = atomic_fetch_add_explicit(&conn->request_hint, 1, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slot = (hint + i) % count;
+        struct sc_plugin_request *request = &conn->requests[slot];
+        uint32_t free = SC_REQUEST_FREE;
+        if (atomic_load_explicit(&request->state, memory_order_relaxed) != SC_REQUEST_FREE ||
+            !atomic_compare_exchange_strong(&request->state, &free, SC_REQUEST_TAKEN))
+            continue;
+        atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
+        uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
+        *ret_handle = generation << 32 | (slot + 1);
+        return request;
+    }
+    return NULL;
+}
+
+struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
+{
+    uint64_t slot = (handle & UINT32_MAX) - 1;
+    if (slot >= conn->config.max_requests)
+        return NULL;
+    struct sc_plugin_request *request = &conn->requests[slot];
+    if (atomic_load_explicit(&request->state, memory_order_acquire) != SC_REQUEST_OPEN ||
+        atomic_load_explicit(&request->generation, memory_order_acquire) != handle >> 32)
+        return NULL;
+    return request;
+}
+
+spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_STALE, "request %#" PRIx64 " is unknown or was released", handle);
+}
+
+void sc_plugin_request_unhold(struct sc_plugin_request *request)
+{
+    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) == 1)
+        atomic_store_explicit(&request->state, SC_REQUEST_FREE, memory_order_release);
+}
+
+spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    if (request == NULL)
+        return sc_plugin_stale(handle, reterr);
+    atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
+    atomic_fetch_add_explicit(&request->generation, 1, memory_order_release);
+    sc_plugin_readers_cancel(request);
+    sc_plugin_pass_abort(conn, request);
+    sc_radix_unpin(conn->radix, request->pinned);
+    request->pinned = (struct sc_radix_ref){0};
+    if (request->failed_position != UINT64_MAX && pthread_mutex_trylock(&conn->index_lock) == 0) {
+        sc_plugin_sweep(conn); /* our pin may have been the last on what failed */
+        pthread_mutex_unlock(&conn->index_lock);
+    }
+    atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+    sc_plugin_request_unhold(request);
+    return SPEC_OK;
+}

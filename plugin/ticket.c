@@ -1,0 +1,163 @@
+/* Tickets: what a host asks after it stored. One 64-bit word each, changed by compare-and-swap.
+ *
+ *   word  [generation 32][remaining 16][status 8][flags 8]     flags 0: free
+ *   spec_ticket  [generation 32][slot + 1 32]
+ *
+ * Holds: a ticket is reported done once, then ended; the worst status of its parts is kept.
+ * Threads: any. Tests: tests/unit/plugin/test_ticket.c, conformance (abi_100_*, abi_101_*) */
+#include "plugin/connector.h"
+
+#define TICKET_USED         UINT64_C(1)
+#define TICKET_FORGOTTEN    UINT64_C(2) /* nobody will ask: freed with its last part */
+#define TICKET_STATUS_SHIFT 8
+#define TICKET_PART         (UINT64_C(1) << 16)
+#define TICKET_GENERATION   (UINT64_C(1) << 32)
+#define TICKET_REMAINING(w) ((w) >> 16 & 0xffff)
+#define TICKET_FREED(w)     ((w) & ~(TICKET_GENERATION - 1))
+#define TICKET_STATUS(w)    (-(spec_status)((w) >> TICKET_STATUS_SHIFT & 0xff))
+
+spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
+{
+    uint64_t hint = atomic_fetch_add_explicit(&conn->ticket_hint, 1, memory_order_relaxed);
+    for (uint64_t i = 0; i < SC_LIMIT_TICKETS; i++) {
+        uint64_t slot = (hint + i) % SC_LIMIT_TICKETS;
+        _Atomic uint64_t *word = &conn->tickets[slot].word;
+        uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+        if (old & TICKET_USED)
+            continue;
+        uint64_t generation = (old >> 32) + 1;
+        uint64_t new = generation << 32 | (uint64_t)remaining << 16 | TICKET_USED;
+        if (atomic_compare_exchange_strong(word, &old, new)) {
+            atomic_fetch_add_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+            return generation << 32 | (slot + 1);
+        }
+    }
+    return 0;
+}
+
+static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
+{
+    uint64_t slot = (ticket & UINT32_MAX) - 1;
+    return slot < SC_LIMIT_TICKETS ? &conn->tickets[slot].word : NULL;
+}
+
+void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_status status)
+{
+    _Atomic uint64_t *word = ticket_word(conn, ticket);
+    uint64_t old = atomic_load(word), new;
+    do {
+        SC_ASSERT(&conn->poison, (old & TICKET_USED) && TICKET_REMAINING(old) > 0);
+        new = old - TICKET_PART;
+        if (status != SPEC_OK && TICKET_STATUS(old) == SPEC_OK)
+            new |= (uint64_t)(-status) << TICKET_STATUS_SHIFT;
+        if ((new &TICKET_FORGOTTEN) && TICKET_REMAINING(new) == 0)
+            new = TICKET_FREED(new);
+    } while (!atomic_compare_exchange_weak(word, &old, new));
+    if (!(new &TICKET_USED))
+        atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->ticket_word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->ticket_word);
+}
+
+void sc_plugin_ticket_forget(spec_connector *conn, spec_ticket ticket)
+{
+    _Atomic uint64_t *word = ticket_word(conn, ticket);
+    uint64_t old = atomic_load(word), new;
+    do {
+        SC_ASSERT(&conn->poison, old & TICKET_USED);
+        new = TICKET_REMAINING(old) == 0 ? TICKET_FREED(old) : old | TICKET_FORGOTTEN;
+    } while (!atomic_compare_exchange_weak(word, &old, new));
+    if (!(new &TICKET_USED))
+        atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+}
+
+/* Its word; INVALID when the ticket is unknown or was reported before. */
+static spec_status ticket_read(spec_connector *conn, spec_ticket ticket, uint64_t *ret_word,
+                               struct spec_error *reterr)
+{
+    _Atomic uint64_t *word = ticket_word(conn, ticket);
+    *ret_word = word != NULL ? atomic_load(word) : 0;
+    if (!(*ret_word & TICKET_USED) || *ret_word >> 32 != ticket >> 32)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "ticket %#" PRIx64 " is unknown, or was reported done before", ticket);
+    return SPEC_OK;
+}
+
+static spec_status check_tickets(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                                 const spec_status *statuses, struct spec_error *reterr)
+{
+    if ((tickets == NULL || statuses == NULL) && count > 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "tickets or ret_statuses is NULL");
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t word;
+        spec_status status = ticket_read(conn, tickets[i], &word, reterr);
+        if (status != SPEC_OK)
+            return status;
+        for (uint64_t j = 0; j < i; j++)
+            if (tickets[j] == tickets[i])
+                return sc_fail(reterr, SPEC_E_INVALID, "ticket %#" PRIx64 " is named twice",
+                               tickets[i]);
+    }
+    return SPEC_OK;
+}
+
+/* Writes the statuses; tickets that are done are ended by it. */
+static uint64_t report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                       spec_status *ret_statuses)
+{
+    uint64_t pending_count = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        _Atomic uint64_t *word = ticket_word(conn, tickets[i]);
+        uint64_t value = atomic_load(word);
+        bool done = TICKET_REMAINING(value) == 0;
+        ret_statuses[i] = done ? TICKET_STATUS(value) : SPEC_PENDING;
+        pending_count += !done;
+        if (done) {
+            atomic_store(word, TICKET_FREED(value));
+            atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+        }
+    }
+    return pending_count;
+}
+
+spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                           spec_status *ret_statuses, struct spec_error *reterr)
+{
+    spec_status status = check_tickets(conn, tickets, count, ret_statuses, reterr);
+    if (status != SPEC_OK)
+        return status;
+    report(conn, tickets, count, ret_statuses);
+    return SPEC_OK;
+}
+
+static uint64_t count_pending(spec_connector *conn, const spec_ticket *tickets, uint64_t count)
+{
+    uint64_t pending_count = 0;
+    for (uint64_t i = 0; i < count; i++)
+        pending_count += TICKET_REMAINING(atomic_load(ticket_word(conn, tickets[i]))) != 0;
+    return pending_count;
+}
+
+spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                           uint64_t timeout_ns, spec_status *ret_statuses,
+                           struct spec_error *reterr)
+{
+    spec_status status = check_tickets(conn, tickets, count, ret_statuses, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    uint64_t deadline_ns =
+        timeout_ns > SC_EXEC_FOREVER - now_ns ? SC_EXEC_FOREVER : now_ns + timeout_ns;
+    bool in_time = true;
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&conn->ticket_word, memory_order_acquire);
+        if (count_pending(conn, tickets, count) == 0 || !in_time)
+            break;
+        in_time = sc_exec_wait(conn->exec, &conn->ticket_word, seen, deadline_ns);
+    }
+    uint64_t pending_count = report(conn, tickets, count, ret_statuses);
+    if (pending_count > 0)
+        return sc_fail(reterr, SPEC_E_TIMEOUT, "%" PRIu64 " of %" PRIu64 " tickets are pending",
+                       pending_count, count);
+    return SPEC_OK;
+}
