@@ -1,0 +1,188 @@
+/* The log ring: order, bounds, and that the host's code runs only inside its own call.
+ *
+ * Holds: the callback asserts that it runs on the draining thread.
+ * Threads: four writers in one test, else one. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct sink {
+    struct sc_log log;
+    pthread_t host;
+    uint64_t count;
+    uint64_t reentries; /* drains from inside the callback */
+    int32_t levels[300];
+    char lines[300][SC_LIMIT_LOG_LINE_BYTES];
+};
+
+static void on_line(int32_t level, const char *line, void *user)
+{
+    struct sink *sink = user;
+    assert_true(pthread_equal(pthread_self(), sink->host));
+    assert_true(sink->count < 300);
+    sink->levels[sink->count] = level;
+    snprintf(sink->lines[sink->count++], SC_LIMIT_LOG_LINE_BYTES, "%s", line);
+    if (sink->reentries > 0) {
+        sink->reentries--;
+        sc_log_drain(&sink->log);
+    }
+}
+
+static int sink_make(void **state)
+{
+    struct sink *sink = calloc(1, sizeof(*sink));
+    if (sink == NULL)
+        return -1;
+    sink->host = pthread_self();
+    sc_log_init(&sink->log, on_line, sink, 2);
+    *state = sink;
+    return 0;
+}
+
+static int sink_free(void **state)
+{
+    struct sink *sink = *state;
+    sc_log_done(&sink->log);
+    free(sink);
+    return 0;
+}
+
+static void lines_wait_for_the_drain_and_keep_their_order(void **state)
+{
+    struct sink *sink = *state;
+    SC_LOG(&sink->log, 0, "first %d", 1);
+    SC_LOG(&sink->log, 2, "second %s", "two");
+    assert_int_equal(sink->count, 0);
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, 2);
+    assert_string_equal(sink->lines[0], "first 1");
+    assert_string_equal(sink->lines[1], "second two");
+    assert_int_equal(sink->levels[0], 0);
+    assert_int_equal(sink->levels[1], 2);
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, 2);
+}
+
+static void lines_above_the_level_are_not_made(void **state)
+{
+    struct sink *sink = *state;
+    SC_LOG(&sink->log, 3, "debug");
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, 0);
+    assert_int_equal(atomic_load(&sink->log.dropped), 0);
+}
+
+static void a_long_line_is_cut_and_control_characters_are_blanks(void **state)
+{
+    struct sink *sink = *state;
+    char text[1000];
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    text[3] = '\n';
+    SC_LOG(&sink->log, 1, "%s", text);
+    sc_log_drain(&sink->log);
+    assert_int_equal(strlen(sink->lines[0]), SC_LIMIT_LOG_LINE_BYTES - 1);
+    assert_memory_equal(sink->lines[0], "xxx xx", 6);
+}
+
+static void a_full_ring_drops_the_newest_counts_and_says_so_once(void **state)
+{
+    struct sink *sink = *state;
+    for (int i = 0; i < SC_LIMIT_LOG_LINES + 5; i++)
+        SC_LOG(&sink->log, 1, "line %d", i);
+    assert_int_equal(atomic_load(&sink->log.dropped), 5);
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, SC_LIMIT_LOG_LINES + 1);
+    assert_string_equal(sink->lines[0], "line 0");
+    assert_string_equal(sink->lines[SC_LIMIT_LOG_LINES - 1], "line 127");
+    assert_string_equal(sink->lines[SC_LIMIT_LOG_LINES], "log lines dropped 5");
+    SC_LOG(&sink->log, 1, "after");
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, SC_LIMIT_LOG_LINES + 2);
+    assert_string_equal(sink->lines[SC_LIMIT_LOG_LINES + 1], "after");
+}
+
+static void a_callback_may_call_back(void **state)
+{
+    struct sink *sink = *state;
+    sink->reentries = 10;
+    SC_LOG(&sink->log, 1, "a");
+    SC_LOG(&sink->log, 1, "b");
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, 2);
+    assert_string_equal(sink->lines[0], "a");
+    assert_string_equal(sink->lines[1], "b");
+}
+
+static void without_a_callback_nothing_is_kept(void **state)
+{
+    (void)state;
+    struct sc_log *log = calloc(1, sizeof(*log));
+    assert_non_null(log);
+    sc_log_init(log, NULL, NULL, 3);
+    for (int i = 0; i < SC_LIMIT_LOG_LINES * 2; i++)
+        SC_LOG(log, 0, "line");
+    sc_log_drain(log);
+    assert_int_equal(log->tail, 0);
+    assert_int_equal(atomic_load(&log->dropped), 0);
+    sc_log_done(log);
+    free(log);
+}
+
+static void *write_lines(void *argument)
+{
+    static _Atomic int next_name;
+    struct sink *sink = argument;
+    int name = atomic_fetch_add(&next_name, 1);
+    for (int i = 0; i < 60; i++)
+        SC_LOG(&sink->log, 1, "%d %d", name, i);
+    return NULL;
+}
+
+static void lines_of_four_threads_come_in_each_ones_order(void **state)
+{
+    struct sink *sink = *state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_lines, sink), 0);
+    for (int i = 0; i < 100; i++)
+        sc_log_drain(&sink->log);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    sc_log_drain(&sink->log);
+    int last[4] = {-1, -1, -1, -1};
+    uint64_t lines = 0;
+    for (uint64_t i = 0; i < sink->count; i++) {
+        int name, number;
+        if (sscanf(sink->lines[i], "%d %d", &name, &number) != 2)
+            continue; /* a line about dropped ones */
+        assert_in_range(name, 0, 3);
+        assert_true(number > last[name]);
+        last[name] = number;
+        lines++;
+    }
+    assert_int_equal(lines + atomic_load(&sink->log.dropped), 4 * 60);
+}
+
+int main(void)
+{
+#define SINK_TEST(test) cmocka_unit_test_setup_teardown(test, sink_make, sink_free)
+    const struct CMUnitTest tests[] = {
+        SINK_TEST(lines_wait_for_the_drain_and_keep_their_order),
+        SINK_TEST(lines_above_the_level_are_not_made),
+        SINK_TEST(a_long_line_is_cut_and_control_characters_are_blanks),
+        SINK_TEST(a_full_ring_drops_the_newest_counts_and_says_so_once),
+        SINK_TEST(a_callback_may_call_back),
+        cmocka_unit_test(without_a_callback_nothing_is_kept),
+        SINK_TEST(lines_of_four_threads_come_in_each_ones_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
