@@ -35,10 +35,17 @@ eng_status eng_kv_init(struct eng_kv *kv, const struct eng_config *config, enum 
             return eng_fail(reterr, ENG_E_NO_MEMORY,
                             "no memory for a KV cache of %" PRIu64 " bytes", made.base_bytes);
         }
+        (void)madvise(base, made.base_bytes, MADV_HUGEPAGE); /* a hint: fewer page faults */
         made.base = base;
     }
     *kv = made;
     return ENG_OK;
+}
+
+void eng_kv_touch(struct eng_kv *kv)
+{
+    if (kv->base != NULL)
+        memset(kv->base, 0, kv->base_bytes);
 }
 
 void eng_kv_done(struct eng_kv *kv)

@@ -1,0 +1,95 @@
+/* Runs requests: a prefix and a query to the first logits, then greedy decoding, with times.
+ *
+ *   |<------------- ttft ------------->|
+ *   ids in hand -> begin -> passes ... -> first logits -> decode ... -> settle
+ *                  (a source may match a part of the prefix and supply its rows by hooks)
+ *
+ * Holds: the clock of ttft starts with token ids in hand and memory ready, and stops with the
+ *   logits of the last prompt token; what a source still has to write is awaited after it.
+ *   Requests of one runner share a KV cache, one after the other: its pages are warm.
+ * Does not: parse, print or open files.
+ * Threads: one at a time.
+ * Tests: tests/unit/engine/test_cli.c
+ */
+#ifndef ENG_CLI_ENGINE_RUN_H
+#define ENG_CLI_ENGINE_RUN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conformance/engine/error.h"
+#include "conformance/engine/model.h"
+
+#define ENG_TIERS 4 /* gpu, host, disk, remote */
+
+struct eng_request {
+    uint64_t index; /* for progress and traces */
+    const uint32_t *prefix, *query;
+    uint64_t prefix_count, query_count;
+    uint64_t max_new;     /* >= 1 */
+    uint64_t pass_tokens; /* tokens a pass; 0: all at once */
+    bool resident;        /* the prefix is already held: eng_run_hold */
+    float *all_logits;    /* NULL, or [prefix + query][vocab] written */
+};
+
+struct eng_result {
+    uint64_t matched_tokens; /* of the prompt, taken from the source (or held) */
+    uint64_t new_tokens;     /* of the prompt, computed */
+    uint64_t ttft_ns, lookup_ns, probe_ns, io_exposed_ns, compute_ns, decode_ns;
+    uint64_t bytes_wanted, bytes_read, io_ops;
+    uint64_t tier_hits[ENG_TIERS]; /* rows by the tier they came from */
+    uint64_t restarts;             /* forwards begun again because promised rows were lost */
+    float *logits;                 /* [vocab]: of the last prompt token */
+    uint32_t *tokens;              /* [token_count] generated, the first from `logits` */
+    uint64_t token_count;
+    bool ended; /* the last token is an end-of-sequence one */
+};
+
+/* Where a request's prefix may come from: a connector's driver. Members may not be NULL. */
+struct eng_source {
+    void *user;
+    struct eng_hooks hooks; /* of every pass of the request, decoding too */
+    /* The clock runs. ret_matched: leading tokens whose rows the hooks will supply, below
+     * token_count. Called again after a pass that ended with ENG_E_RESTART. */
+    eng_status (*begin)(void *user, const struct eng_request *request, const uint32_t *tokens,
+                        uint64_t token_count, struct eng_result *result, uint64_t *ret_matched,
+                        struct eng_error *reterr);
+    /* After decoding, or after a failure: waits for what is still written, ends the request and
+     * fills in what it cost. */
+    eng_status (*settle)(void *user, struct eng_result *result, struct eng_error *reterr);
+};
+
+/* Called before each layer of a prompt's pass, e.g. to show progress; may be NULL. */
+typedef void (*eng_progress)(void *user, uint64_t tokens_done, uint64_t tokens, uint64_t layer,
+                             uint64_t layers);
+
+struct eng_runner;
+
+/* capacity: the longest prompt and what it generates. */
+eng_status eng_runner_open(struct eng_model *model, enum eng_dtype kv_dtype, uint64_t capacity,
+                           struct eng_runner **ret_runner, struct eng_error *reterr);
+void eng_runner_close(struct eng_runner *runner);
+void eng_runner_progress(struct eng_runner *runner, eng_progress progress, void *user);
+
+/* One pass over the tokens, whose rows are forgotten: touches weights and memory. */
+eng_status eng_run_warm(struct eng_runner *runner, const uint32_t *tokens, uint64_t count,
+                        struct eng_error *reterr);
+
+/* Computes the prefix and keeps its rows for requests that are `resident`. */
+eng_status eng_run_hold(struct eng_runner *runner, const uint32_t *prefix, uint64_t count,
+                        uint64_t pass_tokens, struct eng_error *reterr);
+
+/* source may be NULL: everything is computed. ret_result is ended by eng_result_done, on success
+ * only. */
+eng_status eng_run(struct eng_runner *runner, const struct eng_request *request,
+                   const struct eng_source *source, struct eng_result *ret_result,
+                   struct eng_error *reterr);
+void eng_result_done(struct eng_result *result);
+
+/* The runner's cache, as the last request left it. */
+const struct eng_kv *eng_runner_kv(const struct eng_runner *runner);
+
+/* Nanoseconds of the monotonic clock. */
+uint64_t eng_clock_ns(void);
+
+#endif

@@ -1,0 +1,53 @@
+/* The command line of spec-engine.
+ *
+ * Holds: what is accepted fits together (no --rho without --connector, no --all with one, ...);
+ *   everything else is one line of text and exit status 2.
+ * Does not: open files.
+ * Threads: one.
+ * Tests: tests/unit/engine/test_cli.c
+ */
+#ifndef ENG_CLI_OPTIONS_H
+#define ENG_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conformance/engine/error.h"
+#include "conformance/engine/halffloat.h"
+
+enum eng_bos { ENG_BOS_AUTO, ENG_BOS_ON, ENG_BOS_OFF };
+
+/* A prompt's part as it was given: text (or a file that holds it), or ids. */
+struct eng_source_text {
+    const char *argument; /* borrowed from argv */
+    bool ids;
+};
+
+struct eng_options {
+    const char *model;
+    enum eng_dtype kv_dtype;
+    uint32_t threads; /* 0: as many as there are processors */
+    const char *connector, *config;
+    bool has_rho;
+    double rho;
+    bool has_prefix;
+    struct eng_source_text prefix;
+    struct eng_source_text *queries; /* [query_count] */
+    uint64_t query_count;
+    uint64_t max_new;
+    uint64_t pass_tokens; /* 0: the whole prompt in one pass */
+    uint64_t repeat;
+    enum eng_bos bos;
+    bool all, resident, tokenize, help;
+    const char *json, *logits, *trace;
+};
+
+/* ret_options is ended by eng_options_done, also after an error. */
+eng_status eng_options_parse(int argc, char **argv, struct eng_options *ret_options,
+                             struct eng_error *reterr);
+void eng_options_done(struct eng_options *options);
+
+/* What --help prints. */
+const char *eng_options_usage(void);
+
+#endif
