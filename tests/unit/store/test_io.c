@@ -1,0 +1,768 @@
+/* store/io.h: one body over every back end and every way to drive it.
+ *
+ * Holds: each test starts from an empty directory (or disk) and leaves nothing allocated.
+ * Threads: as the setup says. */
+#include "tests/unit/store/io_fixture.h"
+
+#include <fcntl.h>
+
+static const struct setup setups[] = {
+    {"pread/threads", SC_BACKEND_PREAD, 2},
+    {"pread/loop", SC_BACKEND_AUTO, 0},
+    {"sim/threads", SC_BACKEND_SIM, 2},
+    {"sim/loop", SC_BACKEND_SIM, 0},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+static int begin(void **state)
+{
+    const struct setup *setup = *state;
+    struct fixture *fx = malloc(sizeof(*fx));
+    assert_non_null(fx);
+    fixture_init(fx, setup, 1, 1, 64u << 20);
+    *state = fx;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_done(fx);
+    free(fx);
+    return 0;
+}
+
+static void names_the_back_end(void **state)
+{
+    const struct fixture *fx = *state;
+    const char *name = fx->setup->backend == SC_BACKEND_SIM ? "sim" : "pread";
+    assert_string_equal(sc_io_name(fx->io), name);
+}
+
+static void reads_back_what_was_written(void **state)
+{
+    struct fixture *fx = *state;
+    const uint64_t bytes = 24 * PAGE;
+    uint8_t *data = page_memory(bytes), *back = page_memory(bytes);
+    fill(data, bytes, 1);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, bytes, NULL), SPEC_OK);
+    /* Out of order: the last third, the first, the middle. */
+    static const uint64_t thirds[] = {2, 0, 1};
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(transfer(fx, file, SC_IO_WRITE, data + thirds[i] * 8 * PAGE, 8 * PAGE,
+                                  thirds[i] * 8 * PAGE),
+                         SPEC_OK);
+    for (uint64_t at = 0; at < bytes; at += 6 * PAGE) {
+        memset(back, 0xee, (size_t)bytes);
+        assert_int_equal(transfer(fx, file, SC_IO_READ, back, 6 * PAGE, at), SPEC_OK);
+        assert_memory_equal(back, data + at, 6 * PAGE);
+        assert_int_equal(back[6 * PAGE], 0xee); /* and not a byte more */
+    }
+    uint64_t size = 0;
+    assert_int_equal(sc_io_file_size(fx->io, file, &size, NULL), SPEC_OK);
+    assert_int_equal(size, bytes);
+    sc_io_file_close(fx->io, file);
+    free(data);
+    free(back);
+}
+
+static void reads_back_after_reopening(void **state)
+{
+    struct fixture *fx = *state;
+    uint8_t data[1000], back[1000];
+    fill(data, sizeof(data), 2);
+    struct sc_io_file *file = open_file(fx, "log", NEW_FILE);
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, data, 600, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, data + 600, 400, 600, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_sync(fx->io, file, NULL), SPEC_OK);
+    sc_io_file_close(fx->io, file);
+    sc_io_close(fx->io);
+    fixture_io_open(fx, &fx->io);
+    file = open_file(fx, "log", 0);
+    assert_int_equal(sc_io_file_pread(fx->io, file, back, sizeof(back), 0, NULL), SPEC_OK);
+    assert_memory_equal(back, data, sizeof(data));
+    /* An odd range. */
+    assert_int_equal(sc_io_file_pread(fx->io, file, back, 7, 595, NULL), SPEC_OK);
+    assert_memory_equal(back, data + 595, 7);
+    /* Opened for reading only. */
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, data, 1, 0, NULL), SPEC_E_IO);
+    sc_io_file_close(fx->io, file);
+}
+
+static void refuses_what_is_not_aligned_in_a_direct_file(void **state)
+{
+    struct fixture *fx = *state;
+    uint8_t *memory = page_memory(4 * PAGE);
+    memset(memory, 1, 4 * PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, PAGE, 0), SPEC_OK);
+    memset(memory, 2, 4 * PAGE);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, PAGE, 1), SPEC_E_INVALID);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, PAGE - 1, 0), SPEC_E_INVALID);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory + 8, PAGE, 0), SPEC_E_INVALID);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, 0, 0), SPEC_E_INVALID);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, memory, PAGE, INT64_MAX / PAGE * PAGE),
+                     SPEC_E_INVALID);
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, memory, 3, 0, NULL), SPEC_E_INVALID);
+    memset(memory, 3, 4 * PAGE);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, memory, PAGE, 0), SPEC_OK);
+    for (uint32_t i = 0; i < PAGE; i++)
+        assert_int_equal(memory[i], 1); /* nothing of the refused ones was written */
+    sc_io_file_close(fx->io, file);
+    free(memory);
+}
+
+static void fails_a_read_past_the_end(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint8_t *memory = page_memory(4 * PAGE);
+    memset(memory, 1, 4 * PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, 2 * PAGE, 0), SPEC_OK);
+    struct test_op test;
+    op_set(fx, &test, file, SC_IO_READ, memory, 2 * PAGE, PAGE); /* the half is there */
+    submit(fx, &test, 1);
+    wait_done(fx, 2);
+    assert_int_equal(test.op.status, SPEC_E_IO);
+    assert_int_equal(test.op.sys_errno, EIO);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, memory, PAGE, 100 * PAGE), SPEC_E_IO);
+    sc_io_file_close(fx->io, file);
+
+    file = open_file(fx, "log", NEW_FILE);
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, memory, 10, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pread(fx->io, file, memory, 11, 0, &error), SPEC_E_IO);
+    assert_int_equal(error.code, SPEC_E_IO);
+    assert_int_equal(error.sys_errno, EIO);
+    sc_io_file_close(fx->io, file);
+    free(memory);
+}
+
+/* Operations of random sizes on disjoint ranges, all in flight at once, in every lane. */
+static void completes_each_of_many_operations_once(void **state)
+{
+    enum { OPS = 300, SLOT = 8 * PAGE };
+    struct fixture *fx = *state;
+    uint64_t random = 42;
+    uint8_t *data = page_memory((uint64_t)OPS * SLOT), *back = page_memory((uint64_t)OPS * SLOT);
+    fill(data, (uint64_t)OPS * SLOT, 3);
+    memset(back, 0, (size_t)OPS * SLOT);
+    struct test_op *tests = calloc(OPS, sizeof(*tests));
+    struct sc_io_op **batch = calloc(OPS, sizeof(*batch));
+    assert_non_null(tests);
+    assert_non_null(batch);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < OPS; i++) {
+            const uint64_t bytes =
+                pass == 0 ? SLOT : (1 + random_below(&random, SLOT / PAGE)) * PAGE;
+            uint8_t *buffer = (pass == 0 ? data : back) + (uint64_t)i * SLOT;
+            op_set(fx, &tests[i], file, pass == 0 ? SC_IO_WRITE : SC_IO_READ, buffer, bytes,
+                   (uint64_t)i * SLOT);
+            tests[i].op.lane = i % SC_LANES;
+            batch[i] = &tests[i].op;
+        }
+        sc_io_submit(fx->io, batch, OPS);
+        wait_done(fx, (pass + 1) * OPS);
+        for (uint32_t i = 0; i < OPS; i++) {
+            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(tests[i].op.status, SPEC_OK);
+        }
+    }
+    for (uint32_t i = 0; i < OPS; i++) {
+        const uint64_t bytes = tests[i].op.bytes, at = (uint64_t)i * SLOT;
+        assert_memory_equal(back + at, data + at, bytes);
+        for (uint64_t j = bytes; j < SLOT; j++)
+            assert_int_equal(back[at + j], 0);
+    }
+    assert_int_equal(atomic_load(&fx->done_count), 2 * OPS);
+    sc_io_file_close(fx->io, file);
+    free(tests);
+    free(batch);
+    free(data);
+    free(back);
+}
+
+/* A submitter on an executor thread: nothing else runs meanwhile, so the lanes alone decide. */
+struct submitter {
+    struct sc_task task;
+    struct fixture *fx;
+    struct test_op *tests;
+    uint32_t count;
+};
+
+static void submit_step(struct sc_task *task)
+{
+    struct submitter *submitter = (struct submitter *)task;
+    submit(submitter->fx, submitter->tests, submitter->count);
+}
+
+static void serves_a_higher_lane_first(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->thread_count == 0 && fx->setup->backend != SC_BACKEND_SIM)
+        return; /* the loop steps tasks in seeded order, whatever their lane */
+    enum { OPS = 12 };
+    /* One worker, so that order of execution is order of completion. */
+    struct sc_exec *exec_before = fx->exec;
+    struct sc_io *io_before = fx->io;
+    const struct sc_exec_params one = {
+        .alloc = &fx->alloc, .thread_count = fx->setup->thread_count > 0, .name = "one"};
+    assert_int_equal(sc_exec_open(&one, &fx->exec, NULL), SPEC_OK);
+    fixture_io_open(fx, &fx->io);
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 0, PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    struct test_op tests[OPS];
+    for (uint32_t i = 0; i < OPS; i++) {
+        op_set(fx, &tests[i], file, SC_IO_WRITE, data, PAGE, (uint64_t)i * PAGE);
+        tests[i].op.lane = SC_LANE_BACKGROUND - i / 3; /* lowest first, three of each */
+    }
+    struct submitter submitter = {
+        .task = {.step = submit_step}, .fx = fx, .tests = tests, .count = OPS};
+    sc_exec_post(fx->exec, &submitter.task, SC_LANE_DEMAND);
+    wait_done(fx, OPS);
+    /* A device that is idle starts the first at once; all others are ordered by lane, then age. */
+    const uint32_t started = fx->setup->backend == SC_BACKEND_SIM ? 1 : 0;
+    for (uint32_t i = started; i < OPS; i++)
+        for (uint32_t j = started; j < OPS; j++) {
+            const struct test_op *a = &tests[i], *b = &tests[j];
+            if (a->op.lane < b->op.lane || (a->op.lane == b->op.lane && i < j))
+                assert_true(a->order < b->order);
+        }
+    sc_io_file_close(fx->io, file);
+    sc_io_close(fx->io);
+    sc_exec_close(fx->exec);
+    fx->io = io_before;
+    fx->exec = exec_before;
+    free(data);
+}
+
+static void locks_out_a_second_writer_and_names_the_first(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_io_file *first = open_file(fx, "lock", NEW_FILE);
+    struct sc_io_file *second = open_file(fx, "lock", NEW_FILE);
+    assert_int_equal(sc_io_file_lock(fx->io, first, &error), SPEC_OK);
+    assert_int_equal(sc_io_file_lock(fx->io, second, &error), SPEC_E_LOCKED);
+    assert_int_equal(error.code, SPEC_E_LOCKED);
+    char expected[64];
+    const int pid = fx->setup->backend == SC_BACKEND_SIM ? 1 : (int)getpid();
+    (void)snprintf(expected, sizeof(expected), "locked by pid %d on host ", pid);
+    assert_ptr_equal(strstr(error.text, expected), error.text);
+    assert_non_null(strstr(error.text, "/lock"));
+    char line[256] = "";
+    uint64_t bytes = 0;
+    assert_int_equal(sc_io_file_size(fx->io, second, &bytes, NULL), SPEC_OK);
+    assert_true(bytes > 0 && bytes < sizeof(line));
+    assert_int_equal(sc_io_file_pread(fx->io, second, line, bytes, 0, NULL), SPEC_OK);
+    assert_int_equal(line[0], '{');
+    assert_int_equal(line[bytes - 1], '\n');
+    assert_non_null(strstr(line, "\"boot_id\":\""));
+    sc_io_file_close(fx->io, first); /* releases */
+    assert_int_equal(sc_io_file_lock(fx->io, second, &error), SPEC_OK);
+    sc_io_file_close(fx->io, second);
+}
+
+static void names_an_unreadable_holder_as_unknown(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_io_file *first = open_file(fx, "lock", NEW_FILE);
+    struct sc_io_file *second = open_file(fx, "lock", NEW_FILE);
+    assert_int_equal(sc_io_file_lock(fx->io, first, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_truncate(fx->io, first, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_lock(fx->io, second, &error), SPEC_E_LOCKED);
+    assert_non_null(strstr(error.text, "unknown process"));
+    uint8_t noise[300];
+    fill(noise, sizeof(noise), 4);
+    assert_int_equal(sc_io_file_pwrite(fx->io, first, noise, sizeof(noise), 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_lock(fx->io, second, &error), SPEC_E_LOCKED);
+    assert_non_null(strstr(error.text, "unknown process"));
+    sc_io_file_close(fx->io, first);
+    sc_io_file_close(fx->io, second);
+}
+
+struct listing {
+    char names[8][64];
+    uint32_t count;
+};
+
+static void listing_add(const char *name, void *user)
+{
+    struct listing *listing = user;
+    assert_true(listing->count < 8);
+    (void)snprintf(listing->names[listing->count++], sizeof(listing->names[0]), "%s", name);
+}
+
+static bool listing_has(const struct listing *listing, const char *name)
+{
+    for (uint32_t i = 0; i < listing->count; i++)
+        if (strcmp(listing->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void lists_and_removes_names(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct listing listing = {0};
+    assert_int_equal(sc_io_list(fx->io, fx->dir, listing_add, &listing, NULL), SPEC_OK);
+    assert_int_equal(listing.count, 0);
+    assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, "sub"), NULL), SPEC_OK);
+    assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, "sub"), NULL), SPEC_OK); /* present is fine */
+    sc_io_file_close(fx->io, open_file(fx, "a", NEW_FILE));
+    sc_io_file_close(fx->io, open_file(fx, "b", NEW_FILE));
+    sc_io_file_close(fx->io, open_file(fx, "sub/c", NEW_FILE));
+    assert_int_equal(sc_io_list(fx->io, fx->dir, listing_add, &listing, NULL), SPEC_OK);
+    assert_int_equal(listing.count, 3);
+    assert_true(listing_has(&listing, "a") && listing_has(&listing, "b") &&
+                listing_has(&listing, "sub"));
+
+    struct sc_io_file *open_one = open_file(fx, "a", SC_IO_OPEN_WRITE);
+    assert_int_equal(sc_io_file_pwrite(fx->io, open_one, "xyz", 3, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_unlink(fx->io, path_of(fx, "a"), NULL), SPEC_OK);
+    char text[3];
+    assert_int_equal(sc_io_file_pread(fx->io, open_one, text, 3, 0, NULL), SPEC_OK);
+    assert_memory_equal(text, "xyz", 3); /* a file without a name lives until it is closed */
+    sc_io_file_close(fx->io, open_one);
+    listing.count = 0;
+    assert_int_equal(sc_io_list(fx->io, fx->dir, listing_add, &listing, NULL), SPEC_OK);
+    assert_int_equal(listing.count, 2);
+    assert_false(listing_has(&listing, "a"));
+
+    assert_int_equal(sc_io_unlink(fx->io, path_of(fx, "a"), &error), SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOENT);
+    assert_int_equal(sc_io_list(fx->io, path_of(fx, "none"), listing_add, &listing, &error),
+                     SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOENT);
+    assert_int_equal(sc_io_list(fx->io, path_of(fx, "b"), listing_add, &listing, &error),
+                     SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOTDIR);
+    assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, "b"), &error), SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOTDIR);
+}
+
+static void says_why_a_file_cannot_be_opened(void **state)
+{
+    struct fixture *fx = *state;
+    struct sc_io_file *file = NULL;
+    const struct {
+        const char *name;
+        uint32_t flags;
+        int sys_errno;
+    } cases[] = {
+        {"none", 0, ENOENT},
+        {"none", SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT, ENOENT},
+        {"none/f", NEW_FILE, ENOENT},
+        {"there", NEW_FILE | SC_IO_OPEN_EXCLUSIVE, EEXIST},
+        {"there", NEW_DIRECT | SC_IO_OPEN_EXCLUSIVE, EEXIST},
+        {"sub", SC_IO_OPEN_WRITE, EISDIR},
+        {"sub", 0, EISDIR},
+    };
+    sc_io_file_close(fx->io, open_file(fx, "there", NEW_FILE | SC_IO_OPEN_EXCLUSIVE));
+    assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, "sub"), NULL), SPEC_OK);
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        const char *path = path_of(fx, cases[i].name);
+        assert_int_equal(sc_io_file_open(fx->io, path, cases[i].flags, &file, &error), SPEC_E_IO);
+        assert_int_equal(error.sys_errno, cases[i].sys_errno);
+        assert_non_null(strstr(error.text, path));
+        assert_null(file);
+    }
+}
+
+static void reserves_zeros_and_keeps_what_was_there(void **state)
+{
+    struct fixture *fx = *state;
+    const uint64_t bytes = 1u << 20;
+    uint8_t *data = page_memory(bytes);
+    fill(data, PAGE, 5);
+    struct sc_io_file *file = open_file(fx, "seg", NEW_DIRECT);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, PAGE, 0), SPEC_OK);
+    uint64_t size = 0;
+    assert_int_equal(sc_io_file_reserve(fx->io, file, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, bytes, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, PAGE, NULL), SPEC_OK); /* never shrinks */
+    assert_int_equal(sc_io_file_size(fx->io, file, &size, NULL), SPEC_OK);
+    assert_int_equal(size, bytes);
+    uint8_t *back = page_memory(bytes);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, back, bytes, 0), SPEC_OK);
+    assert_memory_equal(back, data, PAGE);
+    for (uint64_t i = PAGE; i < bytes; i++)
+        assert_int_equal(back[i], 0);
+    if (fx->setup->backend != SC_BACKEND_SIM) {
+        struct stat about;
+        assert_int_equal(stat(path_of(fx, "seg"), &about), 0);
+        assert_true((uint64_t)about.st_blocks * 512 >= bytes); /* allocated, not promised */
+    }
+    assert_int_equal(sc_io_file_truncate(fx->io, file, 2 * PAGE, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_size(fx->io, file, &size, NULL), SPEC_OK);
+    assert_int_equal(size, 2 * PAGE);
+    sc_io_file_close(fx->io, file);
+    free(data);
+    free(back);
+}
+
+static void says_how_much_is_free(void **state)
+{
+    struct fixture *fx = *state;
+    uint64_t before = 0, after = 0;
+    assert_int_equal(sc_io_free_bytes(fx->io, fx->dir, &before, NULL), SPEC_OK);
+    assert_true(before > 0);
+    if (fx->setup->backend != SC_BACKEND_SIM) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        assert_int_equal(sc_io_free_bytes(fx->io, path_of(fx, "none"), &after, &error), SPEC_E_IO);
+        assert_int_equal(error.sys_errno, ENOENT);
+        return; /* others write to a real file system too */
+    }
+    struct sc_io_file *file = open_file(fx, "f", NEW_FILE);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, 1000, NULL), SPEC_OK);
+    assert_int_equal(sc_io_free_bytes(fx->io, fx->dir, &after, NULL), SPEC_OK);
+    assert_int_equal(before - after, 1000);
+    sc_io_file_close(fx->io, file);
+}
+
+static void opens_names_longer_than_its_inline_buffer(void **state)
+{
+    struct fixture *fx = *state;
+    char name[800] = "";
+    for (uint32_t i = 0; i < 3; i++) {
+        const size_t at = strlen(name);
+        memset(name + at, 'a' + (int)i, 200);
+        name[at + 200] = '\0';
+        assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, name), NULL), SPEC_OK);
+        (void)strcat(name, "/");
+    }
+    (void)strcat(name, "file");
+    struct sc_io_file *file = open_file(fx, name, NEW_FILE);
+    assert_int_equal(sc_io_file_pwrite(fx->io, file, "abc", 3, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_sync(fx->io, file, NULL), SPEC_OK);
+    sc_io_file_close(fx->io, file);
+}
+
+/* The fixture reserves four file objects. */
+static void opens_more_files_than_were_reserved(void **state)
+{
+    struct fixture *fx = *state;
+    struct sc_io_file *files[10];
+    char text[2] = "";
+    for (uint32_t i = 0; i < 10; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "f%u", i);
+        files[i] = open_file(fx, name, NEW_FILE);
+        assert_int_equal(sc_io_file_pwrite(fx->io, files[i], name, 2, 0, NULL), SPEC_OK);
+    }
+    for (uint32_t i = 0; i < 10; i++) {
+        assert_int_equal(sc_io_file_pread(fx->io, files[i], text, 2, 0, NULL), SPEC_OK);
+        assert_int_equal(text[1], '0' + (char)i);
+        sc_io_file_close(fx->io, files[i]);
+    }
+}
+
+static void allocates_nothing_while_sealed(void **state)
+{
+    struct fixture *fx = *state;
+    uint8_t *data = page_memory(2 * PAGE);
+    memset(data, 7, 2 * PAGE);
+    sc_alloc_seal(&fx->alloc);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, 4 * PAGE, NULL), SPEC_OK);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, 2 * PAGE, PAGE), SPEC_OK);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, data, 2 * PAGE, 0), SPEC_OK);
+    assert_int_equal(sc_io_file_sync(fx->io, file, NULL), SPEC_OK);
+    sc_io_file_close(fx->io, file);
+    assert_int_equal(sc_io_unlink(fx->io, path_of(fx, "f"), NULL), SPEC_OK);
+    sc_alloc_unseal(&fx->alloc);
+    free(data);
+}
+
+/* ---- Fault points --------------------------------------------------------------------------- */
+
+/* Every kind of call, once or more. Counts the calls that failed; a failed one changed nothing, and
+ * a read that said OK has the right bytes. */
+static uint32_t scenario(struct fixture *fx)
+{
+    uint32_t failures = 0;
+    uint8_t *data = page_memory(4 * PAGE), *back = page_memory(4 * PAGE);
+    fill(data, 4 * PAGE, 6);
+    struct sc_io_file *file = NULL;
+    if (sc_io_file_open(fx->io, path_of(fx, "f"), NEW_DIRECT, &file, NULL) != SPEC_OK) {
+        failures++;
+        goto out;
+    }
+    const bool is_reserved = sc_io_file_reserve(fx->io, file, 4 * PAGE, NULL) == SPEC_OK;
+    failures += !is_reserved;
+    struct test_op tests[4];
+    const uint32_t before = atomic_load(&fx->done_count);
+    for (uint32_t i = 0; i < 4; i++)
+        op_set(fx, &tests[i], file, SC_IO_WRITE, data + i * PAGE, PAGE, i * PAGE);
+    submit(fx, tests, 4);
+    wait_done(fx, before + 4);
+    bool written[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        written[i] = tests[i].op.status == SPEC_OK;
+        failures += !written[i];
+    }
+    failures += sc_io_file_sync(fx->io, file, NULL) != SPEC_OK;
+    for (uint32_t i = 0; i < 4; i++) {
+        memset(back, 0xee, PAGE);
+        const spec_status status = transfer(fx, file, SC_IO_READ, back, PAGE, i * PAGE);
+        if (written[i] && status == SPEC_OK)
+            assert_memory_equal(back, data + i * PAGE, PAGE);
+        /* Past the end, because the write failed, is a failure that was counted. */
+        failures += status != SPEC_OK && (written[i] || is_reserved);
+    }
+    sc_io_file_close(fx->io, file);
+
+    file = NULL;
+    if (sc_io_file_open(fx->io, path_of(fx, "log"), NEW_FILE, &file, NULL) != SPEC_OK) {
+        failures++;
+        goto out;
+    }
+    const bool is_logged = sc_io_file_pwrite(fx->io, file, "record", 6, 0, NULL) == SPEC_OK;
+    failures += !is_logged;
+    if (is_logged) {
+        char text[6] = "";
+        const bool is_read = sc_io_file_pread(fx->io, file, text, 6, 0, NULL) == SPEC_OK;
+        failures += !is_read;
+        if (is_read)
+            assert_memory_equal(text, "record", 6);
+    } else {
+        uint64_t size = 1;
+        assert_int_equal(sc_io_file_size(fx->io, file, &size, NULL), SPEC_OK);
+        assert_int_equal(size, 0);
+    }
+    sc_io_file_close(fx->io, file);
+out:
+    (void)sc_io_unlink(fx->io, path_of(fx, "f"), NULL);
+    (void)sc_io_unlink(fx->io, path_of(fx, "log"), NULL);
+    free(data);
+    free(back);
+    return failures;
+}
+
+static void reports_each_injected_fault_once(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct {
+        enum sc_fault_kind kind;
+        uint64_t points; /* how many the scenario meets */
+    } kinds[] = {{SC_FAULT_READ, 5},
+                 {SC_FAULT_WRITE, 5},
+                 {SC_FAULT_COMPLETION, 8},
+                 {SC_FAULT_RESERVE, 2},
+                 {SC_FAULT_SYNC, 1}};
+    assert_int_equal(scenario(fx), 0);
+    for (uint32_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        uint64_t n = 0;
+        for (;; n++) {
+            const uint64_t fired = atomic_load(&fx->fault.fired[kinds[i].kind]);
+            sc_fault_arm(&fx->fault, kinds[i].kind, n);
+            const uint32_t failures = scenario(fx);
+            if (atomic_load(&fx->fault.fired[kinds[i].kind]) == fired)
+                break;
+            assert_int_equal(failures, 1);
+        }
+        assert_int_equal(n, kinds[i].points);
+        sc_fault_init(&fx->fault);
+    }
+}
+
+static void maps_faults_to_statuses(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 1, PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    sc_fault_arm(&fx->fault, SC_FAULT_RESERVE, 0);
+    assert_int_equal(sc_io_file_reserve(fx->io, file, PAGE, &error), SPEC_E_NO_SPACE);
+    assert_int_equal(error.sys_errno, ENOSPC);
+    sc_fault_arm(&fx->fault, SC_FAULT_WRITE, 0);
+    struct test_op test;
+    op_set(fx, &test, file, SC_IO_WRITE, data, PAGE, 0);
+    submit(fx, &test, 1);
+    wait_done(fx, 1);
+    assert_int_equal(test.op.status, SPEC_E_IO);
+    assert_int_equal(test.op.sys_errno, EIO);
+    sc_fault_arm(&fx->fault, SC_FAULT_SYNC, 0);
+    assert_int_equal(sc_io_file_sync(fx->io, file, &error), SPEC_E_IO);
+    assert_int_equal(error.sys_errno, EIO);
+    sc_io_file_close(fx->io, file);
+    free(data);
+}
+
+/* Opening a back end with the n-th allocation failing leaves nothing behind. */
+static void opens_or_says_no_memory(void **state)
+{
+    struct fixture *fx = *state;
+    const uint64_t live = atomic_load(&fx->alloc.live_blocks);
+    struct sc_io_sim_disk *disk = fx->disk;
+    fx->alloc.fault = &fx->fault;
+    fx->disk = NULL; /* a disk of its own, which is allocated too */
+    uint32_t refusals = 0;
+    for (uint64_t n = 0;; n++) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        struct sc_io *io = NULL;
+        const struct sc_io_params params = {.alloc = &fx->alloc,
+                                            .exec = fx->exec,
+                                            .log = &fx->log,
+                                            .fault = &fx->fault,
+                                            .backend = fx->setup->backend};
+        sc_fault_init(&fx->fault);
+        sc_fault_arm(&fx->fault, SC_FAULT_ALLOC, n);
+        const spec_status status = sc_io_open(&params, &io, &error);
+        if (status == SPEC_OK) {
+            sc_io_close(io);
+            break;
+        }
+        assert_int_equal(status, SPEC_E_NO_MEMORY);
+        assert_int_equal(error.code, SPEC_E_NO_MEMORY);
+        assert_null(io);
+        assert_int_equal(atomic_load(&fx->alloc.live_blocks), live);
+        refusals++;
+    }
+    assert_true(refusals >= 2);
+    assert_int_equal(atomic_load(&fx->alloc.live_blocks), live);
+    fx->disk = disk;
+    fx->alloc.fault = NULL;
+    sc_fault_init(&fx->fault);
+}
+
+/* ---- Only real files ------------------------------------------------------------------------ */
+
+static void makes_files_for_the_owner_only(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->backend == SC_BACKEND_SIM)
+        return; /* the sim disk has no modes */
+    const mode_t mask = umask(0);
+    sc_io_file_close(fx->io, open_file(fx, "f", NEW_FILE));
+    sc_io_file_close(fx->io, open_file(fx, "g", NEW_DIRECT));
+    assert_int_equal(sc_io_mkdir(fx->io, path_of(fx, "sub"), NULL), SPEC_OK);
+    (void)umask(mask);
+    struct stat about;
+    assert_int_equal(stat(path_of(fx, "f"), &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0600);
+    assert_int_equal(stat(path_of(fx, "g"), &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0600);
+    assert_int_equal(stat(path_of(fx, "sub"), &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0700);
+}
+
+static void follows_no_link_in_place_of_a_file(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->backend == SC_BACKEND_SIM)
+        return; /* the sim disk has no links */
+    struct sc_io_file *file = NULL;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    sc_io_file_close(fx->io, open_file(fx, "f", NEW_FILE));
+    assert_int_equal(symlink(path_of(fx, "f"), path_of(fx, "link")), 0);
+    assert_int_equal(sc_io_file_open(fx->io, path_of(fx, "link"), NEW_FILE, &file, &error),
+                     SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ELOOP);
+    assert_int_equal(mkfifo(path_of(fx, "pipe"), 0600), 0);
+    assert_int_equal(sc_io_file_open(fx->io, path_of(fx, "pipe"), 0, &file, &error), SPEC_E_IO);
+    assert_int_equal(sc_io_file_open(fx->io, path_of(fx, "pipe"), SC_IO_OPEN_WRITE, &file, NULL),
+                     SPEC_E_IO);
+}
+
+static uint32_t buffered_lines;
+
+static void count_buffered_line(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)user;
+    buffered_lines += strstr(line, "buffered") != NULL;
+}
+
+/* tmpfs refuses O_DIRECT before Linux 6.6. Either way the calls work, and a refusal is said once.
+ */
+static void works_where_direct_is_refused(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->backend == SC_BACKEND_SIM || access("/dev/shm", W_OK) != 0)
+        return;
+    char made[] = "/dev/shm/sc-io-XXXXXX";
+    if (mkdtemp(made) == NULL)
+        return;
+    char path[64];
+    uint8_t *data = page_memory(2 * PAGE), *back = page_memory(2 * PAGE);
+    fill(data, 2 * PAGE, 8);
+    buffered_lines = 0;
+    fx->log.callback = count_buffered_line;
+    uint32_t refused = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct sc_io_file *file = NULL;
+        (void)snprintf(path, sizeof(path), "%s/f%u", made, i);
+        assert_int_equal(
+            sc_io_file_open(fx->io, path, NEW_DIRECT | SC_IO_OPEN_EXCLUSIVE, &file, NULL), SPEC_OK);
+        assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, 2 * PAGE, PAGE), SPEC_OK);
+        assert_int_equal(transfer(fx, file, SC_IO_READ, back, 2 * PAGE, PAGE), SPEC_OK);
+        assert_memory_equal(back, data, 2 * PAGE);
+        assert_int_equal(transfer(fx, file, SC_IO_READ, back, 2 * PAGE, 1), SPEC_E_INVALID);
+        sc_io_file_close(fx->io, file);
+        const int fd = open(path, O_RDWR | O_DIRECT);
+        refused += fd < 0;
+        if (fd >= 0)
+            (void)close(fd);
+    }
+    sc_log_drain(&fx->log);
+    assert_int_equal(buffered_lines, refused > 0 ? 1 : 0);
+    remove_tree(made);
+    free(data);
+    free(back);
+}
+
+/* ---- Every test over every setup ------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    CMUnitTestFunction function;
+} bodies[] = {
+    {"names_the_back_end", names_the_back_end},
+    {"reads_back_what_was_written", reads_back_what_was_written},
+    {"reads_back_after_reopening", reads_back_after_reopening},
+    {"refuses_what_is_not_aligned_in_a_direct_file", refuses_what_is_not_aligned_in_a_direct_file},
+    {"fails_a_read_past_the_end", fails_a_read_past_the_end},
+    {"completes_each_of_many_operations_once", completes_each_of_many_operations_once},
+    {"serves_a_higher_lane_first", serves_a_higher_lane_first},
+    {"locks_out_a_second_writer_and_names_the_first",
+     locks_out_a_second_writer_and_names_the_first},
+    {"names_an_unreadable_holder_as_unknown", names_an_unreadable_holder_as_unknown},
+    {"lists_and_removes_names", lists_and_removes_names},
+    {"says_why_a_file_cannot_be_opened", says_why_a_file_cannot_be_opened},
+    {"reserves_zeros_and_keeps_what_was_there", reserves_zeros_and_keeps_what_was_there},
+    {"says_how_much_is_free", says_how_much_is_free},
+    {"opens_names_longer_than_its_inline_buffer", opens_names_longer_than_its_inline_buffer},
+    {"opens_more_files_than_were_reserved", opens_more_files_than_were_reserved},
+    {"allocates_nothing_while_sealed", allocates_nothing_while_sealed},
+    {"reports_each_injected_fault_once", reports_each_injected_fault_once},
+    {"maps_faults_to_statuses", maps_faults_to_statuses},
+    {"opens_or_says_no_memory", opens_or_says_no_memory},
+    {"makes_files_for_the_owner_only", makes_files_for_the_owner_only},
+    {"follows_no_link_in_place_of_a_file", follows_no_link_in_place_of_a_file},
+    {"works_where_direct_is_refused", works_where_direct_is_refused},
+};
+#define BODIES (sizeof(bodies) / sizeof(bodies[0]))
+
+int main(void)
+{
+    static struct CMUnitTest tests[SETUPS * BODIES];
+    static char names[SETUPS * BODIES][96];
+    for (size_t i = 0; i < SETUPS * BODIES; i++) {
+        const struct setup *setup = &setups[i / BODIES];
+        (void)snprintf(names[i], sizeof(names[0]), "%s: %s", setup->name, bodies[i % BODIES].name);
+        tests[i] = (struct CMUnitTest){.name = names[i],
+                                       .test_func = bodies[i % BODIES].function,
+                                       .setup_func = begin,
+                                       .teardown_func = end,
+                                       .initial_state = (void *)(uintptr_t)setup};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
