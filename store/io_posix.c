@@ -150,7 +150,8 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
     (void)io;
-    int flags = O_CLOEXEC | O_NOFOLLOW;
+    /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
+    int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     flags |= (file->flags & SC_IO_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
     const bool makes = (file->flags & SC_IO_OPEN_CREATE) != 0;
     struct stat about;
