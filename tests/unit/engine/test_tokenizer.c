@@ -160,12 +160,7 @@ static void golden_smollm2_ids_are_equal(void **state)
 static void opt_recall_words_have_their_ids(void **state)
 {
     (void)state;
-    const char *dir = SHARED "data/models/opt-recall";
-    if (access(dir, R_OK) != 0) {
-        print_message("skipped: %s is absent\n", dir);
-        skip();
-    }
-    struct eng_tokenizer *tokenizer = open_good(dir);
+    struct eng_tokenizer *tokenizer = open_good(SC_SOURCE_DIR "/models/opt-recall");
     assert_int_equal(eng_tokenizer_vocab_count(tokenizer), 1024);
     const char *text = " </s> Miss\n aunt unheard-of ?Miss ? ";
     const uint32_t want[] = {2, 16, 1023, 3, 3, 4};
