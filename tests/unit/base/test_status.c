@@ -71,7 +71,7 @@ static void a_long_text_is_cut_at_a_utf8_boundary(void **state)
             char text[1200] = "";
             memset(text, '-', shift);
             for (size_t at = shift; at < 1000; at += strlen(letters[letter]))
-                memcpy(text + at, letters[letter], 5);
+                memcpy(text + at, letters[letter], strlen(letters[letter]) + 1);
             struct spec_error error = poisoned(sizeof(error));
             sc_fail(&error, SPEC_E_IO, "%s", text);
             size_t length = strlen(error.text);

@@ -1,0 +1,554 @@
+/* The configuration: every key with values that are right, of a wrong type, out of range, unknown,
+ * given twice; text that is not JSON; files; and docs/config.md beside the table.
+ *
+ * Holds: a refusal names the key's path and leaves the result untouched.
+ * Threads: one. */
+#include "base/config.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TEXT_BYTES 8192
+
+/* What the table promises, written a second time. Values stand as JSON. */
+struct expected {
+    const char *path;
+    size_t offset;
+    uint32_t member_bytes;
+    uint64_t initial;
+    const char *good[5];
+    uint64_t good_values[5];
+    const char *bad[9]; /* beside those that are wrong for every key */
+};
+
+#define MEMBER(name) offsetof(struct sc_config, name), sizeof(((struct sc_config *)NULL)->name)
+#define KIB          1024ull
+#define MIB          (1024 * KIB)
+#define GIB          (1024 * MIB)
+#define TIB          (1024 * GIB)
+
+static const struct expected expected[] = {
+    {"preset",
+     MEMBER(preset),
+     SC_PRESET_AS_LIKE,
+     {"\"recompute\"", "\"as-like\""},
+     {SC_PRESET_RECOMPUTE, SC_PRESET_AS_LIKE},
+     {"\"as_like\"", "\"\"", "\"AS-LIKE\"", "0", "1"}},
+    {"chunk_tokens",
+     MEMBER(chunk_tokens),
+     64,
+     {"16", "64", "256"},
+     {16, 64, 256},
+     {"8", "15", "17", "96", "257", "512", "0", "\"64\""}},
+    {"disk_bytes",
+     MEMBER(disk_bytes),
+     0,
+     {"0", "67108864", "\"64MiB\"", "\"20GB\"", "\"1024TiB\""},
+     {0, 64 * MIB, 64 * MIB, 20000000000, 1024 * TIB},
+     {"1", "67108863", "\"63MiB\"", "\"1025TiB\"", "\"18446744073709551615TiB\""}},
+    {"segment_bytes",
+     MEMBER(segment_bytes),
+     64 * MIB,
+     {"1048576", "\"1MiB\"", "\"1GiB\""},
+     {MIB, MIB, GIB},
+     {"0", "1048577", "\"512KiB\"", "\"1025MiB\"", "\"64MB\"", "\"2GiB\""}},
+    {"stage_bytes",
+     MEMBER(stage_bytes),
+     256 * MIB,
+     {"\"16MiB\"", "\"1TiB\"", "16777217"},
+     {16 * MIB, TIB, 16777217},
+     {"0", "16777215", "\"2TiB\"", "\"16MB\""}},
+    {"host_bytes", MEMBER(host_bytes), 0, {"0", "\"0B\"", "\"0GiB\""}, {0, 0, 0}, {"\"2000TiB\""}},
+    {"gpu_bytes", MEMBER(gpu_bytes), 0, {"0", "\"0KB\""}, {0, 0}, {"\"2000TiB\""}},
+    {"io.backend",
+     MEMBER(io_backend),
+     SC_BACKEND_AUTO,
+     {"\"auto\"", "\"pread\"", "\"sim\""},
+     {SC_BACKEND_AUTO, SC_BACKEND_PREAD, SC_BACKEND_SIM},
+     {"\"io_uring\"", "\"\"", "1", "0"}},
+    {"io.threads",
+     MEMBER(io_threads),
+     2,
+     {"1", "64"},
+     {1, 64},
+     {"0", "65", "4294967297", "18446744073709551617", "\"two\"", "\"2\"", "2.0"}},
+    {"io.op_bytes",
+     MEMBER(io_op_bytes),
+     MIB,
+     {"\"64KiB\"", "\"8MiB\"", "69632"},
+     {64 * KIB, 8 * MIB, 69632},
+     {"0", "65535", "65537", "\"60KiB\"", "\"9MiB\"", "8388609"}},
+    {"max_requests", MEMBER(max_requests), 64, {"1", "65536"}, {1, 65536}, {"0", "65537"}},
+    {"max_request_tokens",
+     MEMBER(max_request_tokens),
+     131072,
+     {"1", "16777216"},
+     {1, 16777216},
+     {"0", "16777217", "4294967297"}},
+    {"index_bytes_max",
+     MEMBER(index_bytes_max),
+     GIB,
+     {"\"1MiB\"", "\"1TiB\""},
+     {MIB, TIB},
+     {"0", "1048575", "\"2TiB\""}},
+    {"lease_ns_max",
+     MEMBER(lease_ns_max),
+     30000000000,
+     {"0", "86400000000000"},
+     {0, 86400000000000},
+     {"86400000000001", "\"30s\""}},
+    {"select.retain_ppm", MEMBER(retain_ppm), 1000000, {"1000000"}, {1000000}, {"1000001"}},
+    {"store.min_tokens",
+     MEMBER(store_min_tokens),
+     1,
+     {"1", "16777216"},
+     {1, 16777216},
+     {"0", "16777217"}},
+    {"sim.seed",
+     MEMBER(sim_seed),
+     1,
+     {"0", "18446744073709551615", "9223372036854775808"},
+     {0, UINT64_MAX, 9223372036854775808u},
+     {"18446744073709551616", "99999999999999999999"}},
+    {"sim.bytes_per_s",
+     MEMBER(sim_bytes_per_s),
+     5000000000,
+     {"\"1MiB\"", "\"7GB\"", "\"1TB\""},
+     {MIB, 7000000000, 1000000000000},
+     {"0", "\"1MB\"", "\"2000TiB\""}},
+    {"sim.op_ns",
+     MEMBER(sim_op_ns),
+     80000,
+     {"0", "10000000000"},
+     {0, 10000000000},
+     {"10000000001"}},
+};
+#define EXPECTED_COUNT (sizeof(expected) / sizeof(expected[0]))
+
+/* Wrong for every key, whatever its type. */
+static const char *const bad_always[] = {
+    "null",       "true",       "false",     "[]",       "{}",        "[1,2]",      "{\"a\":1}",
+    "-1",         "-0",         "00",        "-01",      "1e3",       "1E2",        "0.5",
+    "1.",         "64.0",       "NaN",       "Infinity", "-Infinity", "1e999",      "\"64 MiB\"",
+    "\" 64MiB\"", "\"64MiB \"", "\"-1MiB\"", "\"0x10\"", "\"MiB\"",   "\"064MiB\"", "\"1.5GiB\"",
+    "\"64mib\"",  "\"64M\"",    "\"64MiBB\""};
+
+struct fixture {
+    struct sc_alloc alloc;
+    struct sc_config config;
+    struct spec_error error;
+    char text[TEXT_BYTES];
+    char directory[64];
+    char file[96];
+};
+
+static int make(void **state)
+{
+    struct fixture *fx = calloc(1, sizeof(*fx));
+    if (fx == NULL)
+        return -1;
+    sc_alloc_init(&fx->alloc);
+    const char *tmp = getenv("TMPDIR");
+    snprintf(fx->directory, sizeof(fx->directory), "%s/sc-config-XXXXXX",
+             tmp != NULL && strlen(tmp) < 40 ? tmp : "/tmp");
+    if (mkdtemp(fx->directory) == NULL)
+        return -1;
+    snprintf(fx->file, sizeof(fx->file), "%s/config.json", fx->directory);
+    *state = fx;
+    return 0;
+}
+
+static int done(void **state)
+{
+    struct fixture *fx = *state;
+    unlink(fx->file);
+    rmdir(fx->directory);
+    bool is_clean = atomic_load(&fx->alloc.live_blocks) == 0;
+    free(fx);
+    return is_clean ? 0 : -1;
+}
+
+static spec_status parse(struct fixture *fx, const char *text)
+{
+    memset(&fx->config, 0x5a, sizeof(fx->config)); /* poison: proves what was written */
+    memset(&fx->error, 0, sizeof(fx->error));
+    fx->error.struct_size = sizeof(fx->error);
+    return sc_config_parse(&fx->alloc, text, &fx->config, &fx->error);
+}
+
+/* Refused with this status; the text starts with `config: ` and contains `part`; nothing written.
+ */
+static void assert_refused(struct fixture *fx, const char *text, spec_status status,
+                           const char *part)
+{
+    spec_status got = parse(fx, text);
+    if (got != status || strstr(fx->error.text, part) == NULL)
+        fail_msg("%s: got %s \"%s\", expected %s with \"%s\"", text, sc_status_name(got),
+                 fx->error.text, sc_status_name(status), part);
+    assert_int_equal(strncmp(fx->error.text, "config: ", 8), 0);
+    assert_int_equal(fx->error.code, status);
+    const unsigned char *bytes = (const unsigned char *)&fx->config;
+    for (size_t i = 0; i < sizeof(fx->config); i++)
+        assert_int_equal(bytes[i], 0x5a);
+}
+
+/* {"path":"d","io":{"threads":VALUE}} in fx->text. */
+static const char *with(struct fixture *fx, const char *path, const char *value)
+{
+    const char *dot = strchr(path, '.');
+    if (dot == NULL)
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"%s\":%s}", path, value);
+    else
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"%.*s\":{\"%s\":%s}}", (int)(dot - path),
+                 path, dot + 1, value);
+    return fx->text;
+}
+
+static uint64_t member(const struct sc_config *config, const struct expected *key)
+{
+    uint32_t narrow;
+    uint64_t wide;
+    const char *at = (const char *)config + key->offset;
+    memcpy(&narrow, at, sizeof(narrow));
+    if (key->member_bytes == sizeof(narrow))
+        return narrow;
+    memcpy(&wide, at, sizeof(wide));
+    return wide;
+}
+
+static void the_smallest_configuration_gives_every_default(void **state)
+{
+    struct fixture *fx = *state;
+    assert_int_equal(parse(fx, " \t\r\n{ \"path\" : \"some/dir\" }\n"), SPEC_OK);
+    assert_string_equal(fx->config.path, "some/dir");
+    for (size_t i = 0; i < EXPECTED_COUNT; i++)
+        assert_int_equal(member(&fx->config, &expected[i]), expected[i].initial);
+}
+
+static void the_table_and_this_test_know_the_same_keys(void **state)
+{
+    (void)state;
+    uint32_t count = 0;
+    for (; sc_config_key_at(count) != NULL; count++) {
+        const char *path = sc_config_key_at(count)->path;
+        bool is_known = strcmp(path, "path") == 0;
+        for (size_t i = 0; i < EXPECTED_COUNT; i++)
+            is_known = is_known || strcmp(path, expected[i].path) == 0;
+        if (!is_known)
+            fail_msg("%s is in the table, not in this test", path);
+    }
+    assert_int_equal(count, EXPECTED_COUNT + 1);
+    assert_null(sc_config_key_at(UINT32_MAX));
+}
+
+static void good_values_reach_their_member_and_no_other(void **state)
+{
+    struct fixture *fx = *state;
+    for (size_t i = 0; i < EXPECTED_COUNT; i++)
+        for (size_t j = 0; j < 5 && expected[i].good[j] != NULL; j++) {
+            const char *text = with(fx, expected[i].path, expected[i].good[j]);
+            if (parse(fx, text) != SPEC_OK)
+                fail_msg("%s: %s", text, fx->error.text);
+            for (size_t k = 0; k < EXPECTED_COUNT; k++)
+                assert_int_equal(member(&fx->config, &expected[k]),
+                                 k == i ? expected[i].good_values[j] : expected[k].initial);
+        }
+}
+
+static void bad_values_are_refused_with_the_keys_path(void **state)
+{
+    struct fixture *fx = *state;
+    char part[128];
+    for (size_t i = 0; i < EXPECTED_COUNT; i++) {
+        snprintf(part, sizeof(part), "config: %s: found ", expected[i].path);
+        for (size_t j = 0; j < sizeof(bad_always) / sizeof(bad_always[0]); j++)
+            assert_refused(fx, with(fx, expected[i].path, bad_always[j]), SPEC_E_CONFIG, part);
+        for (size_t j = 0; j < 9 && expected[i].bad[j] != NULL; j++)
+            assert_refused(fx, with(fx, expected[i].path, expected[i].bad[j]), SPEC_E_CONFIG, part);
+    }
+}
+
+static void an_error_says_what_was_found_and_what_is_allowed(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const cases[][3] = {
+        {"io.threads", "\"two\"", "config: io.threads: found \"two\", expected an integer 1 .. 64"},
+        {"stage_bytes", "1", "config: stage_bytes: found 1, expected a size 16MiB .. 1TiB"},
+        {"io.backend", "[\"auto\"]",
+         "config: io.backend: found an array, expected \"auto\", \"pread\" or \"sim\""},
+        {"chunk_tokens", "96",
+         "config: chunk_tokens: found 96, expected an integer 16 .. 256, a power of two"},
+        {"io.threads", "NaN", "config: io.threads: found NaN, expected an integer 1 .. 64"},
+        {"disk_bytes", "4096",
+         "config: disk_bytes: found 4096, expected 0 or at least segment_bytes, 67108864"},
+        {"preset", "\"0123456789012345678901234567890123456789012345678901234567890\"",
+         "config: preset: found \"01234567890123456789012345678901234567890123456..., "
+         "expected \"recompute\" or \"as-like\""},
+        {"sim", "3", "config: sim: found 3, expected an object"},
+        {"sim", "\"x\"", "config: sim: found \"x\", expected an object"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_refused(fx, with(fx, cases[i][0], cases[i][1]), SPEC_E_CONFIG, "config: ");
+        assert_string_equal(fx->error.text, cases[i][2]);
+    }
+}
+
+static void what_this_version_cannot_do_is_unsupported(void **state)
+{
+    struct fixture *fx = *state;
+    assert_refused(fx, with(fx, "host_bytes", "\"4GiB\""), SPEC_E_UNSUPPORTED,
+                   "config: host_bytes: found \"4GiB\", this version supports only 0");
+    assert_refused(fx, with(fx, "gpu_bytes", "1"), SPEC_E_UNSUPPORTED, "gpu_bytes: found 1,");
+    assert_refused(fx, with(fx, "select.retain_ppm", "250000"), SPEC_E_UNSUPPORTED,
+                   "select.retain_ppm: found 250000, this version supports only 1000000");
+}
+
+static void unknown_keys_are_refused_wherever_they_stand(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const cases[][2] = {
+        {"{\"path\":\"d\",\"thread\":1}", "config: thread: unknown key"},
+        {"{\"unknown\":{\"path\":1},\"path\":\"d\"}", "config: unknown: unknown key"},
+        {"{\"path\":\"d\",\"io\":{\"thread\":1}}", "config: io.thread: unknown key"},
+        {"{\"path\":\"d\",\"io\":{\"io\":{}}}", "config: io.io: unknown key"},
+        {"{\"path\":\"d\",\"threads\":1}", "config: threads: unknown key"},
+        {"{\"path\":\"d\",\"io.threads\":1}", "config: io.threads: unknown key"},
+        {"{\"path\":\"d\",\"i\\u006f\":{}}", "config: i\\u006f: unknown key"},
+        {"{\"path\":\"d\",\"Preset\":\"as-like\"}", "config: Preset: unknown key"},
+        {"{\"path\":\"d\",\"\":1}", "config: : unknown key"},
+        {"{\"path\":\"d\",\"io\":{\"\":1}}", "config: io.: unknown key"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_refused(fx, cases[i][0], SPEC_E_CONFIG, cases[i][1]);
+}
+
+static void a_long_unknown_key_is_cut_in_the_error(void **state)
+{
+    struct fixture *fx = *state;
+    char key[2000];
+    memset(key, 'k', sizeof(key));
+    key[sizeof(key) - 1] = '\0';
+    snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"%s\":1}", key);
+    assert_refused(fx, fx->text, SPEC_E_CONFIG, "kkk: unknown key");
+}
+
+static void a_key_given_twice_is_refused_also_with_the_same_value(void **state)
+{
+    struct fixture *fx = *state;
+    char part[128];
+    for (size_t i = 0; i < EXPECTED_COUNT; i++) {
+        const char *path = expected[i].path, *value = expected[i].good[0];
+        const char *dot = strchr(path, '.');
+        if (dot == NULL)
+            snprintf(fx->text, TEXT_BYTES, "{\"%s\":%s,\"path\":\"d\",\"%s\":%s}", path, value,
+                     path, value);
+        else
+            snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"%.*s\":{\"%s\":%s,\"%s\":%s}}",
+                     (int)(dot - path), path, dot + 1, value, dot + 1, value);
+        snprintf(part, sizeof(part), "config: %s: given twice", path);
+        assert_refused(fx, fx->text, SPEC_E_CONFIG, part);
+    }
+    assert_refused(fx, "{\"path\":\"d\",\"path\":\"d\"}", SPEC_E_CONFIG, "path: given twice");
+    assert_refused(fx, "{\"io\":{},\"path\":\"d\",\"io\":{\"threads\":1}}", SPEC_E_CONFIG,
+                   "config: io: given twice");
+}
+
+static void all_keys_may_be_given_at_once(void **state)
+{
+    struct fixture *fx = *state;
+    assert_int_equal(
+        parse(fx, "{\"sim\":{\"op_ns\":3,\"seed\":9,\"bytes_per_s\":\"2GB\"},\"io\":{},"
+                  "\"store\":{\"min_tokens\":7},\"path\":\"\\/a\\\\b\\u00e9\\ud83d\\ude00\\\"\","
+                  "\"select\":{\"retain_ppm\":1000000},\"preset\":\"recompute\"}"),
+        SPEC_OK);
+    assert_string_equal(fx->config.path, "/a\\b\xc3\xa9\xf0\x9f\x98\x80\"");
+    assert_int_equal(fx->config.sim_op_ns, 3);
+    assert_int_equal(fx->config.sim_seed, 9);
+    assert_int_equal(fx->config.store_min_tokens, 7);
+    assert_int_equal(fx->config.preset, SC_PRESET_RECOMPUTE);
+    assert_int_equal(fx->config.io_threads, 2);
+}
+
+static void a_path_is_required_and_bounded(void **state)
+{
+    struct fixture *fx = *state;
+    assert_refused(fx, "{}", SPEC_E_CONFIG, "config: path: missing, expected");
+    assert_refused(fx, "{\"io\":{\"threads\":1}}", SPEC_E_CONFIG, "config: path: missing");
+    static const char *const bad[] = {"\"\"",      "3",    "null",         "[\"d\"]",
+                                      "{\"a\":1}", "true", "\"a\\u0000b\""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":%s}", bad[i]);
+        assert_refused(fx, fx->text, SPEC_E_CONFIG, "config: path: found ");
+    }
+    assert_refused(fx, "{\"path\":\"a\\ud800b\"}", SPEC_E_CONFIG, "half a surrogate pair");
+    assert_refused(fx, "{\"path\":\"a\\udc00b\"}", SPEC_E_CONFIG, "half a surrogate pair");
+    for (int bytes = 3839; bytes <= 3841; bytes++) {
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"%0*d\"}", bytes, 7);
+        if (bytes > SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES) {
+            assert_refused(fx, fx->text, SPEC_E_CONFIG, "expected a directory's path");
+            continue;
+        }
+        assert_int_equal(parse(fx, fx->text), SPEC_OK);
+        assert_int_equal(strlen(fx->config.path), bytes);
+    }
+}
+
+static void text_that_is_not_strict_json_is_refused_with_its_place(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const cases[][2] = {
+        {"{", "config: line 1 column 2: unexpected end"},
+        {"{\"path\":\"d\"", "config: line 1 column 12: unexpected end"},
+        {"{\"path\":\"d\"} x", "config: line 1 column 14: "},
+        {"{\"path\":\"d\"}{}", "config: line 1 column 13: "},
+        {"{\"path\":\"d\",}", "config: line 1 column 13: "},
+        {"{,\"path\":\"d\"}", "config: line 1 column 2: "},
+        {"{\"path\":\"d\" \"io\":{}}", "config: line 1 column 13: "},
+        {"{\n \"path\" = \"d\"}", "config: line 2 column 9: "},
+        {"{'path':\"d\"}", "config: line 1 column 2: expected a double quote"},
+        {"{\"path\":'d'}", "config: line 1 column 9: "},
+        {"{path:\"d\"}", "config: line 1 column 2: "},
+        {"{\"path\":\"d\"} // x", "config: line 1 column 14: "},
+        {"{\"path\":\"d\",/* x */\"io\":{}}", "config: line 1 column 13: "},
+        {"{\"path\":\"d\",\"chunk_tokens\":0x40}", "config: line 1 column 29: "},
+        {"{\"path\":\"d\",\"chunk_tokens\":064}", "config: line 1 column "},
+        {"{\"path\":\"d\",\"chunk_tokens\":+64}", "config: line 1 column 28: "},
+        {"{\"path\":\"d\",\"chunk_tokens\":}", "config: line 1 column 28: "},
+        {"{\"path\":\"a\nb\"}", "config: line 1 column 11: a control character"},
+        {"{\"pa\tth\":\"d\"}", "config: line 1 column 5: a control character"},
+        {"{\"path\":\"\xff\"}", "config: line 1 column "},
+        {"{\"path\":\"\\x\"}", "config: line 1 column "},
+        {"{\"a\":[[[[[[[[[[[[]]]]]]]]]]]]}", "nesting too deep"},
+        {"{\"path\":\"d\",\"io\":{\"threads\":1}", "unexpected end"},
+        {"{\"path\":\"d\",\"io\":{\"threads\":1,}}", "config: line 1 column "},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_refused(fx, cases[i][0], SPEC_E_CONFIG, cases[i][1]);
+}
+
+static void file_write(const struct fixture *fx, const void *bytes, size_t count)
+{
+    FILE *file = fopen(fx->file, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void a_file_is_read_like_inline_text(void **state)
+{
+    struct fixture *fx = *state;
+    static const char text[] = "\n{\"path\": \"d\",\n \"io\": {\"threads\": 5}}\n";
+    file_write(fx, text, sizeof(text) - 1);
+    assert_int_equal(parse(fx, fx->file), SPEC_OK);
+    assert_int_equal(fx->config.io_threads, 5);
+    file_write(fx, text, sizeof(text)); /* its NUL too */
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "config: line 4 column 1: a NUL byte");
+    file_write(fx, text, 0);
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "config: line 1 column 1: unexpected end");
+    file_write(fx, "[]", 2);
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "line 1 column 1: expected an object");
+    file_write(fx, "null\n", 5);
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "line 1 column 1: expected an object");
+    file_write(fx, "\xef\xbb\xbf{\"path\":\"d\"}", 15);
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "config: line 1 column 1: ");
+}
+
+static void a_file_that_cannot_be_read_is_named_with_the_reason(void **state)
+{
+    struct fixture *fx = *state;
+    char expected_text[200];
+    snprintf(expected_text, sizeof(expected_text),
+             "config: cannot read \"%s\": No such file or directory", fx->file);
+    assert_refused(fx, fx->file, SPEC_E_IO, "cannot read");
+    assert_string_equal(fx->error.text, expected_text);
+    assert_int_equal(fx->error.sys_errno, 2);
+    assert_refused(fx, fx->directory, SPEC_E_IO, ": Is a directory");
+    assert_refused(fx, "", SPEC_E_IO, "cannot read \"\": No such file");
+    assert_refused(fx, "/dev/null", SPEC_E_IO, ": not a regular file");
+    assert_int_equal(mkfifo(fx->file, 0600), 0); /* nobody writes: a read would block for ever */
+    assert_refused(fx, fx->file, SPEC_E_IO, ": not a regular file");
+    assert_refused(fx, NULL, SPEC_E_INVALID, "config: NULL");
+}
+
+static void a_text_or_file_above_the_limit_is_refused_and_one_at_it_is_read(void **state)
+{
+    struct fixture *fx = *state;
+    char *text = malloc(SC_LIMIT_CONFIG_BYTES + 2);
+    assert_non_null(text);
+    memset(text, ' ', SC_LIMIT_CONFIG_BYTES + 1);
+    text[SC_LIMIT_CONFIG_BYTES + 1] = '\0';
+    memcpy(text, "{\"path\":\"d\"}", 12);
+    assert_refused(fx, text, SPEC_E_CONFIG, "config: larger than 1048576 bytes");
+    file_write(fx, text, SC_LIMIT_CONFIG_BYTES + 1);
+    assert_refused(fx, fx->file, SPEC_E_CONFIG, "config: larger than 1048576 bytes");
+    text[SC_LIMIT_CONFIG_BYTES] = '\0';
+    assert_int_equal(parse(fx, text), SPEC_OK);
+    file_write(fx, text, SC_LIMIT_CONFIG_BYTES);
+    assert_int_equal(parse(fx, fx->file), SPEC_OK);
+    free(text);
+}
+
+static void no_memory_for_the_file_is_told(void **state)
+{
+    struct fixture *fx = *state;
+    file_write(fx, "{\"path\":\"d\"}", 12);
+    sc_alloc_seal(&fx->alloc);
+    assert_refused(fx, fx->file, SPEC_E_NO_MEMORY, "config: ");
+    sc_alloc_unseal(&fx->alloc);
+}
+
+/* The lines of docs/config.md that start with "| `" are the table, in its order. */
+static void the_documentation_lists_the_same_keys(void **state)
+{
+    (void)state;
+    FILE *file = fopen(SC_SOURCE_DIR "/docs/config.md", "r");
+    assert_non_null(file);
+    char line[1024], wanted[1024];
+    uint32_t i = 0;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "| `", 3) != 0)
+            continue;
+        const struct sc_config_key *key = sc_config_key_at(i++);
+        if (key == NULL)
+            fail_msg("docs/config.md has a key too much: %s", line);
+        snprintf(wanted, sizeof(wanted), "| `%s` | %s | %s | %s | %s |\n", key->path, key->type,
+                 key->initial, key->allowed, key->help);
+        assert_string_equal(line, wanted);
+    }
+    fclose(file);
+    if (sc_config_key_at(i) != NULL)
+        fail_msg("docs/config.md lacks %s", sc_config_key_at(i)->path);
+}
+
+int main(void)
+{
+#define CONFIG_TEST(test) cmocka_unit_test_setup_teardown(test, make, done)
+    const struct CMUnitTest tests[] = {
+        CONFIG_TEST(the_smallest_configuration_gives_every_default),
+        CONFIG_TEST(the_table_and_this_test_know_the_same_keys),
+        CONFIG_TEST(good_values_reach_their_member_and_no_other),
+        CONFIG_TEST(bad_values_are_refused_with_the_keys_path),
+        CONFIG_TEST(an_error_says_what_was_found_and_what_is_allowed),
+        CONFIG_TEST(what_this_version_cannot_do_is_unsupported),
+        CONFIG_TEST(unknown_keys_are_refused_wherever_they_stand),
+        CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
+        CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),
+        CONFIG_TEST(all_keys_may_be_given_at_once),
+        CONFIG_TEST(a_path_is_required_and_bounded),
+        CONFIG_TEST(text_that_is_not_strict_json_is_refused_with_its_place),
+        CONFIG_TEST(a_file_is_read_like_inline_text),
+        CONFIG_TEST(a_file_that_cannot_be_read_is_named_with_the_reason),
+        CONFIG_TEST(a_text_or_file_above_the_limit_is_refused_and_one_at_it_is_read),
+        CONFIG_TEST(no_memory_for_the_file_is_told),
+        CONFIG_TEST(the_documentation_lists_the_same_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
