@@ -395,6 +395,7 @@ static void dir_put(const struct dir *dir, const char *name, const void *data, u
 {
     char path[128];
     (void)snprintf(path, sizeof(path), "%s/%s", dir->path, name);
+    (void)unlink(path); /* some file systems write a file out at once when it was cut to nothing */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
