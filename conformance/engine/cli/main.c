@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "conformance/engine/cli/driver.h"
 #include "conformance/engine/cli/engine_run.h"
 #include "conformance/engine/cli/input.h"
 #include "conformance/engine/cli/options.h"
@@ -26,7 +27,8 @@ struct session {
     uint64_t request_count;
     struct eng_runner *runner;
     struct eng_report *report;
-    bool terminal; /* progress is shown */
+    struct eng_driver *driver; /* NULL: no connector */
+    bool terminal;             /* progress is shown */
     bool progress_shown;
     uint64_t request; /* that runs */
 };
@@ -134,7 +136,9 @@ static eng_status run_request(struct session *session, uint64_t index, struct en
         request.all_logits = calloc(count * vocab, sizeof(float));
     if (options->all && request.all_logits == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for the logits of every position");
-    eng_status status = eng_run(session->runner, &request, NULL, &result, reterr);
+    const struct eng_source *source =
+        session->driver == NULL ? NULL : eng_driver_source(session->driver);
+    eng_status status = eng_run(session->runner, &request, source, &result, reterr);
     clear_progress(session);
     if (status == ENG_OK)
         status = eng_report_add(session->report, &request, &result, reterr);
@@ -144,6 +148,10 @@ static eng_status run_request(struct session *session, uint64_t index, struct en
         status = eng_report_logits(session->report, result.logits, vocab, reterr);
     free(request.all_logits);
     eng_result_done(&result);
+    if (status == ENG_OK && session->driver != NULL &&
+        eng_driver_store_problem(session->driver) != NULL)
+        return eng_fail(reterr, ENG_E_SYSTEM, "connector: %s",
+                        eng_driver_store_problem(session->driver));
     return status;
 }
 
@@ -169,11 +177,36 @@ static eng_status run_requests(struct session *session, struct eng_error *reterr
     return status;
 }
 
+/* The plugin's lines reach the terminal on this thread, inside its calls. */
+static void show_log(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    clear_progress(user);
+    (void)fprintf(stderr, "connector: %s\n", line);
+}
+
+static eng_status open_driver(struct session *session, struct eng_error *reterr)
+{
+    const struct eng_options *options = &session->options;
+    if (options->has_rho && options->rho < 1.0)
+        return eng_fail(reterr, ENG_E_UNSUPPORTED,
+                        "--rho: %g, this version of the plugin loads every row (1)", options->rho);
+    struct eng_driver_params params = {.connector = options->connector,
+                                       .config = options->config,
+                                       .model_dir = options->model,
+                                       .model = session->model,
+                                       .kv_dtype = options->kv_dtype,
+                                       .store = !options->no_store,
+                                       .store_query = options->store_query,
+                                       .report = session->report,
+                                       .log = show_log,
+                                       .log_user = session};
+    return eng_driver_open(&params, &session->driver, reterr);
+}
+
 static eng_status run_session(struct session *session, struct eng_error *reterr)
 {
     struct eng_options *options = &session->options;
-    if (options->connector != NULL)
-        return eng_fail(reterr, ENG_E_UNSUPPORTED, "--connector: built without a driver");
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (options->threads == 0)
         options->threads = processors > 0 && processors < 64 ? (uint32_t)processors : 64;
@@ -187,6 +220,8 @@ static eng_status run_session(struct session *session, struct eng_error *reterr)
         status = open_runner(session, reterr);
     if (status == ENG_OK)
         status = eng_report_open(options, session->tokenizer, &session->report, reterr);
+    if (status == ENG_OK && options->connector != NULL)
+        status = open_driver(session, reterr);
     if (status == ENG_OK)
         status = run_requests(session, reterr);
     eng_status closed =
@@ -196,6 +231,7 @@ static eng_status run_session(struct session *session, struct eng_error *reterr)
 
 static void session_done(struct session *session)
 {
+    eng_driver_close(session->driver);
     eng_runner_close(session->runner);
     for (uint64_t i = 0; session->queries != NULL && i < session->request_count; i++)
         eng_ids_done(&session->queries[i]);

@@ -21,6 +21,8 @@ enum option_id {
     OPT_CONNECTOR,
     OPT_CONFIG,
     OPT_RHO,
+    OPT_NO_STORE,
+    OPT_STORE_QUERY,
     OPT_PREFIX,
     OPT_PREFIX_IDS,
     OPT_QUERY,
@@ -45,6 +47,8 @@ static const struct option long_options[] = {
     {"connector", required_argument, NULL, OPT_CONNECTOR},
     {"config", required_argument, NULL, OPT_CONFIG},
     {"rho", required_argument, NULL, OPT_RHO},
+    {"no-store", no_argument, NULL, OPT_NO_STORE},
+    {"store-query", no_argument, NULL, OPT_STORE_QUERY},
     {"prefix", required_argument, NULL, OPT_PREFIX},
     {"prefix-ids", required_argument, NULL, OPT_PREFIX_IDS},
     {"query", required_argument, NULL, OPT_QUERY},
@@ -82,6 +86,8 @@ static const char usage[] =
     "  --resident           compute the prefix once, keep its KV, time each query over it\n"
     "  --connector SO       plugin to take the prefix from, and its --config FILE|JSON\n"
     "  --rho R              share of the prefix's rows to read, above 0 up to 1\n"
+    "  --no-store           take what the connector has, add nothing\n"
+    "  --store-query        store the query's KV too; default: the prefix's alone\n"
     "  --json FILE          results: {\"connector\", \"requests\": [...]}\n"
     "  --logits FILE        float32 [queries, vocab]: those that give the first new token\n"
     "  --all                --logits [queries, prefix + query, vocab]: every position\n"
@@ -203,6 +209,12 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
     case OPT_QUERY:
     case OPT_QUERY_IDS:
         return parse_query(options, value, id == OPT_QUERY_IDS, reterr);
+    case OPT_NO_STORE:
+        options->no_store = true;
+        break;
+    case OPT_STORE_QUERY:
+        options->store_query = true;
+        break;
     case OPT_ALL:
         options->all = true;
         break;
@@ -245,6 +257,10 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
         wrong = "--connector needs --config FILE|JSON";
     else if (options->has_rho && options->connector == NULL)
         wrong = "--rho belongs to --connector, which is missing";
+    else if ((options->no_store || options->store_query) && options->connector == NULL)
+        wrong = "--no-store and --store-query belong to --connector, which is missing";
+    else if (options->no_store && options->store_query)
+        wrong = "--no-store and --store-query contradict each other";
     else if (options->trace != NULL && options->connector == NULL)
         wrong = "--trace belongs to --connector, which is missing";
     else if (options->all && options->connector != NULL)

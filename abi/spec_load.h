@@ -1,0 +1,72 @@
+/* Loading a plugin: dlopen, the one symbol, the version check. Header only; link with -ldl where
+ * the C library needs it. Not part of the contract: a host may do these three calls itself.
+ *
+ * Holds: on an error nothing stays loaded and the text says what, where, and what was expected.
+ * Threads: as dlopen's. */
+#ifndef SPEC_LOAD_H
+#define SPEC_LOAD_H
+
+#include "spec_connector.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct spec_plugin {
+    void *library; /* of dlopen; ended by spec_unload */
+    const struct spec_api *api;
+};
+
+static inline spec_status spec_load_fail(struct spec_error *reterr, spec_status code,
+                                         const char *path, const char *why)
+{
+    if (reterr != NULL) {
+        reterr->code = code;
+        reterr->sys_errno = 0;
+        (void)snprintf(reterr->text, sizeof(reterr->text), "%.100s: %.130s", path, why);
+    }
+    return code;
+}
+
+/* Loads the shared object at path (a path with a slash is taken as it is; otherwise the loader's
+ * search applies). Errors: SPEC_E_IO (not loadable), SPEC_E_VERSION (no or another interface). */
+static inline spec_status spec_load(const char *path, struct spec_plugin *ret_plugin,
+                                    struct spec_error *reterr)
+{
+    typedef const struct spec_api *(*api_fn)(uint32_t);
+    api_fn get_api = NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return spec_load_fail(reterr, SPEC_E_IO, path, dlerror());
+    void *symbol = dlsym(library, "spec_connector_api");
+    if (symbol != NULL)
+        memcpy(&get_api, &symbol, sizeof(get_api)); /* ISO C has no cast from object to function */
+    const struct spec_api *api = get_api != NULL ? get_api(SPEC_ABI_MAJOR) : NULL;
+    if (api == NULL || !SPEC_HAS(api, maintain)) {
+        (void)dlclose(library);
+        return spec_load_fail(reterr, SPEC_E_VERSION, path,
+                              symbol == NULL ? "exports no spec_connector_api"
+                                             : "does not speak this major version of the ABI");
+    }
+    ret_plugin->library = library;
+    ret_plugin->api = api;
+    return SPEC_OK;
+}
+
+/* Unloads; every connector was closed before. */
+static inline void spec_unload(struct spec_plugin *plugin)
+{
+    if (plugin->library != NULL)
+        (void)dlclose(plugin->library);
+    plugin->library = NULL;
+    plugin->api = NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* SPEC_LOAD_H */

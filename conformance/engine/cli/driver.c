@@ -1,0 +1,390 @@
+/* Driving a connector; see driver.h.
+ *
+ * Holds, Does not, Threads, Tests: as driver.h.
+ */
+#include "conformance/engine/cli/driver.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/spec_connector.h"
+#include "abi/spec_load.h"
+
+#define TICKETS_MAX 65536u
+
+struct eng_driver {
+    struct spec_plugin plugin;
+    spec_connector *conn;
+    struct eng_source source;
+    struct eng_report *report;
+    uint64_t layers, kv_heads, query_heads, head_dim;
+    uint32_t dtype;
+    bool store, store_query;
+
+    /* Of the request that runs. */
+    const struct eng_request *request;
+    struct eng_result *result;
+    spec_request handle; /* 0: none */
+    uint64_t matched, prompt_count, store_end;
+    uint64_t position; /* first of the pass that runs */
+    uint64_t pass;
+    spec_ticket *tickets; /* [TICKETS_MAX] */
+    spec_status *statuses;
+    uint64_t ticket_count;
+    uint32_t *positions; /* [position_capacity] */
+    uint64_t position_capacity;
+    char problem[256]; /* "": none */
+};
+
+static eng_status fail(struct eng_error *reterr, const char *call, const struct spec_error *error)
+{
+    return eng_fail(reterr, ENG_E_SYSTEM, "connector: %s: %s", call, error->text);
+}
+
+/* ---- The hooks, in the order of a pass ---- */
+
+static eng_status begin_request(void *user, const struct eng_request *request,
+                                const uint32_t *tokens, uint64_t token_count,
+                                struct eng_result *result, uint64_t *ret_matched,
+                                struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    const struct spec_api *api = driver->plugin.api;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_lookup_params params = {
+        .struct_size = sizeof(params), .tokens = tokens, .token_count = token_count};
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    uint64_t start = eng_clock_ns();
+    if (api->lookup(driver->conn, &params, &found, &error) != SPEC_OK)
+        return fail(reterr, "lookup", &error);
+    result->lookup_ns += eng_clock_ns() - start;
+    if (found.matched_tokens > driver->position_capacity) {
+        uint32_t *grown = realloc(driver->positions, found.matched_tokens * sizeof(*grown));
+        if (grown == NULL)
+            return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for positions");
+        driver->positions = grown;
+        driver->position_capacity = found.matched_tokens;
+    }
+    driver->request = request;
+    driver->result = result;
+    driver->handle = found.request;
+    driver->matched = found.matched_tokens;
+    driver->prompt_count = token_count;
+    driver->store_end = driver->store_query ? token_count : request->prefix_count;
+    driver->position = found.matched_tokens;
+    driver->pass = 0;
+    driver->ticket_count = 0;
+    driver->problem[0] = '\0';
+    *ret_matched = found.matched_tokens;
+    return ENG_OK;
+}
+
+/* True while the prompt's first pass runs: only it needs the prefix's rows. */
+static bool loads(const struct eng_driver *driver)
+{
+    return driver->handle != 0 && driver->matched > 0 && driver->position == driver->matched;
+}
+
+static eng_status before_layer(void *user, uint64_t layer, struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!loads(driver))
+        return ENG_OK;
+    if (driver->plugin.api->begin_layer(driver->conn, &driver->handle, 1, (uint32_t)layer,
+                                        &error) != SPEC_OK)
+        return fail(reterr, "begin_layer", &error);
+    return ENG_OK;
+}
+
+static struct spec_memory describe(const struct eng_driver *driver, uint8_t *k, uint8_t *v,
+                                   uint64_t rows)
+{
+    uint64_t head_bytes = driver->head_dim * (driver->dtype == SPEC_DTYPE_F32 ? 4u : 2u);
+    uint64_t row_bytes = driver->kv_heads * head_bytes;
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = driver->dtype,
+                                .k_base = k,
+                                .v_base = v,
+                                .k_bytes = rows * row_bytes,
+                                .v_bytes = rows * row_bytes,
+                                .token_stride_bytes = row_bytes,
+                                .head_stride_bytes = head_bytes};
+}
+
+static void trace_layer(struct eng_driver *driver, const struct spec_important *item)
+{
+    FILE *trace = driver->report == NULL ? NULL : eng_report_trace(driver->report);
+    if (trace == NULL)
+        return;
+    uint64_t *positions = calloc(item->row_count + 1, sizeof(*positions));
+    if (positions == NULL)
+        return;
+    for (uint64_t i = 0; i < item->row_count; i++)
+        positions[i] = driver->positions[i];
+    struct eng_trace_row row = {.request = driver->request->index,
+                                .pass = driver->pass,
+                                .layer = item->layer,
+                                .k = item->row_count,
+                                .similarity = (double)item->similarity,
+                                .threshold = (double)item->threshold,
+                                .fallback = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0,
+                                .positions = positions,
+                                .position_count = item->row_count,
+                                .prefetched = item->prefetched_rows,
+                                .missing = item->row_count - item->prefetched_rows};
+    eng_trace_write(trace, &row);
+    free(positions);
+}
+
+static void add_cost(struct eng_result *result, const struct spec_important *item)
+{
+    result->probe_ns += item->probe_ns;
+    result->io_exposed_ns += item->io_exposed_ns;
+    result->bytes_wanted += item->wanted_bytes;
+    result->bytes_read += item->read_bytes;
+    result->io_ops += item->io_ops;
+    for (int tier = 0; tier < ENG_TIERS; tier++)
+        result->tier_hits[tier] += item->tier_rows[tier];
+}
+
+static eng_status before_attention(void *user, const struct eng_attention_view *view,
+                                   struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    const struct spec_api *api = driver->plugin.api;
+    if (!loads(driver))
+        return ENG_OK;
+    struct eng_kv *kv = view->pass->kv;
+    uint64_t row = kv->rows[view->layer];
+    struct spec_memory destination = describe(driver, eng_kv_k(kv, view->layer, row),
+                                              eng_kv_v(kv, view->layer, row), driver->matched);
+    uint64_t head_bytes = driver->head_dim * sizeof(float);
+    struct spec_queries queries = {.struct_size = sizeof(queries),
+                                   .dtype = SPEC_DTYPE_F32,
+                                   .data = view->q,
+                                   .byte_count =
+                                       view->pass->count * driver->query_heads * head_bytes,
+                                   .row_count = (uint32_t)view->pass->count,
+                                   .row_stride_bytes = driver->query_heads * head_bytes,
+                                   .head_stride_bytes = head_bytes,
+                                   .first_position = view->pass->first_position};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = driver->handle,
+                                  .layer = (uint32_t)view->layer,
+                                  .queries = &queries,
+                                  .destination = &destination,
+                                  .positions = driver->positions,
+                                  .position_capacity = driver->position_capacity};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = api->get_important(driver->conn, &item, 1, &error);
+    if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
+        (void)api->release(driver->conn, driver->handle, NULL);
+        driver->handle = 0;
+        return eng_fail(reterr, ENG_E_RESTART, "connector: get_important: %s", error.text);
+    }
+    if (status != SPEC_OK)
+        return fail(reterr, "get_important", &error);
+    kv->rows[view->layer] = row + item.row_count;
+    add_cost(driver->result, &item);
+    trace_layer(driver, &item);
+    return ENG_OK;
+}
+
+static eng_status after_attention(void *user, uint64_t layer, struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!loads(driver))
+        return ENG_OK;
+    if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, NULL,
+                                          &error) != SPEC_OK)
+        return fail(reterr, "prefetch_next", &error);
+    return ENG_OK;
+}
+
+/* Stores the pass's rows as far as they belong to what is kept. */
+static eng_status store_rows(struct eng_driver *driver, uint64_t layer, const struct eng_pass *pass,
+                             struct eng_error *reterr)
+{
+    uint64_t first = pass->first_position;
+    uint64_t end =
+        first + pass->count < driver->store_end ? first + pass->count : driver->store_end;
+    if (!driver->store || driver->handle == 0 || first >= end ||
+        driver->ticket_count == TICKETS_MAX)
+        return ENG_OK;
+    uint64_t row = pass->kv->rows[layer] - pass->count;
+    struct spec_memory memory = describe(driver, eng_kv_k(pass->kv, layer, row),
+                                         eng_kv_v(pass->kv, layer, row), end - first);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = driver->handle,
+                                       .layer = (uint32_t)layer,
+                                       .first_token = first,
+                                       .token_count = end - first,
+                                       .memory = &memory};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (driver->plugin.api->store(driver->conn, &params, &driver->tickets[driver->ticket_count],
+                                  &error) != SPEC_OK)
+        return fail(reterr, "store", &error);
+    driver->ticket_count++;
+    return ENG_OK;
+}
+
+static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
+                              const struct eng_pass *pass, struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    (void)pass_index;
+    eng_status status = store_rows(driver, layer, pass, reterr);
+    if (status == ENG_OK && layer + 1 == driver->layers) {
+        driver->position = pass->first_position + pass->count;
+        driver->pass++;
+    }
+    return status;
+}
+
+static eng_status settle_request(void *user, struct eng_result *result, struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    const struct spec_api *api = driver->plugin.api;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    (void)result;
+    eng_status status = ENG_OK;
+    if (driver->handle != 0 && api->release(driver->conn, driver->handle, &error) != SPEC_OK)
+        status = fail(reterr, "release", &error);
+    driver->handle = 0;
+    if (driver->ticket_count > 0 && api->wait(driver->conn, driver->tickets, driver->ticket_count,
+                                              UINT64_MAX, driver->statuses, &error) != SPEC_OK)
+        status = fail(reterr, "wait", &error);
+    for (uint64_t i = 0; status == ENG_OK && i < driver->ticket_count; i++)
+        if (driver->statuses[i] != SPEC_OK && driver->problem[0] == '\0')
+            (void)snprintf(driver->problem, sizeof(driver->problem),
+                           "the prefix was not stored (status %" PRId32 ")", driver->statuses[i]);
+    driver->ticket_count = 0;
+    return status;
+}
+
+/* ---- Opening ---- */
+
+static uint32_t abi_dtype(enum eng_dtype dtype)
+{
+    return dtype == ENG_F32 ? SPEC_DTYPE_F32 : dtype == ENG_F16 ? SPEC_DTYPE_F16 : SPEC_DTYPE_BF16;
+}
+
+static void describe_model(const struct eng_driver_params *params, struct spec_model *ret_model)
+{
+    const struct eng_config *config = eng_model_config(params->model);
+    *ret_model = (struct spec_model){.struct_size = sizeof(*ret_model),
+                                     .layer_count = (uint32_t)config->layers,
+                                     .kv_head_count = (uint32_t)config->kv_heads,
+                                     .query_head_count = (uint32_t)config->heads,
+                                     .head_size = (uint32_t)config->head_dim,
+                                     .kv_dtype = abi_dtype(params->kv_dtype)};
+    if (config->family != ENG_FAMILY_LLAMA)
+        return;
+    ret_model->rope_kind = config->rope.interleaved ? SPEC_ROPE_INTERLEAVED : SPEC_ROPE_HALF;
+    ret_model->rope_theta = config->rope.theta;
+    if (!config->rope.llama3)
+        return;
+    ret_model->rope_scaling_kind = "llama3";
+    ret_model->rope_scaling[0] = config->rope.factor;
+    ret_model->rope_scaling[1] = config->rope.low_freq_factor;
+    ret_model->rope_scaling[2] = config->rope.high_freq_factor;
+    ret_model->rope_scaling[3] = (double)config->rope.original_positions;
+}
+
+static eng_status open_connector(struct eng_driver *driver, const struct eng_driver_params *params,
+                                 struct eng_error *reterr)
+{
+    char pattern[4096];
+    glob_t weights = {0};
+    int length = snprintf(pattern, sizeof(pattern), "%s/*.safetensors", params->model_dir);
+    if (length < 0 || (uint64_t)length >= sizeof(pattern) || glob(pattern, 0, NULL, &weights) != 0)
+        return eng_fail(reterr, ENG_E_INPUT, "%s: no *.safetensors files", params->model_dir);
+    struct spec_model model;
+    describe_model(params, &model);
+    model.weights_paths = (const char *const *)weights.gl_pathv;
+    model.weights_path_count = weights.gl_pathc;
+    struct spec_open_params open = {.struct_size = sizeof(open),
+                                    .role = SPEC_ROLE_WRITER,
+                                    .config = params->config,
+                                    .model = &model,
+                                    .log = params->log,
+                                    .log_user = params->log_user,
+                                    .log_level_max = SPEC_LOG_WARN};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = driver->plugin.api->open(&open, &driver->conn, &error);
+    globfree(&weights);
+    return status == SPEC_OK ? ENG_OK : fail(reterr, "open", &error);
+}
+
+static void set_source(struct eng_driver *driver)
+{
+    driver->source = (struct eng_source){.user = driver,
+                                         .hooks = {.user = driver,
+                                                   .before_layer = before_layer,
+                                                   .before_attention = before_attention,
+                                                   .after_attention = after_attention,
+                                                   .after_layer = after_layer},
+                                         .begin = begin_request,
+                                         .settle = settle_request};
+}
+
+eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_driver **ret_driver,
+                           struct eng_error *reterr)
+{
+    const struct eng_config *config = eng_model_config(params->model);
+    struct eng_driver *driver = calloc(1, sizeof(*driver));
+    if (driver == NULL)
+        return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a driver");
+    driver->tickets = calloc(TICKETS_MAX, sizeof(*driver->tickets));
+    driver->statuses = calloc(TICKETS_MAX, sizeof(*driver->statuses));
+    driver->layers = config->layers;
+    driver->kv_heads = config->kv_heads;
+    driver->query_heads = config->heads;
+    driver->head_dim = config->head_dim;
+    driver->dtype = abi_dtype(params->kv_dtype);
+    driver->store = params->store;
+    driver->store_query = params->store_query;
+    driver->report = params->report;
+    set_source(driver);
+    eng_status status = ENG_OK;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (driver->tickets == NULL || driver->statuses == NULL)
+        status = eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for tickets");
+    else if (spec_load(params->connector, &driver->plugin, &error) != SPEC_OK)
+        status = eng_fail(reterr, ENG_E_INPUT, "connector %s", error.text);
+    else
+        status = open_connector(driver, params, reterr);
+    if (status != ENG_OK) {
+        eng_driver_close(driver);
+        return status;
+    }
+    *ret_driver = driver;
+    return ENG_OK;
+}
+
+void eng_driver_close(struct eng_driver *driver)
+{
+    if (driver == NULL)
+        return;
+    if (driver->conn != NULL)
+        driver->plugin.api->close(driver->conn);
+    spec_unload(&driver->plugin);
+    free(driver->tickets);
+    free(driver->statuses);
+    free(driver->positions);
+    free(driver);
+}
+
+const struct eng_source *eng_driver_source(const struct eng_driver *driver)
+{
+    return &driver->source;
+}
+
+const char *eng_driver_store_problem(const struct eng_driver *driver)
+{
+    return driver->problem[0] == '\0' ? NULL : driver->problem;
+}
