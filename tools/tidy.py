@@ -214,6 +214,8 @@ def allowed_for(path):
 
 
 def check_include(root, path, line, name, found):
+    if path.startswith("abi/") and os.path.isfile(os.path.join(root, "abi", name)):
+        return  # hosts take these headers out of the tree, into one folder
     if name.startswith((".", "/")) or "/../" in name or not os.path.isfile(
             os.path.join(root, name)):
         if os.path.isfile(os.path.join(root, os.path.dirname(path), name)):

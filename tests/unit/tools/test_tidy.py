@@ -87,6 +87,10 @@ class Includes(TidyCase):
         self.try_include("store/x.c", '#include "s.h"')
         self.assert_one("store/x.c:2", "relative", "from the root")
 
+    def test_headers_of_the_contract_name_each_other_without_a_folder(self):
+        self.try_include("abi/x.h", '#include "a.h"')
+        self.assert_clean()
+
     def test_an_include_upwards_is_refused(self):
         self.try_include("store/x.c", '  #  include "../base/b.h"')
         self.assert_one("store/x.c:2", "relative")

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""demo.py: shows on one prefix what the connector does: compute again, store, reuse from disk.
+
+usage: tools/demo.py [smollm2]
+
+  1  builds spec-engine and the plugin into build/ (Release)
+  2  recomputed:  spec-engine without a connector, every question over the whole prefix
+  3  first run:   with the connector and an empty store under build/demo-store
+  4  second run:  a new process over the same store; the connector reads with O_DIRECT, so the
+                  bytes come from the disk and not from the kernel's page cache
+
+opt-recall (in models/) answers from facts that stand in 1,900 tokens of generated text; smollm2
+(fetched once) answers questions about this repository's LICENSE.
+
+Holds: everything shown is computed from what spec-engine reported; exit status 1 and one line when
+a run fails, when the second run reused nothing, or when it answered other tokens than recomputing.
+Tests: tests/unit/tools/test_demo.py.
+"""
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import run_tests  # noqa: E402  (the same way to configure and build)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ENGINE = os.path.join(ROOT, "build", "bin", "spec-engine")
+CONNECTOR = os.path.join(ROOT, "build", "lib", "libspec_connector.so")
+WORK = os.path.join(ROOT, "build", "demo")
+STORE = os.path.join(ROOT, "build", "demo-store")
+NO_NETWORK = 3  # of tools/fetch-smollm2
+
+RECALL_TOKENS = 1900  # of the prefix, the start token included
+RECALL_FACTS = 120
+RECALL_QUESTIONS = 8
+RECALL_SEED = 1
+DOCUMENT_TOKENS_MIN = 2000
+
+# Questions about LICENSE, and words that a right answer holds.
+DOCUMENT_QUESTIONS = (
+    ("What is the title of this license?", "Apache License"),
+    ("Which version of the license is this?", "2.0"),
+    ("What is the web address of this license?", "apache.org/licenses/LICENSE-2.0"),
+    ("On what basis does the Licensor provide the Work?", "AS IS"),
+    ("What happens to the patent license of someone who starts patent litigation?", "terminate"),
+    ("Does this license grant permission to use the trade names of the Licensor?", "not grant"),
+)
+
+
+class DemoError(Exception):
+    """One line for a person: what, and what was expected."""
+
+
+class Task:
+    """What is asked of the engine: its arguments, and each question with its right answer."""
+
+    def __init__(self, model, kv_dtype, max_new, prefix, queries, questions, about):
+        self.model, self.kv_dtype, self.max_new = model, kv_dtype, max_new
+        self.prefix, self.queries = prefix, queries  # arguments of spec-engine
+        self.questions = questions  # [(as shown, right answer)]
+        self.about = about
+
+    def command(self, json_path, connector):
+        command = [ENGINE, "--model", self.model, "--kv-dtype", self.kv_dtype,
+                   "--max-new", str(self.max_new), "--json", json_path]
+        if connector:
+            command += ["--connector", CONNECTOR, "--config", json.dumps({"path": STORE})]
+        return command + self.prefix + self.queries
+
+
+def say(text):
+    print(text, flush=True)
+
+
+# ---- The two tasks -----------------------------------------------------------------------------
+
+def recall_text(vocab, seed=RECALL_SEED, tokens=RECALL_TOKENS, facts=RECALL_FACTS,
+                questions=RECALL_QUESTIONS):
+    """Facts `key value` scattered among filler words, in the form that opt-recall was trained on
+    (models/opt-recall/README.md). Returns (words, [(key, value)] asked, early to late)."""
+    words = {number: word for word, number in vocab.items()}
+    rng = random.Random(seed)
+    pairs = list(zip(rng.sample(range(16, 272), facts), rng.sample(range(272, 528), facts)))
+    filler_count = tokens - 1 - 2 * facts  # the engine puts the start token in front
+    filler = rng.choices(range(528, 1024), [1 / rank for rank in range(1, 497)], k=filler_count)
+    places = sorted(rng.sample(range(filler_count + 1), facts))
+    out, at = [], 0
+    for (key, value), place in zip(pairs, places):
+        out += filler[at:place] + [key, value]
+        at = place
+    out += filler[at:]
+    asked = [pairs[(2 * i + 1) * facts // (2 * questions)] for i in range(questions)]
+    return [words[i] for i in out], [(words[key], words[value]) for key, value in asked]
+
+
+def recall_task():
+    model = os.path.join(ROOT, "models", "opt-recall")
+    with open(os.path.join(model, "vocab.json"), encoding="utf-8") as file:
+        words, asked = recall_text(json.load(file))
+    prefix = os.path.join(WORK, "prefix.txt")
+    with open(prefix, "w", encoding="utf-8") as file:
+        file.write(" ".join(words) + "\n")
+    questions = [("? %s" % key, value) for key, value in asked]
+    return Task(model, "f32", 1, ["--prefix", prefix], ["--query", *[q for q, _ in questions]],
+                questions, "opt-recall: %d facts scattered in a text of %d tokens"
+                % (RECALL_FACTS, RECALL_TOKENS))
+
+
+def tokenize(model, texts):
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    done = subprocess.run([ENGINE, "--model", model, "--tokenize"], input=lines, text=True,
+                          capture_output=True, check=False)
+    if done.returncode != 0:
+        raise DemoError("spec-engine --tokenize: %s" % last_line(done.stderr))
+    return [json.loads(line)["ids"] for line in done.stdout.splitlines()]
+
+
+def document_task(model):
+    """A chat of SmolLM2's form: <|im_start|> (1) and <|im_end|> (2) are given as ids."""
+    with open(os.path.join(ROOT, "LICENSE"), encoding="utf-8") as file:
+        document = file.read()
+    head = "user\nRead this document and then answer a question about it.\n\n"
+    ids = tokenize(model, [head + document + "\n\n", "\n", "assistant\n"]
+                   + ["Question: " + question for question, _ in DOCUMENT_QUESTIONS])
+    prefix = [1] + ids[0]
+    if len(prefix) < DOCUMENT_TOKENS_MIN:
+        raise DemoError("LICENSE has %d tokens, expected at least %d"
+                        % (len(prefix), DOCUMENT_TOKENS_MIN))
+    path = os.path.join(WORK, "prefix.ids")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(",".join(map(str, prefix)))
+    queries = [",".join(map(str, question + [2] + ids[1] + [1] + ids[2])) for question in ids[3:]]
+    return Task(model, "f16", 32, ["--prefix-ids", path], ["--query-ids", *queries],
+                list(DOCUMENT_QUESTIONS),
+                "SmolLM2-135M-Instruct: questions about LICENSE, a document of %d tokens"
+                % len(prefix))
+
+
+# ---- Running -----------------------------------------------------------------------------------
+
+def last_line(text):
+    lines = [line for line in text.split("\n") if line.strip()]
+    return lines[-1].strip() if lines else "it said nothing"
+
+
+def run_engine(task, name, connector):
+    """Runs spec-engine once and returns its requests. On a terminal its own table is shown."""
+    path = os.path.join(WORK, name + ".json")
+    if os.path.exists(path):
+        os.remove(path)
+    shown = None if sys.stdout.isatty() else subprocess.DEVNULL
+    with open(os.path.join(WORK, name + ".err"), "w+", encoding="utf-8") as errors:
+        done = subprocess.run(task.command(path, connector), stdin=subprocess.DEVNULL,
+                              stdout=shown, stderr=None if sys.stderr.isatty() else errors,
+                              check=False)
+        errors.seek(0)
+        if done.returncode != 0:
+            raise DemoError("%s run: spec-engine ended with %d, expected 0: %s"
+                            % (name, done.returncode, last_line(errors.read())))
+    with open(path, encoding="utf-8") as file:
+        requests = json.load(file)["requests"]
+    if len(requests) != len(task.questions):
+        raise DemoError("%s run: %d results, expected %d"
+                        % (name, len(requests), len(task.questions)))
+    return requests
+
+
+def disk_bytes(folder):
+    """Bytes that the files of a folder occupy."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        total += sum(os.lstat(os.path.join(path, name)).st_blocks * 512 for name in names)
+    return total
+
+
+# ---- Showing -----------------------------------------------------------------------------------
+
+def ms(ns):
+    return "%.2f ms" % (ns / 1e6)
+
+
+def mb(count):
+    return "%.1f MB" % (count / 1e6) if count >= 1e5 else "%.1f kB" % (count / 1e3)
+
+
+def short(text, width):
+    text = " ".join((text or "").replace("<|im_end|>", " ").split())
+    return text if len(text) <= width else text[:width - 3] + "..."
+
+
+def is_right(text, right):
+    return right.lower() in " ".join((text or "").split()).lower()
+
+
+def median(requests, key):
+    return statistics.median(r[key] for r in requests)
+
+
+def question_rows(task, runs, width):
+    """The questions: what is right, and each run's answer and time to the first token."""
+    rows = [["question", "right"] + [cell for title, _ in runs for cell in (title, "TTFT")]]
+    for i, (question, right) in enumerate(task.questions):
+        row = [question, right]
+        for _, requests in runs:
+            row += [short(requests[i]["text"], width), ms(requests[i]["ttft_ns"])]
+        rows.append(row)
+    return rows
+
+
+def part_rows(recomputed, first, second):
+    """Where the time went. The first run shows its first question, the one that found nothing."""
+    rows = [["part", "recomputed", "first run", "second run"],
+            ["", "median", "question 1", "median"]]
+    columns = (recomputed, first[:1], second)
+    for title, key in (("lookup", "lookup_ns"), ("probe", "probe_ns"),
+                       ("waiting for the disk", "io_exposed_ns"), ("compute", "compute_ns"),
+                       ("time to first token", "ttft_ns")):
+        rows.append([title] + [ms(median(c, key)) for c in columns])
+    for title, key, how in (("tokens matched", "matched_tokens", "{:,.0f}".format),
+                            ("tokens computed", "new_tokens", "{:,.0f}".format),
+                            ("bytes wanted", "bytes_wanted", mb), ("bytes read", "bytes_read", mb),
+                            ("reads", "io_ops", "{:,.0f}".format)):
+        rows.append([title] + [how(median(c, key)) for c in columns])
+    return rows
+
+
+def table(rows, left):
+    """Aligned lines; the first `left` columns and all texts stand left, numbers right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(widths[i]) if i in left else cell.rjust(widths[i])
+                 for i, cell in enumerate(row)]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return lines
+
+
+def seen(task, recomputed, first, second, stored_bytes):
+    """Four lines on what was seen."""
+    cold, hit = first[0], second[0]
+    tokens = hit["matched_tokens"] + hit["new_tokens"]
+    before, after = median(recomputed, "ttft_ns"), median(second, "ttft_ns")
+    same = sum(a["tokens"] == b["tokens"] for a, b in zip(recomputed, second))
+    right = [sum(is_right(r["text"], answer) for r, (_, answer) in zip(run, task.questions))
+             for run in (recomputed, second)]
+    count = len(task.questions)
+    return [
+        "The first run met an empty store: it matched %d tokens of question 1 and computed %s; "
+        "the store now takes %s on disk." % (
+            cold["matched_tokens"], "{:,}".format(cold["new_tokens"]), mb(stored_bytes)),
+        "The second run, a new process, matched %s of question 1's %s tokens and computed %d; "
+        "a question read %s in %s reads." % (
+            "{:,}".format(hit["matched_tokens"]), "{:,}".format(tokens), hit["new_tokens"],
+            mb(median(second, "bytes_read")), "{:,.0f}".format(median(second, "io_ops"))),
+        "Time to first token, median of %d: %s recomputed, %s from disk, %.1f x less; %s of it "
+        "waited for the disk." % (count, ms(before), ms(after), before / after,
+                                  ms(median(second, "io_exposed_ns"))),
+        "Answers: %d of %d are token for token as recomputed; %d of %d are right recomputed, %d "
+        "from disk." % (same, count, right[0], count, right[1]),
+    ]
+
+
+def judge(recomputed, first, second):
+    """Raises where the runs contradict what the demo is about. A time is shown, never judged."""
+    if first[0]["matched_tokens"] != 0:
+        raise DemoError("the first run matched %d tokens in an empty store, expected 0"
+                        % first[0]["matched_tokens"])
+    for i, (a, b, c) in enumerate(zip(recomputed, first, second), 1):
+        if c["matched_tokens"] == 0:
+            raise DemoError("question %d: the second run matched 0 tokens, expected the prefix"
+                            % i)
+        if a["tokens"] != b["tokens"] or a["tokens"] != c["tokens"]:
+            raise DemoError("question %d: tokens %s recomputed, %s in the first run, %s in the "
+                            "second, expected the same" % (i, a["tokens"], b["tokens"],
+                                                           c["tokens"]))
+
+
+def show(task, recomputed, first, second, stored_bytes):
+    width = 14 if task.max_new == 1 else 26
+    runs = (("recomputed", recomputed), ("first run", first), ("second run", second))
+    say("")
+    say("\n".join(table(question_rows(task, runs, width), (0, 1, 2, 4, 6))))
+    say("")
+    say("\n".join(table(part_rows(recomputed, first, second), (0,))))
+    say("")
+    say("\n".join(seen(task, recomputed, first, second, stored_bytes)))
+
+
+# ---- The demo ----------------------------------------------------------------------------------
+
+def build():
+    say("[1/4] building spec-engine and the plugin into build/ (Release)")
+    step, tail = run_tests.build("build", "gcc", "g++", "Release",
+                                 targets=("spec-engine", "spec_connector"))
+    if step:
+        say(tail)
+        raise DemoError("%s failed, expected a build of spec-engine and spec_connector" % step)
+
+
+def fetch():
+    """The directory of the language model; None without network."""
+    script = os.path.join(ROOT, "tools", "fetch-smollm2")
+    status = subprocess.run([sys.executable, script], check=False).returncode
+    if status == NO_NETWORK:
+        return None
+    if status != 0:
+        raise DemoError("fetch-smollm2 ended with %d, expected 0" % status)
+    return os.path.join(ROOT, "build", "models", "smollm2")
+
+
+def demo(name):
+    os.makedirs(WORK, exist_ok=True)
+    shutil.rmtree(STORE, ignore_errors=True)
+    os.makedirs(STORE)
+    model = fetch() if name == "smollm2" else None
+    if name == "smollm2" and model is None:
+        return
+    build()
+    task = recall_task() if name == "opt-recall" else document_task(model)
+    say(task.about)
+    say("[2/4] recomputed: %d questions, no connector" % len(task.questions))
+    recomputed = run_engine(task, "recomputed", False)
+    say("[3/4] first run: the connector with an empty store")
+    first = run_engine(task, "first", True)
+    stored_bytes = disk_bytes(STORE)
+    say("[4/4] second run: a new process reads what the first one stored")
+    second = run_engine(task, "second", True)
+    show(task, recomputed, first, second, stored_bytes)
+    judge(recomputed, first, second)
+
+
+def main(argv):
+    if len(argv) > 2 or (len(argv) == 2 and argv[1] not in ("smollm2", "opt-recall")):
+        print("demo: %s is unknown, expected: ./demo [smollm2]" % " ".join(argv[1:]),
+              file=sys.stderr)
+        return 2
+    try:
+        demo(argv[1] if len(argv) == 2 else "opt-recall")
+    except DemoError as error:
+        print("demo: %s" % error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
