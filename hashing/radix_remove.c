@@ -202,9 +202,12 @@ static void hide(struct sc_radix *index, uint32_t top)
 {
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
     bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
+    uint64_t stamp = 0;
     leave_children(index, top, top_node);
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if (stamp_of(node) > stamp)
+            stamp = stamp_of(node);
         atomic_store(&node->up, up_of(node) | SC_RADIX_HIDDEN);
         leave_chunks(index, id, node);
         sc_radix_leaves_drop(index, id);
@@ -219,7 +222,7 @@ static void hide(struct sc_radix *index, uint32_t top)
                           atomic_load_explicit(&index->hidden, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     if (!is_root)
-        settle_parent(index, sc_radix_up_parent(up_of(top_node)), stamp_of(top_node));
+        settle_parent(index, sc_radix_up_parent(up_of(top_node)), stamp);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
