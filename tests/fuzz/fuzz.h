@@ -1,0 +1,29 @@
+/* What a fuzz target and the program that replays its corpus agree on. A target is one file with
+ * LLVMFuzzerTestOneInput; libFuzzer drives it in a build with SC_FUZZ, replay.c in every build.
+ *
+ * Holds: a corpus file named ok-* must be accepted, bad-* refused; others are inputs only.
+ * Threads: one. */
+#ifndef SC_TESTS_FUZZ_H
+#define SC_TESTS_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Returns 0; writes fuzz_was_accepted. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The target's: whether the last input was accepted. */
+extern int fuzz_was_accepted;
+
+/* Ends the program when a promise is broken: libFuzzer then keeps the input. */
+#define FUZZ_CHECK(condition)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #condition);                \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#endif
