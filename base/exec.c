@@ -50,8 +50,9 @@ struct sc_exec {
     struct task_list lanes[SC_LANES];
     struct task_list timers;
     uint64_t order_next;
-    uint32_t idle_count; /* waiting on work_ready */
-    bool has_watcher;    /* one waits on timer_ready */
+    uint32_t idle_count;  /* waiting on work_ready */
+    uint32_t named_count; /* workers that gave themselves a name */
+    bool has_watcher;     /* one waits on timer_ready */
     bool is_stopping;
 
     /* The loop's thread only. */
@@ -219,6 +220,9 @@ static void *worker_main(void *argument)
 {
     struct sc_exec *exec = argument;
     pthread_mutex_lock(&exec->lock);
+    char name[NAME_BYTES_MAX + 8];
+    snprintf(name, sizeof(name), "%s-%u", exec->name, (unsigned)(exec->named_count++ % 100));
+    pthread_setname_np(pthread_self(), name); /* its own name: a prctl; of another it is a file */
     for (;;) {
         struct sc_task *task = take_wait(exec);
         if (task == NULL)
@@ -250,9 +254,6 @@ static spec_status workers_start(struct sc_exec *exec, struct spec_error *reterr
         failed = pthread_create(&exec->threads[i], NULL, worker_main, exec);
         if (failed != 0)
             break;
-        char name[NAME_BYTES_MAX + 8];
-        snprintf(name, sizeof(name), "%s-%u", exec->name, (unsigned)(i % 100));
-        pthread_setname_np(exec->threads[i], name); /* for people; a refusal harms nothing */
         exec->started_count++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
