@@ -1,0 +1,67 @@
+/* Timing and printing for benchmark programs; see bench.h.
+ *
+ * Threads: one. Tests: tests/unit/tools/test_bench.py */
+#include "bench/bench.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+uint64_t bench_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void bench_series_add(struct bench_series *series, uint64_t ns)
+{
+    if (series->rounds < BENCH_ROUNDS_MAX)
+        series->ns[series->rounds++] = ns;
+}
+
+void bench_series_print(const struct bench_series *series)
+{
+    printf("{\"name\": \"%s\", \"unit\": \"%s\", \"work\": %.17g, \"ns\": [", series->name,
+           series->unit, series->work);
+    for (uint64_t i = 0; i < series->rounds; i++)
+        printf("%s%" PRIu64, i == 0 ? "" : ", ", series->ns[i]);
+    printf("]}\n");
+    (void)fflush(stdout);
+}
+
+void bench_die(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fprintf(stderr, "bench: ");
+    (void)vfprintf(stderr, format, arguments);
+    (void)fprintf(stderr, "\n");
+    va_end(arguments);
+    exit(1);
+}
+
+const char *bench_option(int argc, char **argv, const char *name, const char *fallback)
+{
+    for (int i = 1; i + 1 < argc; i += 2)
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    return fallback;
+}
+
+uint64_t bench_option_u64(int argc, char **argv, const char *name, uint64_t fallback)
+{
+    const char *text = bench_option(argc, argv, name, NULL);
+    if (text == NULL)
+        return fallback;
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0')
+        bench_die("%s: found \"%s\", expected a number", name, text);
+    return value;
+}

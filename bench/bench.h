@@ -1,0 +1,32 @@
+/* What benchmark programs share: timed rounds, printed as JSON lines that bench/run reads.
+ *
+ * Holds: raw samples are printed, never means: bench/run takes medians, minima and maxima.
+ * Threads: one.
+ * Tests: tests/unit/tools/test_bench.py (the reader) */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <stdint.h>
+
+#define BENCH_ROUNDS_MAX 1000u
+
+struct bench_series {
+    const char *name; /* "engine prefill" */
+    const char *unit; /* of `work`: "flop", "byte", "request" */
+    double work;      /* done in each round */
+    uint64_t rounds;
+    uint64_t ns[BENCH_ROUNDS_MAX];
+};
+
+/* CLOCK_MONOTONIC. */
+uint64_t bench_now_ns(void);
+void bench_series_add(struct bench_series *series, uint64_t ns);
+/* {"name": …, "unit": …, "work": …, "ns": […]} on standard output. */
+void bench_series_print(const struct bench_series *series);
+/* Prints "NAME: text" on standard error and ends the program with status 1. */
+_Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The value behind --name, or fallback; numbers are checked. */
+const char *bench_option(int argc, char **argv, const char *name, const char *fallback);
+uint64_t bench_option_u64(int argc, char **argv, const char *name, uint64_t fallback);
+
+#endif

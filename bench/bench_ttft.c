@@ -1,0 +1,164 @@
+/* bench-ttft: time to first token of one query over a stored prefix, the way "real": the reference
+ * engine, a real model, the plugin and the disk. Contenders in turn, one process:
+ *   reuse      the plugin loads the prefix's KV from disk (O_DIRECT: nothing is cached)
+ *   resident   the same query pass over KV already in memory
+ *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
+ * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
+ * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
+ *
+ * Threads: the model's and the plugin's. Tests: none (a measurement). */
+#include "bench/bench.h"
+#include "conformance/engine/cli/driver.h"
+#include "conformance/engine/cli/engine_run.h"
+#include "conformance/engine/cli/input.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct state {
+    struct eng_model *model;
+    struct eng_tokenizer *tokenizer;
+    struct eng_runner *reuse, *resident;
+    struct eng_driver *driver;
+    struct eng_ids prefix, query;
+    const char *fio; /* a command to run in turn, or NULL */
+    struct eng_result last;
+    uint64_t read_bytes, read_ops, exposed_ns;
+};
+
+static void must(eng_status status, const struct eng_error *error)
+{
+    if (status != ENG_OK)
+        bench_die("%s", error->text);
+}
+
+static uint64_t run(struct state *state, struct eng_runner *runner, bool resident,
+                    const struct eng_source *source)
+{
+    struct eng_error error;
+    struct eng_request request = {.prefix = state->prefix.ids,
+                                  .query = state->query.ids,
+                                  .prefix_count = state->prefix.count,
+                                  .query_count = state->query.count,
+                                  .max_new = 1,
+                                  .resident = resident};
+    eng_result_done(&state->last);
+    must(eng_run(runner, &request, source, &state->last, &error), &error);
+    return state->last.ttft_ns;
+}
+
+static void open_driver(struct state *state, int argc, char **argv, bool store)
+{
+    struct eng_error error;
+    struct eng_driver_params params = {
+        .connector = bench_option(argc, argv, "--connector", "build/lib/libspec_connector.so"),
+        .config = bench_option(argc, argv, "--config", "{\"path\": \"build/bench-store\"}"),
+        .model_dir = bench_option(argc, argv, "--model", "models/opt-recall"),
+        .model = state->model,
+        .kv_dtype = ENG_F16,
+        .store = store};
+    must(eng_driver_open(&params, &state->driver, &error), &error);
+}
+
+static void open_state(struct state *state, int argc, char **argv)
+{
+    struct eng_error error;
+    const char *dir = bench_option(argc, argv, "--model", "models/opt-recall");
+    uint32_t threads = (uint32_t)bench_option_u64(argc, argv, "--threads", 2);
+    const char *prefix = bench_option(argc, argv, "--prefix", NULL);
+    const char *query = bench_option(argc, argv, "--query", NULL);
+    if (prefix == NULL || query == NULL)
+        bench_die("--prefix FILE|TEXT and --query FILE|TEXT are needed");
+    must(eng_model_open(dir, threads, &state->model, &error), &error);
+    must(eng_tokenizer_open(dir, &state->tokenizer, &error), &error);
+    struct eng_source_text prefix_text = {.argument = prefix};
+    struct eng_source_text query_text = {.argument = query};
+    must(eng_ids_read(&prefix_text, state->tokenizer, &state->prefix, &error), &error);
+    must(eng_ids_read(&query_text, state->tokenizer, &state->query, &error), &error);
+    const struct eng_config *config = eng_model_config(state->model);
+    uint64_t cap = bench_option_u64(argc, argv, "--prefix-tokens", state->prefix.count);
+    if (cap > state->prefix.count)
+        bench_die("the prefix has %" PRIu64 " tokens, --prefix-tokens asks for %" PRIu64,
+                  state->prefix.count, cap);
+    state->prefix.count = cap;
+    uint64_t capacity = state->prefix.count + state->query.count + 1;
+    if (capacity > config->positions)
+        bench_die("%" PRIu64 " tokens are more than the model's %" PRIu64 " positions", capacity,
+                  config->positions);
+    must(eng_runner_open(state->model, ENG_F16, capacity, &state->reuse, &error), &error);
+    must(eng_runner_open(state->model, ENG_F16, capacity, &state->resident, &error), &error);
+}
+
+/* fio reads as many bytes as one reuse did, from a file of its own on the same file system; it
+ * prints its own time as "fio_ns N" (bench/run wraps it). */
+static void run_fio(struct state *state, struct bench_series *fio)
+{
+    char command[4096], line[256];
+    if (state->fio == NULL)
+        return;
+    (void)snprintf(command, sizeof(command), "%s %" PRIu64 " %" PRIu64, state->fio,
+                   state->read_bytes, state->read_bytes / (state->read_ops ? state->read_ops : 1));
+    FILE *pipe = popen(command, "r");
+    uint64_t ns = 0;
+    while (pipe != NULL && fgets(line, sizeof(line), pipe) != NULL)
+        (void)sscanf(line, "fio_ns %" SCNu64, &ns);
+    if (pipe == NULL || pclose(pipe) != 0 || ns == 0)
+        bench_die("fio did not run: %s", command);
+    bench_series_add(fio, ns);
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    static struct bench_series reuse = {.name = "reuse", .unit = "request", .work = 1};
+    static struct bench_series resident = {.name = "resident", .unit = "request", .work = 1};
+    static struct bench_series recompute = {.name = "recompute", .unit = "request", .work = 1};
+    static struct bench_series fio = {.name = "fio", .unit = "byte"};
+    struct eng_error error;
+    uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
+    uint64_t recomputes = bench_option_u64(argc, argv, "--recomputes", 3);
+    state.fio = bench_option(argc, argv, "--fio", NULL);
+    open_state(&state, argc, argv);
+    must(eng_run_warm(state.reuse, state.query.ids, state.query.count, &error), &error);
+    for (uint64_t i = 0; i < recomputes; i++)
+        bench_series_add(&recompute, run(&state, state.reuse, false, NULL));
+    open_driver(&state, argc, argv, true);
+    run(&state, state.reuse, false, eng_driver_source(state.driver));
+    if (eng_driver_store_problem(state.driver) != NULL)
+        bench_die("%s", eng_driver_store_problem(state.driver));
+    eng_driver_close(state.driver);
+    open_driver(&state, argc, argv, false);
+    must(eng_run_hold(state.resident, state.prefix.ids, state.prefix.count, 0, &error), &error);
+    for (uint64_t i = 0; i < rounds; i++) {
+        bench_series_add(&resident, run(&state, state.resident, true, NULL));
+        bench_series_add(&reuse, run(&state, state.reuse, false, eng_driver_source(state.driver)));
+        if (state.last.matched_tokens != state.prefix.count)
+            bench_die("%" PRIu64 " of %" PRIu64 " prefix tokens matched", state.last.matched_tokens,
+                      state.prefix.count);
+        state.read_bytes = state.last.bytes_read;
+        state.read_ops = state.last.io_ops;
+        state.exposed_ns = state.last.io_exposed_ns;
+        fio.work = (double)state.read_bytes;
+        run_fio(&state, &fio);
+    }
+    printf(
+        "{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
+        ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64 "}}\n",
+        state.prefix.count, state.query.count, state.read_bytes, state.read_ops, state.exposed_ns);
+    bench_series_print(&recompute);
+    bench_series_print(&resident);
+    bench_series_print(&reuse);
+    if (fio.rounds > 0)
+        bench_series_print(&fio);
+    eng_driver_close(state.driver);
+    eng_result_done(&state.last);
+    eng_runner_close(state.reuse);
+    eng_runner_close(state.resident);
+    eng_ids_done(&state.prefix);
+    eng_ids_done(&state.query);
+    eng_tokenizer_close(state.tokenizer);
+    eng_model_close(state.model);
+    return 0;
+}
