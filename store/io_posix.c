@@ -8,7 +8,7 @@
  * Holds: nothing is ever written outside [0, size) of a reservation except by a write of the
  * caller's; a failed call leaves the file's content as it was.
  * Does not: retry EIO.
- * Tests: tests/unit/store/test_io.c */
+ * Tests: tests/unit/store/test_io.c, test_io_fallback.c */
 #include "store/io_posix.h"
 
 #include <dirent.h>
