@@ -1,0 +1,213 @@
+/* The store's inside: what its files share. Only store/ includes it.
+ *
+ *   identity.c  store.msgpack                     open.c     open, close, statistics
+ *   journal.c   the log's file: scan, append      replay.c   records of the log -> table, space
+ *   segment.c   segment files, extents' places    extent.c   writing: pack, tag, queue, commit
+ *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
+ *
+ * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
+ * while space is taken: space freed by a drop is given back after it.
+ *
+ * Threads: per member, below. */
+#ifndef SC_STORE_INTERNAL_H
+#define SC_STORE_INTERNAL_H
+
+#include "store/frames.h"
+#include "store/record.h"
+#include "store/space.h"
+#include "store/table.h"
+
+#include <pthread.h>
+
+#define SC_STORE_SPACES_MAX    4096u          /* namespaces in one directory */
+#define SC_STORE_SEGMENT_MIN   (1ull << 20)   /* the shortest that is made when space runs out */
+#define SC_STORE_FIXED_BYTES   (32ull << 10)  /* identity, lock, directories */
+#define SC_STORE_DEFAULT_BYTES (20ull << 30)  /* disk_bytes when the configuration says 0 */
+#define SC_STORE_RETRY_NS      5000000000ull  /* after ENOSPC or EIO: no new extents for so long */
+#define SC_STORE_BITE_BYTES    (256ull << 10) /* packed or verified at once: stays in a L2 cache */
+
+/* Geometry of a namespace, as recorded. */
+struct sc_store_shape {
+    uint8_t digest[SC_STORE_HASH_BYTES];
+    uint32_t layer_count, layout;
+    uint64_t k_row_bytes, row_bytes;
+    uint32_t tags_per_row; /* 1 paired, 2 split */
+    uint32_t id;           /* of the namespace record; 0: none */
+};
+
+enum sc_store_segment_state {
+    SC_STORE_SEGMENT_ABSENT,
+    SC_STORE_SEGMENT_WANTED, /* the writer task will make its file */
+    SC_STORE_SEGMENT_READY,
+    SC_STORE_SEGMENT_FAILED /* its file could not be made; gone once its extents are */
+};
+
+struct sc_store_write { /* one frame on its way to disk */
+    struct sc_io_op op;
+    struct sc_store_extent *extent;
+    struct sc_store_write *next; /* free list, or a wanted segment's waiting list */
+    uint32_t segment;
+};
+
+struct sc_store_segment {
+    uint32_t number, state; /* enum sc_store_segment_state */
+    uint64_t bytes;
+    struct sc_io_file *file;
+    struct sc_store_write *waiting;
+};
+
+struct sc_store_journal {
+    struct sc_io_file *file;
+    uint64_t end;      /* bytes that are believed */
+    uint64_t sequence; /* of the last frame */
+    uint64_t chain;    /* its checksum */
+    uint8_t *buffer;   /* records of one append, or a window of a scan */
+    uint64_t buffer_bytes;
+};
+
+struct sc_store {
+    /* Set by open, constant after. */
+    struct sc_store_params params;
+    char *descriptor; /* a copy of params.space.descriptor */
+    struct sc_io *io;
+    struct sc_frames *frames;
+    struct sc_store_shape shape; /* this connector's namespace */
+    char *dir;                   /* .../rank-RRRR-of-NNNN */
+    struct sc_io_file *lock_file;
+    uint8_t store_id[16];
+    uint64_t disk_bytes_max, rows_max, pieces_max, op_bytes, segment_max, extent_max, write_max;
+
+    /* Guarded by space_lock (rank 40). */
+    pthread_mutex_t space_lock;
+    struct sc_store_space space;
+    struct sc_store_segment *segments; /* [segment_max] */
+    uint64_t segment_count;            /* indices in use are below */
+    uint64_t segment_bytes;            /* of all segments, wanted ones too */
+    uint64_t log_reserved;             /* for commits to come and a drop of each live piece */
+    uint64_t extent_bytes;             /* taken pages, written or being written */
+    uint64_t retry_ns;                 /* no new extents before */
+    uint32_t number_next;              /* of a new segment */
+    struct sc_store_extent *extents, *extents_free;
+    struct sc_store_write *writes, *writes_free;
+    bool maker_posted;
+    struct sc_task maker;
+    _Atomic uint32_t busy; /* tasks posted and writes in flight; close waits for 0 */
+
+    /* Guarded by log_lock (rank 50); table: lookups from any thread. */
+    pthread_mutex_t log_lock;
+    struct sc_store_journal journal;
+    struct sc_store_table table;
+    struct sc_store_shape *spaces; /* [SC_STORE_SPACES_MAX], id i at i - 1 */
+    uint64_t space_count;
+    _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
+    bool journal_broken;       /* an append failed and could not be undone */
+
+    /* A frame that only a starved reader uses, so that one that is waited for always progresses;
+     * guarded by starved_lock (rank 35). */
+    pthread_mutex_t starved_lock;
+    uint8_t *spare_frame;
+    struct sc_store_reader *spare_owner;
+    struct sc_store_reader *starved; /* waits for the spare frame */
+
+    /* Any thread, relaxed: statistics. */
+    _Atomic uint64_t log_bytes, piece_count, extent_count;
+    _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
+    _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
+};
+
+static inline uint64_t sc_store_up(uint64_t value, uint64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+static inline uint64_t sc_store_down(uint64_t value, uint64_t multiple)
+{
+    return value / multiple * multiple;
+}
+
+static inline void sc_store_count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+/* ---- Geometry (segment.c) ------------------------------------------------------------------- */
+
+void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space);
+/* Where rows begin inside a layer, and how far layers are apart, for an extent that is written
+ * now. Readers take both from the extent's record. */
+void sc_store_shape_place(const struct sc_store_shape *shape, uint64_t row_count,
+                          uint64_t *ret_row_offset, uint64_t *ret_stride);
+uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride);
+/* The part that holds a layer; parts cover all layers. */
+const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
+                                             uint32_t layer);
+
+/* ---- Identity (identity.c) ------------------------------------------------------------------- */
+
+/* Finds or makes DIR/store.msgpack; sets store->store_id. */
+spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr);
+
+/* ---- Journal (journal.c) --------------------------------------------------------------------- */
+
+spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_journal_close(struct sc_store *store);
+/* Calls on_payload for every believed record from the start; leaves end, sequence and chain at the
+ * last one. ret_bytes: of the file; more than end means that a bad frame follows. */
+spec_status sc_store_journal_scan(struct sc_store *store,
+                                  spec_status (*on_payload)(struct sc_store *store,
+                                                            const uint8_t *payload, uint64_t bytes,
+                                                            void *user, struct spec_error *reterr),
+                                  void *user, uint64_t *ret_bytes, struct spec_error *reterr);
+/* One append: begin, records between frame begin and end, commit (one write). Log lock. */
+struct sc_store_append {
+    struct sc_store_writer writer;
+    uint64_t sequence, chain, frame;
+};
+void sc_store_append_begin(struct sc_store *store, struct sc_store_append *append);
+void sc_store_append_frame(struct sc_store_append *append);
+void sc_store_append_frame_end(struct sc_store_append *append);
+spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
+                                   struct spec_error *reterr);
+
+/* ---- Replay (replay.c) ----------------------------------------------------------------------- */
+
+spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr);
+
+/* ---- Segments and space (segment.c) ---------------------------------------------------------- */
+
+/* Lists segment files and opens them; sizes the space map. */
+spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_segments_close(struct sc_store *store);
+/* After replay: unlinks empty segments while more is used than disk_bytes allows. */
+void sc_store_segments_trim(struct sc_store *store);
+/* Space lock held. What counts under disk_bytes. */
+uint64_t sc_store_disk_used(struct sc_store *store);
+/* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
+spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
+                                struct sc_store_part *parts, uint32_t *ret_part_count,
+                                struct spec_error *reterr);
+void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride, uint64_t log_bytes);
+/* More log space for a commit that is larger than was reserved; or gives some back. */
+bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
+void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
+/* Queues one write; it waits while its segment's file is being made. */
+void sc_store_write_submit(struct sc_store *store, struct sc_store_write *write);
+/* Index of a file number, during replay; segment_max: no such file. */
+uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
+void sc_store_busy_end(struct sc_store *store);
+
+/* ---- Extents (extent.c) ---------------------------------------------------------------------- */
+
+spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_extents_close(struct sc_store *store);
+bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
+/* One write ended; op->status says how. */
+void sc_store_write_done(struct sc_store_write *write);
+
+#endif

@@ -1,0 +1,249 @@
+/* Open, close, statistics.
+ *
+ *   identity -> rank directory -> its lock -> log -> segments -> replay -> pools
+ *
+ * Holds: an open that fails leaves an existing store as it was, and leaks nothing.
+ * Does not: start threads (params.exec is the connector's).
+ * Threads: open and close by one thread; statistics from any.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EXTENTS_SPARE 16u  /* beyond one a request: written, not yet committed */
+#define EXTENTS_MAX   256u /* bounds their bounce buffers */
+#define FILES_SPARE   8u   /* log, lock, identity, a few segments beyond disk_bytes */
+#define FILES_MAX     4096u
+
+/* ---- Checks --------------------------------------------------------------------------------- */
+
+static spec_status params_check(const struct sc_store_params *params, struct spec_error *reterr)
+{
+    const struct sc_store_namespace *space = &params->space;
+    if (space->layer_count == 0 || space->layer_count > SC_LIMIT_LAYERS ||
+        space->layout > SC_STORE_SPLIT)
+        return sc_fail(reterr, SPEC_E_INVALID, "namespace with %" PRIu32 " layers, layout %" PRIu32,
+                       space->layer_count, space->layout);
+    uint64_t halves = space->layout == SC_STORE_SPLIT ? 2 * SC_IO_PAGE_BYTES : 0;
+    if (space->k_row_bytes == 0 || space->k_row_bytes > SC_STORE_K_ROW_BYTES_MAX ||
+        2 * space->k_row_bytes + halves > params->config->io_op_bytes)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "a row of %" PRIu64 " bytes does not fit io.op_bytes %" PRIu64,
+                       2 * space->k_row_bytes, params->config->io_op_bytes);
+    if (space->descriptor == NULL || strlen(space->descriptor) > SC_STORE_DESCRIPTOR_BYTES)
+        return sc_fail(reterr, SPEC_E_INVALID, "namespace descriptor: none, or over %u bytes",
+                       (unsigned)SC_STORE_DESCRIPTOR_BYTES);
+    if (params->rank_count == 0 || params->rank >= params->rank_count ||
+        params->rank_count > SC_LIMIT_RANKS)
+        return sc_fail(reterr, SPEC_E_INVALID, "rank %" PRIu32 " of %" PRIu32, params->rank,
+                       params->rank_count);
+    return SPEC_OK;
+}
+
+/* Rows of an extent: a layer fits in a segment, its tags in an operation, and all layers in a
+ * quarter of the disk, so that one pass does not fill it; but a chunk always, if at all. */
+static spec_status rows_max_decide(struct sc_store *store, struct spec_error *reterr)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_config *config = store->params.config;
+    uint64_t row_offset, stride, rows = config->io_op_bytes / (8ull * shape->tags_per_row);
+    rows = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
+    for (; rows > 0; rows--) {
+        sc_store_shape_place(shape, rows, &row_offset, &stride);
+        bool small = stride * shape->layer_count <= store->disk_bytes_max / 4;
+        if (stride <= config->segment_bytes && (small || rows <= config->chunk_tokens))
+            break;
+    }
+    if (rows < config->chunk_tokens)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "a chunk's layer of %" PRIu64 " bytes does not fit segment_bytes %" PRIu64,
+                       config->chunk_tokens * shape->row_bytes, config->segment_bytes);
+    store->rows_max = rows;
+    store->pieces_max = rows / config->chunk_tokens + 2; /* the first and last may be short */
+    return SPEC_OK;
+}
+
+/* ---- Open ----------------------------------------------------------------------------------- */
+
+static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
+{
+    const struct sc_config *config = store->params.config;
+    struct sc_io_params io = {.alloc = store->params.alloc,
+                              .exec = store->params.exec,
+                              .log = store->params.log,
+                              .fault = store->params.fault,
+                              .backend = config->io_backend,
+                              .sim_seed = config->sim_seed,
+                              .sim_bytes_per_s = config->sim_bytes_per_s,
+                              .sim_op_ns = config->sim_op_ns,
+                              .sim_disk = store->params.sim_disk};
+    uint64_t disk_bytes = config->disk_bytes > 0 ? config->disk_bytes : SC_STORE_DEFAULT_BYTES;
+    uint64_t files = disk_bytes / config->segment_bytes + FILES_SPARE;
+    io.files_reserved = files < FILES_MAX ? files : FILES_MAX;
+    return sc_io_open(&io, &store->io, reterr);
+}
+
+static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32,
+                   store->params.config->path, store->params.rank, store->params.rank_count);
+    store->dir = sc_alloc_string(store->params.alloc, path);
+    if (store->dir == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "path of the store");
+    spec_status status = sc_io_mkdir(store->io, store->dir, reterr);
+    if (status != SPEC_OK)
+        return status;
+    (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
+    status = sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
+                             &store->lock_file, reterr);
+    return status == SPEC_OK ? sc_io_file_lock(store->io, store->lock_file, reterr) : status;
+}
+
+static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
+{
+    const struct sc_config *config = store->params.config;
+    uint64_t frame_bytes = config->io_op_bytes + SC_FRAMES_SLACK_BYTES;
+    struct sc_frames_params frames = {.alloc = store->params.alloc,
+                                      .exec = store->params.exec,
+                                      .poison = store->params.poison,
+                                      .stage_bytes = config->stage_bytes - frame_bytes,
+                                      .op_bytes = config->io_op_bytes};
+    spec_status status = sc_frames_open(&frames, &store->frames, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->write_max = sc_frames_count(store->frames);
+    store->spare_frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
+    if (store->spare_frame == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
+    return SPEC_OK;
+}
+
+static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    store->spaces = sc_alloc_array(alloc, SC_STORE_SPACES_MAX, sizeof(*store->spaces));
+    if (store->spaces == NULL || !sc_store_table_init(&store->table, alloc) ||
+        !sc_store_table_reserve(&store->table, 1, 1, 1))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "tables of the store");
+    return SPEC_OK;
+}
+
+static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = io_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_identity_open(store, reterr);
+    if (status == SPEC_OK)
+        status = dir_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_journal_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_segments_open(store, reterr);
+    if (status == SPEC_OK)
+        status = rows_max_decide(store, reterr);
+    if (status == SPEC_OK)
+        status = frames_open(store, reterr);
+    if (status == SPEC_OK)
+        status = tables_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_extents_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
+    return status;
+}
+
+static void store_free(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    sc_store_extents_close(store);
+    sc_store_table_done(&store->table);
+    sc_alloc_free(alloc, store->spaces);
+    sc_alloc_free(alloc, store->spare_frame);
+    sc_frames_close(store->frames);
+    sc_store_segments_close(store);
+    sc_store_journal_close(store);
+    if (store->lock_file != NULL)
+        sc_io_file_close(store->io, store->lock_file);
+    if (store->io != NULL)
+        sc_io_close(store->io);
+    sc_alloc_free(alloc, store->dir);
+    sc_alloc_free(alloc, store->descriptor);
+    pthread_mutex_destroy(&store->space_lock);
+    pthread_mutex_destroy(&store->log_lock);
+    pthread_mutex_destroy(&store->starved_lock);
+    sc_alloc_free(alloc, store);
+}
+
+spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
+                          struct spec_error *reterr)
+{
+    spec_status status = params_check(params, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct sc_store *store = sc_alloc_zero(params->alloc, sizeof(*store));
+    if (store == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
+    store->params = *params;
+    store->op_bytes = params->config->io_op_bytes;
+    store->extent_max = params->config->max_requests < EXTENTS_MAX - EXTENTS_SPARE
+                            ? params->config->max_requests + EXTENTS_SPARE
+                            : EXTENTS_MAX;
+    sc_store_shape_set(&store->shape, &params->space);
+    pthread_mutex_init(&store->space_lock, NULL);
+    pthread_mutex_init(&store->log_lock, NULL);
+    pthread_mutex_init(&store->starved_lock, NULL);
+    store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
+    if (store->descriptor == NULL)
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
+    else
+        status = open_steps(store, reterr);
+    if (status != SPEC_OK) {
+        store_free(store);
+        return status;
+    }
+    store->params.space.descriptor = store->descriptor;
+    *ret_store = store;
+    return SPEC_OK;
+}
+
+void sc_store_close(struct sc_store *store)
+{
+    if (store == NULL)
+        return;
+    for (;;) {
+        uint32_t busy = atomic_load(&store->busy);
+        if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))
+            break;
+    }
+    pthread_mutex_lock(&store->space_lock); /* whoever ended last is out of it */
+    bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
+    pthread_mutex_unlock(&store->space_lock);
+    SC_ASSERT(store->params.poison, idle);
+    store_free(store);
+}
+
+void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
+{
+    struct sc_store_stats stats = {.disk_bytes_max = store->disk_bytes_max,
+                                   .log_bytes = sc_store_counted(&store->log_bytes),
+                                   .piece_count = sc_store_counted(&store->piece_count),
+                                   .extent_count = sc_store_counted(&store->extent_count),
+                                   .read_bytes = sc_store_counted(&store->read_bytes),
+                                   .read_ops = sc_store_counted(&store->read_ops),
+                                   .write_bytes = sc_store_counted(&store->write_bytes),
+                                   .write_ops = sc_store_counted(&store->write_ops),
+                                   .verify_ns = sc_store_counted(&store->verify_ns),
+                                   .corrupt_rows = sc_store_counted(&store->corrupt_rows),
+                                   .corrupt_records = sc_store_counted(&store->corrupt_records),
+                                   .io_errors = sc_store_counted(&store->io_errors),
+                                   .no_space = sc_store_counted(&store->no_space),
+                                   .stage_full = sc_store_counted(&store->stage_full)};
+    pthread_mutex_lock(&store->space_lock);
+    stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
+    stats.extent_bytes = store->extent_bytes;
+    pthread_mutex_unlock(&store->space_lock);
+    stats.stage_bytes_used = sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
+    *ret_stats = stats;
+}

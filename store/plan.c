@@ -1,0 +1,177 @@
+/* Ranges of pieces -> runs of extents -> read operations.
+ *
+ * Holds, Does not, Threads: store/plan.h.
+ * Tests: tests/unit/store/test_store.c */
+#include "store/plan.h"
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+#define GAP_BYTES                                                                                  \
+    (64ull << 10) /* read through rather than start another operation: what a device               \
+                   * of 1 GB/s moves in the latency of one */
+
+void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *store, uint32_t layer,
+                         const struct sc_store_range *ranges, uint64_t range_count)
+{
+    *plan = (struct sc_store_plan){
+        .store = store, .ranges = ranges, .range_count = range_count, .layer = layer};
+}
+
+/* The extent row at which a range begins; NULL: no live piece of this namespace has these rows. */
+static const struct sc_store_extent_entry *range_find(const struct sc_store_plan *plan,
+                                                      const struct sc_store_range *range,
+                                                      uint64_t *ret_extent_row)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, range->piece);
+    if (piece == NULL || range->row_first > piece->row_count ||
+        range->row_count > piece->row_count - range->row_first ||
+        plan->layer >= store->shape.layer_count)
+        return NULL;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    if (extent->space != atomic_load(&store->space_id))
+        return NULL;
+    *ret_extent_row = (uint64_t)piece->extent_row + range->row_first;
+    return extent;
+}
+
+/* Opens a run at plan->range and stretches it over the ranges that go on in the same extent. */
+static bool run_open(struct sc_store_plan *plan)
+{
+    uint64_t row;
+    const struct sc_store_extent_entry *extent = range_find(plan, &plan->ranges[plan->range], &row);
+    if (extent == NULL)
+        return false;
+    const struct sc_store_part *part =
+        sc_store_part_of(extent->parts, extent->part_count, plan->layer);
+    plan->extent = extent;
+    plan->segment = part->segment;
+    plan->layer_offset = part->offset + (plan->layer - part->layer_first) * extent->stride;
+    plan->run_first = row;
+    plan->run_count = plan->ranges[plan->range].row_count;
+    plan->tags_planned = plan->rows_planned = 0;
+    for (uint64_t i = plan->range + 1; i < plan->range_count; i++) {
+        if (plan->ranges[i].row_count == 0)
+            continue;
+        if (range_find(plan, &plan->ranges[i], &row) != extent ||
+            row != plan->run_first + plan->run_count)
+            break;
+        plan->run_count += plan->ranges[i].row_count;
+    }
+    return true;
+}
+
+/* Moves the cursor over `count` planned rows. */
+static void rows_advance(struct sc_store_plan *plan, uint64_t count)
+{
+    plan->rows_planned += count;
+    plan->row_next += count;
+    while (count > 0) {
+        uint64_t left = plan->ranges[plan->range].row_count - plan->range_row;
+        uint64_t now = left < count ? left : count;
+        plan->range_row += now;
+        count -= now;
+        if (plan->range_row == plan->ranges[plan->range].row_count) {
+            plan->range++;
+            plan->range_row = 0;
+        }
+    }
+    if (plan->rows_planned == plan->run_count)
+        plan->run_count = 0;
+}
+
+/* Adds [start, end) of the segment file to the op, rounded out; returns where start is in the
+ * frame. */
+static uint64_t op_add(struct sc_store_plan_op *op, uint64_t start, uint64_t end)
+{
+    uint64_t at = op->part_count == 0 ? 0 : op->parts[0].at + op->parts[0].bytes;
+    uint64_t offset = sc_store_down(start, PAGE);
+    op->parts[op->part_count].offset = offset;
+    op->parts[op->part_count].bytes = sc_store_up(end, PAGE) - offset;
+    op->parts[op->part_count].at = at;
+    op->part_count++;
+    return at + (start - offset);
+}
+
+static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t tag_bytes)
+{
+    uint64_t most = plan->store->op_bytes / tag_bytes, left = plan->run_count - plan->tags_planned;
+    op->tag_first = plan->tags_planned;
+    op->tag_count = left < most ? left : most;
+    uint64_t start = plan->layer_offset + (plan->run_first + op->tag_first) * tag_bytes;
+    op->tag_at = op_add(op, start, start + op->tag_count * tag_bytes);
+    plan->tags_planned += op->tag_count;
+}
+
+/* Rows of one piece: K rows and V rows, each up to half a frame. */
+static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t k_bytes = store->shape.k_row_bytes;
+    /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
+    uint64_t most = (store->op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / k_bytes;
+    uint64_t left = range->row_count - plan->range_row;
+    uint64_t row = range->row_first + plan->range_row;
+    uint64_t slab = plan->layer_offset + plan->extent->row_offset +
+                    (uint64_t)piece->extent_row * store->shape.row_bytes;
+    op->row_count = left < most ? left : most;
+    uint64_t k_start = slab + row * k_bytes, v_start = slab + (piece->row_count + row) * k_bytes;
+    op->row_at = op_add(op, k_start, k_start + op->row_count * k_bytes);
+    op->v_at = op_add(op, v_start, v_start + op->row_count * k_bytes);
+}
+
+/* Paired rows; with all tags of the run in front, when that is one operation. */
+static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t tag_bytes)
+{
+    const struct sc_store *store = plan->store;
+    uint64_t row_bytes = store->shape.row_bytes, left = plan->run_count - plan->rows_planned;
+    uint64_t tags = plan->layer_offset + plan->run_first * tag_bytes;
+    uint64_t rows = plan->layer_offset + plan->extent->row_offset +
+                    (plan->run_first + plan->rows_planned) * row_bytes;
+    uint64_t start = rows, most = store->op_bytes / row_bytes;
+    if (plan->tags_planned == 0) {
+        uint64_t tags_end = tags + plan->run_count * tag_bytes;
+        if (rows - tags_end > GAP_BYTES || rows - tags + row_bytes > store->op_bytes) {
+            plan_tags(plan, op, tag_bytes);
+            return;
+        }
+        start = tags;
+        most = (store->op_bytes - (rows - tags)) / row_bytes;
+        op->tag_count = plan->tags_planned = plan->run_count;
+    }
+    op->row_count = left < most ? left : most;
+    uint64_t at = op_add(op, start, rows + op->row_count * row_bytes);
+    op->tag_at = at; /* means something when tag_count does */
+    op->row_at = at + (rows - start);
+}
+
+bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret_op)
+{
+    const struct sc_store_shape *shape = &plan->store->shape;
+    uint64_t tag_bytes = 8ull * shape->tags_per_row;
+    while (plan->range < plan->range_count && plan->ranges[plan->range].row_count == 0)
+        plan->range++;
+    if (plan->range == plan->range_count)
+        return false;
+    *ret_op = (struct sc_store_plan_op){.range = plan->range, .row_first = plan->row_next};
+    if (plan->run_count == 0 && !run_open(plan)) {
+        ret_op->status = SPEC_E_CORRUPT;
+        plan->range = plan->range_count; /* the load ends there */
+        return true;
+    }
+    ret_op->segment = plan->segment;
+    ret_op->run_row = plan->rows_planned;
+    if (plan->tags_planned > 0 && plan->tags_planned < plan->run_count)
+        plan_tags(plan, ret_op, tag_bytes);
+    else if (shape->layout == SC_STORE_PAIRED)
+        plan_paired(plan, ret_op, tag_bytes);
+    else if (plan->tags_planned == 0)
+        plan_tags(plan, ret_op, tag_bytes);
+    else
+        plan_split_rows(plan, ret_op);
+    if (ret_op->row_count > 0)
+        rows_advance(plan, ret_op->row_count);
+    return true;
+}

@@ -1,0 +1,646 @@
+/* Log records: frames, msgpack encoding, strict decoding.
+ *
+ * Holds, Does not, Threads: store/record.h.
+ * Tests: tests/unit/store/test_log.c, tests/fuzz/fuzz_log.c */
+#include "store/record.h"
+
+#include "store/tag.h"
+
+#include <msgpack.h>
+#include <string.h>
+
+#define FRAME_MAGIC 0x314C4353u /* "SCL1" */
+#define MARK_BYTES  24u         /* token u64, digest[16] */
+
+/* ---- Little-endian integers ----------------------------------------------------------------- */
+
+static void put_le(uint8_t *dst, uint64_t value, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        dst[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *src, uint32_t bytes)
+{
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < bytes; i++)
+        value |= (uint64_t)src[i] << (8 * i);
+    return value;
+}
+
+/* ---- Frames --------------------------------------------------------------------------------- */
+
+uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count)
+{
+    uint8_t bytes[24];
+    memcpy(bytes, store_id, 16);
+    put_le(bytes + 16, rank, 4);
+    put_le(bytes + 20, rank_count, 4);
+    return sc_store_checksum(bytes, sizeof(bytes), 0);
+}
+
+static uint64_t frame_checksum(const uint8_t *frame, uint64_t payload_bytes, uint64_t chain)
+{
+    uint64_t seed = sc_store_checksum(frame, 16, chain);
+    return sc_store_checksum(frame + SC_STORE_FRAME_BYTES, payload_bytes, seed);
+}
+
+enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count,
+                                               uint64_t sequence, uint64_t *chain,
+                                               uint64_t *ret_bytes)
+{
+    *ret_bytes = SC_STORE_FRAME_BYTES;
+    if (count < SC_STORE_FRAME_BYTES)
+        return SC_STORE_FRAME_SHORT;
+    uint64_t payload_bytes = get_le(bytes + 4, 4);
+    if (get_le(bytes, 4) != FRAME_MAGIC || payload_bytes == 0 ||
+        payload_bytes > SC_STORE_PAYLOAD_BYTES_MAX || get_le(bytes + 8, 8) != sequence)
+        return SC_STORE_FRAME_BAD;
+    *ret_bytes = SC_STORE_FRAME_BYTES + payload_bytes;
+    if (count < *ret_bytes)
+        return SC_STORE_FRAME_SHORT;
+    uint64_t checksum = frame_checksum(bytes, payload_bytes, *chain);
+    if (get_le(bytes + 16, 8) != checksum)
+        return SC_STORE_FRAME_BAD;
+    *chain = checksum;
+    return SC_STORE_FRAME_OK;
+}
+
+static int writer_put(void *data, const char *bytes, size_t count)
+{
+    struct sc_store_writer *writer = data;
+    if (writer->overflow || count > writer->capacity - writer->used) {
+        writer->overflow = true;
+        return -1;
+    }
+    memcpy(writer->bytes + writer->used, bytes, count);
+    writer->used += count;
+    return 0;
+}
+
+uint64_t sc_store_frame_begin(struct sc_store_writer *writer)
+{
+    static const char empty[SC_STORE_FRAME_BYTES];
+    uint64_t begin = writer->used;
+    (void)writer_put(writer, empty, sizeof(empty));
+    return begin;
+}
+
+void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
+                        uint64_t *chain)
+{
+    if (writer->overflow)
+        return;
+    uint8_t *frame = writer->bytes + begin;
+    uint64_t payload_bytes = writer->used - begin - SC_STORE_FRAME_BYTES;
+    put_le(frame, FRAME_MAGIC, 4);
+    put_le(frame + 4, payload_bytes, 4);
+    put_le(frame + 8, sequence, 8);
+    *chain = frame_checksum(frame, payload_bytes, *chain);
+    put_le(frame + 16, *chain, 8);
+}
+
+/* ---- Encoding -------------------------------------------------------------------------------- */
+
+static void pack_key(msgpack_packer *packer, const char *key)
+{
+    msgpack_pack_str_with_body(packer, key, strlen(key));
+}
+
+static void pack_uint(msgpack_packer *packer, const char *key, uint64_t value)
+{
+    pack_key(packer, key);
+    msgpack_pack_uint64(packer, value);
+}
+
+static void pack_bin(msgpack_packer *packer, const char *key, const void *bytes, uint64_t count)
+{
+    pack_key(packer, key);
+    msgpack_pack_bin_with_body(packer, bytes, count);
+}
+
+static msgpack_packer pack_begin(struct sc_store_writer *writer, uint64_t keys, uint64_t type,
+                                 uint64_t id)
+{
+    msgpack_packer packer;
+    msgpack_packer_init(&packer, writer, writer_put);
+    msgpack_pack_map(&packer, keys + 3);
+    pack_uint(&packer, "v", SC_STORE_RECORD_VERSION);
+    pack_uint(&packer, "t", type);
+    pack_uint(&packer, "id", id);
+    return packer;
+}
+
+void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
+                               const struct sc_store_namespace *space)
+{
+    msgpack_packer packer = pack_begin(writer, 5, SC_STORE_RECORD_NAMESPACE, id);
+    pack_bin(&packer, "digest", space->digest, SC_STORE_HASH_BYTES);
+    pack_uint(&packer, "layers", space->layer_count);
+    pack_uint(&packer, "layout", space->layout);
+    pack_uint(&packer, "krow", space->k_row_bytes);
+    pack_key(&packer, "text");
+    msgpack_pack_str_with_body(&packer, space->descriptor, strlen(space->descriptor));
+}
+
+static void pack_provenance(msgpack_packer *packer, const struct sc_store_provenance *prov)
+{
+    const uint32_t values[7] = {prov->computed_on, prov->held,       prov->bits_k, prov->bits_v,
+                                prov->exact_ppm,   prov->retain_ppm, prov->metric};
+    pack_key(packer, "prov");
+    msgpack_pack_array(packer, 7);
+    for (uint32_t i = 0; i < 7; i++)
+        msgpack_pack_uint32(packer, values[i]);
+}
+
+void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
+                                const struct sc_store_record_extent *extent)
+{
+    msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_EXTENT, id);
+    pack_uint(&packer, "ns", extent->space);
+    pack_uint(&packer, "rows", extent->row_count);
+    pack_uint(&packer, "off", extent->row_offset);
+    pack_uint(&packer, "stride", extent->stride);
+    pack_provenance(&packer, &extent->provenance);
+    pack_key(&packer, "parts");
+    msgpack_pack_array(&packer, extent->part_count);
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        msgpack_pack_array(&packer, 4);
+        msgpack_pack_uint32(&packer, extent->parts[i].segment);
+        msgpack_pack_uint64(&packer, extent->parts[i].offset);
+        msgpack_pack_uint32(&packer, extent->parts[i].layer_first);
+        msgpack_pack_uint32(&packer, extent->parts[i].layer_count);
+    }
+}
+
+static uint64_t piece_token_count(const struct sc_store_piece *piece)
+{
+    return piece->first_position + piece->row_count - piece->chunk_first;
+}
+
+static void pack_tokens(msgpack_packer *packer, const uint32_t *tokens, uint64_t count)
+{
+    pack_key(packer, "tokens");
+    msgpack_pack_bin(packer, count * 4);
+    for (uint64_t i = 0; i < count; i++) {
+        uint8_t le[4];
+        put_le(le, tokens[i], 4);
+        msgpack_pack_bin_body(packer, le, 4);
+    }
+}
+
+static void pack_marks(msgpack_packer *packer, const struct sc_store_mark *marks, uint64_t count)
+{
+    pack_key(packer, "marks");
+    msgpack_pack_bin(packer, count * MARK_BYTES);
+    for (uint64_t i = 0; i < count; i++) {
+        uint8_t le[MARK_BYTES];
+        put_le(le, marks[i].token, 8);
+        memcpy(le + 8, marks[i].digest, SC_STORE_HASH_BYTES);
+        msgpack_pack_bin_body(packer, le, MARK_BYTES);
+    }
+}
+
+void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece)
+{
+    uint64_t keys = piece->mark_count > 0 ? 11 : 10;
+    msgpack_packer packer = pack_begin(writer, keys, SC_STORE_RECORD_PIECE, piece->id);
+    pack_uint(&packer, "ext", piece->extent);
+    pack_uint(&packer, "row", piece->extent_row);
+    pack_uint(&packer, "rows", piece->row_count);
+    pack_uint(&packer, "skip", piece->skip);
+    pack_uint(&packer, "pos", piece->first_position);
+    pack_uint(&packer, "chunk", piece->chunk_first);
+    pack_bin(&packer, "root", piece->root, SC_STORE_HASH_BYTES);
+    pack_bin(&packer, "chash", piece->chunk_hash, SC_STORE_HASH_BYTES);
+    pack_bin(&packer, "hash", piece->hash, SC_STORE_HASH_BYTES);
+    pack_tokens(&packer, piece->tokens, piece_token_count(piece));
+    if (piece->mark_count > 0)
+        pack_marks(&packer, piece->marks, piece->mark_count);
+}
+
+void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece)
+{
+    (void)pack_begin(writer, 0, SC_STORE_RECORD_DROP, piece);
+}
+
+#define IDENTITY_MAGIC "spec_connector store"
+
+void sc_store_record_put_identity(struct sc_store_writer *writer,
+                                  const struct sc_store_identity *identity)
+{
+    msgpack_packer packer;
+    msgpack_packer_init(&packer, writer, writer_put);
+    msgpack_pack_map(&packer, 4);
+    pack_key(&packer, "magic");
+    msgpack_pack_str_with_body(&packer, IDENTITY_MAGIC, strlen(IDENTITY_MAGIC));
+    pack_uint(&packer, "version", identity->version);
+    pack_bin(&packer, "store_id", identity->store_id, sizeof(identity->store_id));
+    pack_uint(&packer, "created_ns", identity->created_ns);
+}
+
+/* Largest encodings: a key of k characters is k + 1 bytes, an integer 9, a bin header 5. */
+uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
+{
+    return SC_STORE_FRAME_BYTES + 160 + descriptor_bytes;
+}
+
+uint64_t sc_store_record_bytes_extent(uint64_t part_count)
+{
+    return SC_STORE_FRAME_BYTES + 192 + part_count * 25;
+}
+
+uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
+{
+    return SC_STORE_FRAME_BYTES + 256 + token_count * 4 + mark_count * MARK_BYTES;
+}
+
+uint64_t sc_store_record_bytes_drop(void)
+{
+    return SC_STORE_FRAME_BYTES + 36;
+}
+
+/* ---- Decoding: a cursor over msgpack ---------------------------------------------------------
+ *
+ * Every step checks that its bytes are there; a step that fails leaves the cursor bad for good. */
+
+#define SKIP_DEPTH_MAX 16 /* nesting of values under unknown keys */
+
+struct cursor {
+    const uint8_t *at, *end;
+    bool bad;
+};
+
+static const uint8_t *cursor_take(struct cursor *cursor, uint64_t count)
+{
+    if (cursor->bad || (uint64_t)(cursor->end - cursor->at) < count) {
+        cursor->bad = true;
+        return NULL;
+    }
+    const uint8_t *at = cursor->at;
+    cursor->at += count;
+    return at;
+}
+
+static uint64_t cursor_be(struct cursor *cursor, uint32_t bytes)
+{
+    const uint8_t *at = cursor_take(cursor, bytes);
+    uint64_t value = 0;
+    for (uint32_t i = 0; at != NULL && i < bytes; i++)
+        value = value << 8 | at[i];
+    return value;
+}
+
+/* One value's head. kind: 'u' unsigned, 's' str, 'b' bin, 'a' array, 'm' map, 'o' other (size
+ * bytes follow); size: the value, the bytes that follow, or the items. */
+static char cursor_head(struct cursor *cursor, uint64_t *ret_size)
+{
+    uint64_t tag = cursor_be(cursor, 1);
+    *ret_size = 0;
+    if (cursor->bad)
+        return 0;
+    if (tag <= 0x7F)
+        return *ret_size = tag, 'u';
+    if (tag <= 0x8F)
+        return *ret_size = tag & 0x0F, 'm';
+    if (tag <= 0x9F)
+        return *ret_size = tag & 0x0F, 'a';
+    if (tag <= 0xBF)
+        return *ret_size = tag & 0x1F, 's';
+    if (tag >= 0xE0 || tag == 0xC0 || tag == 0xC2 || tag == 0xC3)
+        return 'o'; /* negative, nil, false, true: nothing follows */
+    if (tag >= 0xC4 && tag <= 0xC6)
+        return *ret_size = cursor_be(cursor, 1u << (tag - 0xC4)), 'b';
+    if (tag >= 0xC7 && tag <= 0xC9) /* ext: a type byte and data */
+        return *ret_size = cursor_be(cursor, 1u << (tag - 0xC7)) + 1, 'o';
+    if (tag == 0xCA || tag == 0xCB)
+        return *ret_size = tag == 0xCA ? 4 : 8, 'o';
+    if (tag >= 0xCC && tag <= 0xCF)
+        return *ret_size = cursor_be(cursor, 1u << (tag - 0xCC)), 'u';
+    if (tag >= 0xD0 && tag <= 0xD3)
+        return *ret_size = 1u << (tag - 0xD0), 'o';
+    if (tag >= 0xD4 && tag <= 0xD8)
+        return *ret_size = 1 + (1u << (tag - 0xD4)), 'o';
+    if (tag >= 0xD9 && tag <= 0xDB)
+        return *ret_size = cursor_be(cursor, 1u << (tag - 0xD9)), 's';
+    if (tag == 0xDC || tag == 0xDD)
+        return *ret_size = cursor_be(cursor, tag == 0xDC ? 2 : 4), 'a';
+    if (tag == 0xDE || tag == 0xDF)
+        return *ret_size = cursor_be(cursor, tag == 0xDE ? 2 : 4), 'm';
+    cursor->bad = true; /* 0xC1 is no msgpack */
+    return 0;
+}
+
+/* Items that remain at each level stand on a stack of SKIP_DEPTH_MAX. Each item has a byte at
+ * least, so claimed counts end at the end of the bytes. */
+static void cursor_skip(struct cursor *cursor)
+{
+    uint64_t left[SKIP_DEPTH_MAX];
+    uint32_t depth = 1;
+    left[0] = 1;
+    while (depth > 0 && !cursor->bad) {
+        if (left[depth - 1] == 0) {
+            depth--;
+            continue;
+        }
+        left[depth - 1]--;
+        uint64_t size;
+        char kind = cursor_head(cursor, &size);
+        if (kind == 's' || kind == 'b' || kind == 'o') {
+            (void)cursor_take(cursor, size);
+        } else if (kind == 'a' || kind == 'm') {
+            if (depth == SKIP_DEPTH_MAX) {
+                cursor->bad = true;
+                return;
+            }
+            left[depth++] = kind == 'm' ? 2 * size : size;
+        }
+    }
+}
+
+static uint64_t cursor_uint(struct cursor *cursor)
+{
+    uint64_t size;
+    if (cursor_head(cursor, &size) != 'u')
+        cursor->bad = true;
+    return size;
+}
+
+static uint64_t cursor_array(struct cursor *cursor)
+{
+    uint64_t size;
+    if (cursor_head(cursor, &size) != 'a')
+        cursor->bad = true;
+    return size;
+}
+
+/* A key of a record: where its value goes. */
+struct field {
+    const char *key;
+    char kind;     /* as cursor_head's; 'a': the cursor is left in `bytes` for the caller */
+    bool optional; /* may be absent */
+    bool seen;
+    uint64_t min, max; /* 'u': of the value; 's', 'b': of the size in bytes */
+    uint64_t value;    /* 'u': the value; 's', 'b': size in bytes */
+    const uint8_t *bytes;
+};
+
+static void field_read(struct field *field, struct cursor *cursor)
+{
+    if (field->seen) { /* twice */
+        cursor->bad = true;
+        return;
+    }
+    field->seen = true;
+    field->bytes = cursor->at;
+    if (field->kind == 'a') {
+        cursor_skip(cursor);
+        return;
+    }
+    if (cursor_head(cursor, &field->value) != field->kind || field->value < field->min ||
+        field->value > field->max) {
+        cursor->bad = true;
+        return;
+    }
+    if (field->kind != 'u')
+        field->bytes = cursor_take(cursor, field->value);
+}
+
+static bool map_decode(const uint8_t *payload, uint64_t bytes, struct field *fields, uint32_t count)
+{
+    struct cursor cursor = {payload, payload + bytes, false};
+    uint64_t pairs, key_bytes;
+    if (cursor_head(&cursor, &pairs) != 'm')
+        return false;
+    for (uint64_t i = 0; i < pairs && !cursor.bad; i++) {
+        if (cursor_head(&cursor, &key_bytes) != 's')
+            return false;
+        const uint8_t *key = cursor_take(&cursor, key_bytes);
+        struct field *field = NULL;
+        for (uint32_t f = 0; key != NULL && f < count && field == NULL; f++)
+            if (strlen(fields[f].key) == key_bytes && memcmp(fields[f].key, key, key_bytes) == 0)
+                field = &fields[f];
+        if (field != NULL)
+            field_read(field, &cursor);
+        else
+            cursor_skip(&cursor);
+    }
+    for (uint32_t f = 0; f < count; f++)
+        if (!fields[f].seen && !fields[f].optional)
+            return false;
+    return !cursor.bad && cursor.at == cursor.end;
+}
+
+#define FIELD_UINT(name, low, high)                                                                \
+    {                                                                                              \
+        .key = (name), .kind = 'u', .min = (low), .max = (high)                                    \
+    }
+#define FIELD_BIN(name, low, high)                                                                 \
+    {                                                                                              \
+        .key = (name), .kind = 'b', .min = (low), .max = (high)                                    \
+    }
+
+bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("v", 0, UINT64_MAX), FIELD_UINT("t", 0, UINT64_MAX),
+                             FIELD_UINT("id", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, 3))
+        return false;
+    record->version = fields[0].value;
+    record->type = fields[1].value;
+    record->id = fields[2].value;
+    return true;
+}
+
+bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
+                                  struct sc_store_identity *ret_identity)
+{
+    struct field fields[] = {
+        {.key = "magic", .kind = 's', .max = 64},
+        FIELD_UINT("version", 1, UINT64_MAX),
+        {.key = "store_id", .kind = 'b', .min = 16, .max = 16, .optional = true},
+        {.key = "created_ns", .kind = 'u', .max = UINT64_MAX, .optional = true}};
+    if (!map_decode(payload, bytes, fields, 4))
+        return false;
+    if (fields[0].value != strlen(IDENTITY_MAGIC) ||
+        memcmp(fields[0].bytes, IDENTITY_MAGIC, fields[0].value) != 0)
+        return false;
+    *ret_identity =
+        (struct sc_store_identity){.version = fields[1].value, .created_ns = fields[3].value};
+    if (fields[1].value > SC_STORE_FORMAT_VERSION)
+        return true;
+    if (!fields[2].seen || !fields[3].seen)
+        return false;
+    memcpy(ret_identity->store_id, fields[2].bytes, 16);
+    return true;
+}
+
+static bool decode_space(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_BIN("digest", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+                             FIELD_UINT("layers", 1, SC_LIMIT_LAYERS),
+                             FIELD_UINT("layout", SC_STORE_PAIRED, SC_STORE_SPLIT),
+                             FIELD_UINT("krow", 1, SC_STORE_K_ROW_BYTES_MAX),
+                             {.key = "text", .kind = 's', .max = SC_STORE_DESCRIPTOR_BYTES}};
+    if (!map_decode(payload, bytes, fields, 5))
+        return false;
+    struct sc_store_namespace *space = &record->space.space;
+    memcpy(space->digest, fields[0].bytes, SC_STORE_HASH_BYTES);
+    space->layer_count = (uint32_t)fields[1].value;
+    space->layout = (uint32_t)fields[2].value;
+    space->k_row_bytes = fields[3].value;
+    space->descriptor = (const char *)fields[4].bytes;
+    record->space.descriptor_bytes = fields[4].value;
+    return true;
+}
+
+static bool decode_parts(const uint8_t *bytes, const uint8_t *end,
+                         struct sc_store_record_extent *extent)
+{
+    struct cursor cursor = {bytes, end, false};
+    uint64_t count = cursor_array(&cursor);
+    if (cursor.bad || count == 0 || count > SC_LIMIT_LAYERS)
+        return false;
+    uint64_t layer = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (cursor_array(&cursor) != 4)
+            return false;
+        uint64_t segment = cursor_uint(&cursor), offset = cursor_uint(&cursor);
+        uint64_t layer_first = cursor_uint(&cursor), layer_count = cursor_uint(&cursor);
+        if (cursor.bad || segment > UINT32_MAX || offset % SC_IO_PAGE_BYTES != 0 ||
+            layer_first != layer || layer_count == 0 || layer_count > SC_LIMIT_LAYERS - layer)
+            return false;
+        extent->parts[i] = (struct sc_store_part){.offset = offset,
+                                                  .segment = (uint32_t)segment,
+                                                  .layer_first = (uint32_t)layer_first,
+                                                  .layer_count = (uint32_t)layer_count};
+        layer += layer_count;
+    }
+    extent->part_count = (uint32_t)count;
+    return true;
+}
+
+static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
+                              struct sc_store_provenance *ret_provenance)
+{
+    struct cursor cursor = {bytes, end, false};
+    uint32_t values[7];
+    if (cursor_array(&cursor) != 7)
+        return false;
+    for (uint32_t i = 0; i < 7; i++) {
+        uint64_t value = cursor_uint(&cursor);
+        if (cursor.bad || value > UINT32_MAX)
+            return false;
+        values[i] = (uint32_t)value;
+    }
+    *ret_provenance = (struct sc_store_provenance){.computed_on = values[0],
+                                                   .held = values[1],
+                                                   .bits_k = values[2],
+                                                   .bits_v = values[3],
+                                                   .exact_ppm = values[4],
+                                                   .retain_ppm = values[5],
+                                                   .metric = values[6]};
+    return true;
+}
+
+static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("ns", 1, UINT32_MAX),
+                             FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
+                             FIELD_UINT("off", 8, UINT64_C(1) << 40),
+                             FIELD_UINT("stride", 8, UINT64_C(1) << 40),
+                             {.key = "prov", .kind = 'a'},
+                             {.key = "parts", .kind = 'a'}};
+    if (!map_decode(payload, bytes, fields, 6))
+        return false;
+    struct sc_store_record_extent *extent = &record->extent;
+    extent->space = fields[0].value;
+    extent->row_count = fields[1].value;
+    extent->row_offset = fields[2].value;
+    extent->stride = fields[3].value;
+    if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0)
+        return false;
+    return decode_provenance(fields[4].bytes, payload + bytes, &extent->provenance) &&
+           decode_parts(fields[5].bytes, payload + bytes, extent);
+}
+
+/* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */
+static bool decode_piece_lists(const struct field *tokens, const struct field *marks,
+                               struct sc_store_record *record)
+{
+    struct sc_store_piece *piece = &record->piece;
+    uint64_t token_count = piece_token_count(piece);
+    if (tokens->value != 4 * token_count)
+        return false;
+    for (uint64_t i = 0; i < token_count; i++)
+        record->tokens[i] = (uint32_t)get_le(tokens->bytes + 4 * i, 4);
+    piece->tokens = record->tokens;
+    if (!marks->seen)
+        return true;
+    if (marks->value % MARK_BYTES != 0)
+        return false;
+    uint64_t low = piece->chunk_first, end = piece->first_position + piece->row_count;
+    piece->mark_count = (uint32_t)(marks->value / MARK_BYTES);
+    for (uint64_t i = 0; i < piece->mark_count; i++) {
+        struct sc_store_mark *mark = &record->marks[i];
+        mark->token = get_le(marks->bytes + MARK_BYTES * i, 8);
+        memcpy(mark->digest, marks->bytes + MARK_BYTES * i + 8, SC_STORE_HASH_BYTES);
+        if (mark->token < low || mark->token >= end)
+            return false;
+        low = mark->token;
+    }
+    piece->marks = record->marks;
+    return true;
+}
+
+static bool decode_piece(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("ext", 1, UINT64_MAX),
+                             FIELD_UINT("row", 0, SC_STORE_ROWS_MAX - 1),
+                             FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
+                             FIELD_UINT("skip", 0, SC_STORE_ROWS_MAX - 1),
+                             FIELD_UINT("pos", 0, SC_STORE_POSITION_MAX),
+                             FIELD_UINT("chunk", 0, SC_STORE_POSITION_MAX),
+                             FIELD_BIN("root", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+                             FIELD_BIN("chash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+                             FIELD_BIN("hash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+                             FIELD_BIN("tokens", 4, 4 * SC_STORE_ROWS_MAX),
+                             {.key = "marks",
+                              .kind = 'b',
+                              .min = MARK_BYTES,
+                              .max = MARK_BYTES * SC_STORE_MARKS_MAX,
+                              .optional = true}};
+    if (!map_decode(payload, bytes, fields, 11))
+        return false;
+    struct sc_store_piece *piece = &record->piece;
+    *piece = (struct sc_store_piece){.id = record->id,
+                                     .extent = fields[0].value,
+                                     .extent_row = (uint32_t)fields[1].value,
+                                     .row_count = (uint32_t)fields[2].value,
+                                     .skip = (uint32_t)fields[3].value,
+                                     .first_position = fields[4].value,
+                                     .chunk_first = fields[5].value};
+    memcpy(piece->root, fields[6].bytes, SC_STORE_HASH_BYTES);
+    memcpy(piece->chunk_hash, fields[7].bytes, SC_STORE_HASH_BYTES);
+    memcpy(piece->hash, fields[8].bytes, SC_STORE_HASH_BYTES);
+    if (piece->chunk_first > piece->first_position || piece->skip >= piece->row_count ||
+        piece_token_count(piece) > SC_STORE_ROWS_MAX)
+        return false;
+    return decode_piece_lists(&fields[9], &fields[10], record);
+}
+
+bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    switch (record->type) {
+    case SC_STORE_RECORD_NAMESPACE:
+        return decode_space(payload, bytes, record);
+    case SC_STORE_RECORD_EXTENT:
+        return decode_extent(payload, bytes, record);
+    case SC_STORE_RECORD_PIECE:
+        return decode_piece(payload, bytes, record);
+    case SC_STORE_RECORD_DROP:
+        return true;
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,128 @@
+/* Records of the log: framing, encoding, strict decoding. Pure functions over memory.
+ *
+ *   frame   magic "SCL1" | payload bytes u32 | sequence u64 | checksum u64 | payload
+ *   chain   checksum = XXH3-64(payload, seed = XXH3-64(first 16 bytes of the frame, seed = checksum
+ *           of the frame before)), integers little-endian; the first frame's seed is the log's own
+ *   payload one msgpack map: "v" version, "t" type, "id", and what the type has
+ *
+ * A frame is believed only behind all frames before it, so that the stale tail of a log that was
+ * cut and written on can never join the new records.
+ *
+ * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own: it
+ * allocates nothing, whatever lengths the bytes claim, and reads each byte once.
+ *
+ * Holds: a decoded record has every key of its type once, in range by itself (what needs the rest
+ * of the store, such as free space, is the caller's); unknown keys are skipped.
+ * Does not: allocate, do I/O.
+ * Threads: any.
+ * Tests: tests/unit/store/test_log.c, tests/fuzz/fuzz_log.c */
+#ifndef SC_STORE_RECORD_H
+#define SC_STORE_RECORD_H
+
+#include "base/limits.h"
+#include "store/store.h"
+
+#define SC_STORE_FRAME_BYTES       24u
+#define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 160 KiB */
+#define SC_STORE_DESCRIPTOR_BYTES  (64u << 10)
+#define SC_STORE_ROWS_MAX          16384u /* rows of an extent: bounds the tags a reader holds */
+#define SC_STORE_MARKS_MAX         SC_LIMIT_EXTRA_KEYS /* of one piece */
+#define SC_STORE_POSITION_MAX      (UINT64_C(1) << 48)
+#define SC_STORE_RECORD_VERSION    1u
+#define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
+
+enum sc_store_record_type {
+    SC_STORE_RECORD_NAMESPACE = 1,
+    SC_STORE_RECORD_EXTENT = 2,
+    SC_STORE_RECORD_PIECE = 3,
+    SC_STORE_RECORD_DROP = 4
+};
+
+struct sc_store_part { /* whole layers, contiguous, in one segment */
+    uint64_t offset;   /* bytes from the segment's start, a multiple of 4 KiB */
+    uint32_t segment;  /* the file's number; an index of the open store once replayed */
+    uint32_t layer_first, layer_count;
+};
+
+struct sc_store_record_space {
+    struct sc_store_namespace space; /* descriptor: not NUL-ended, descriptor_bytes long */
+    uint64_t descriptor_bytes;
+};
+
+struct sc_store_record_extent {
+    uint64_t space; /* id of a namespace record */
+    uint64_t row_count;
+    uint64_t row_offset; /* from a layer's start to its first row */
+    uint64_t stride;     /* from layer to layer */
+    struct sc_store_provenance provenance;
+    uint32_t part_count;
+    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
+};
+
+struct sc_store_record {
+    uint64_t version, type, id;
+    struct sc_store_record_space space;
+    struct sc_store_record_extent extent;
+    struct sc_store_piece piece; /* tokens, marks: the two arrays below; no provenance */
+    uint32_t *tokens;            /* [SC_STORE_ROWS_MAX], the caller's */
+    struct sc_store_mark *marks; /* [SC_STORE_MARKS_MAX], the caller's */
+};
+
+struct sc_store_writer { /* an encoder's target */
+    uint8_t *bytes;
+    uint64_t used, capacity;
+    bool overflow; /* nothing is written past capacity */
+};
+
+/* ---- Frames --------------------------------------------------------------------------------- */
+
+enum sc_store_frame_state {
+    SC_STORE_FRAME_OK,
+    SC_STORE_FRAME_SHORT, /* more bytes are needed: ret_bytes says how many in all */
+    SC_STORE_FRAME_BAD
+};
+
+/* Seed of a log's first frame. */
+uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count);
+
+/* Judges the frame at bytes. OK: ret_bytes is the whole frame's size, *chain moves on. */
+enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count,
+                                               uint64_t sequence, uint64_t *chain,
+                                               uint64_t *ret_bytes);
+/* A frame is written as: begin, encode a payload, end. end fills the header in. */
+uint64_t sc_store_frame_begin(struct sc_store_writer *writer);
+void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
+                        uint64_t *chain);
+
+/* ---- Payloads ------------------------------------------------------------------------------- */
+
+void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
+                               const struct sc_store_namespace *space);
+void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
+                                const struct sc_store_record_extent *extent);
+void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
+void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece);
+
+struct sc_store_identity {
+    uint64_t version;
+    uint8_t store_id[16];
+    uint64_t created_ns;
+};
+void sc_store_record_put_identity(struct sc_store_writer *writer,
+                                  const struct sc_store_identity *identity);
+/* false: not an identity. A newer one has its version and nothing else that is believed. */
+bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
+                                  struct sc_store_identity *ret_identity);
+
+/* version, type and id only. false: no such map. */
+bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+/* The whole record, of a type and version that peek accepted. false: it lies. */
+bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+
+/* Upper bounds of whole frames, for reserving log space. */
+uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes);
+uint64_t sc_store_record_bytes_extent(uint64_t part_count);
+uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count);
+uint64_t sc_store_record_bytes_drop(void);
+
+#endif

@@ -1,0 +1,546 @@
+/* Segment files and the places of extents in them.
+ *
+ *   segments  [0: READY 64 MiB][1: READY 64 MiB][2: WANTED 64 MiB, file being made] ...
+ *   space     a bitmap for each (store/space.h)
+ *
+ * A place that is taken in a segment without a file wakes the maker task; writes into it wait in
+ * the segment until the file is reserved, or fail with it.
+ *
+ * What counts under disk_bytes: whole segments, the log rounded up to pages, log space promised to
+ * begun extents and for one drop of each live piece, and a fixed 32 KiB for small files. Segments
+ * leave 1/64 of disk_bytes to the log.
+ *
+ * Holds: bytes counted are <= disk_bytes_max after every take; a place has one extent.
+ * Does not: make a file under a lock, shrink a store that is open.
+ * Threads: any, under the space lock; files are made by the maker task.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE           ((uint64_t)SC_IO_PAGE_BYTES)
+#define SEGMENT_PREFIX "seg-"
+#define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
+#define SEGMENTS_MAX   (1u << 20)
+
+/* ---- Geometry ------------------------------------------------------------------------------- */
+
+#define ROW_ALIGN      64u
+#define PAGE_ROWS_SIZE (64u << 10) /* below this, aligning rows to pages would waste over 1/16 */
+
+void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space)
+{
+    *shape = (struct sc_store_shape){.layer_count = space->layer_count,
+                                     .layout = space->layout,
+                                     .k_row_bytes = space->k_row_bytes,
+                                     .row_bytes = 2 * space->k_row_bytes,
+                                     .tags_per_row = space->layout == SC_STORE_SPLIT ? 2 : 1};
+    memcpy(shape->digest, space->digest, sizeof(shape->digest));
+}
+
+void sc_store_shape_place(const struct sc_store_shape *shape, uint64_t row_count,
+                          uint64_t *ret_row_offset, uint64_t *ret_stride)
+{
+    uint64_t rows = row_count * shape->row_bytes;
+    bool pages = shape->row_bytes % PAGE == 0 && rows >= PAGE_ROWS_SIZE;
+    uint64_t align = pages ? PAGE : ROW_ALIGN;
+    *ret_row_offset = sc_store_up(row_count * shape->tags_per_row * 8, align);
+    *ret_stride = sc_store_up(*ret_row_offset + rows, align);
+}
+
+uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride)
+{
+    return (part->layer_count * stride + PAGE - 1) / PAGE;
+}
+
+const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
+                                             uint32_t layer)
+{
+    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer, parts[high] not */
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (parts[middle].layer_first <= layer)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &parts[low];
+}
+
+/* ---- Open ----------------------------------------------------------------------------------- */
+
+static void segment_path(const struct sc_store *store, uint32_t number,
+                         char path[SC_LIMIT_PATH_BYTES + 64])
+{
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/" SEGMENT_PREFIX "%08" PRIx32, store->dir,
+                   number);
+}
+
+/* Segment numbers in the directory: counted first, then collected. */
+struct listing {
+    uint32_t *numbers;
+    uint64_t count, room;
+};
+
+static void listing_add(const char *name, void *user)
+{
+    struct listing *listing = user;
+    if (strncmp(name, SEGMENT_PREFIX, 4) != 0 || strlen(name) != 12)
+        return;
+    uint32_t number = 0;
+    for (const char *digit = name + 4; *digit != '\0'; digit++) {
+        bool is_number = *digit >= '0' && *digit <= '9';
+        if (!is_number && !(*digit >= 'a' && *digit <= 'f'))
+            return;
+        number = number << 4 | (uint32_t)(is_number ? *digit - '0' : *digit - 'a' + 10);
+    }
+    if (listing->count < listing->room)
+        listing->numbers[listing->count] = number;
+    listing->count++;
+}
+
+static int number_compare(const void *left, const void *right)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static spec_status segments_list(struct sc_store *store, struct listing *listing,
+                                 struct spec_error *reterr)
+{
+    spec_status status = sc_io_list(store->io, store->dir, listing_add, listing, reterr);
+    if (status != SPEC_OK || listing->count == 0)
+        return status;
+    listing->room = listing->count;
+    listing->numbers = sc_alloc_array(store->params.alloc, listing->room, sizeof(uint32_t));
+    if (listing->numbers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " segment numbers", listing->room);
+    listing->count = 0;
+    status = sc_io_list(store->io, store->dir, listing_add, listing, reterr);
+    listing->count = listing->count < listing->room ? listing->count : listing->room;
+    qsort(listing->numbers, listing->count, sizeof(uint32_t), number_compare);
+    return status;
+}
+
+static spec_status segment_open_file(struct sc_store *store, uint32_t number,
+                                     struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_store_segment *segment = &store->segments[store->segment_count];
+    uint64_t bytes;
+    segment_path(store, number, path);
+    spec_status status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
+                                         &segment->file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->segment_count++; /* from here on, close closes the file */
+    status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
+    segment->number = number;
+    segment->state = SC_STORE_SEGMENT_READY;
+    segment->bytes = sc_store_down(bytes, PAGE);
+    store->segment_bytes += sc_store_up(bytes, PAGE);
+    store->number_next = number + 1;
+    return status;
+}
+
+/* disk_bytes of the configuration, shared among ranks, or what the file system allows. */
+static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *reterr)
+{
+    uint64_t bytes = store->params.config->disk_bytes;
+    if (bytes == 0) {
+        uint64_t free_bytes;
+        spec_status status = sc_io_free_bytes(store->io, store->dir, &free_bytes, reterr);
+        if (status != SPEC_OK)
+            return status;
+        bytes = (free_bytes + store->segment_bytes + sc_store_counted(&store->log_bytes)) / 2;
+        bytes = bytes < SC_STORE_DEFAULT_BYTES ? bytes : SC_STORE_DEFAULT_BYTES;
+    }
+    bytes = sc_store_down(bytes / store->params.rank_count, PAGE);
+    store->disk_bytes_max = bytes;
+    if (bytes < 2 * SC_STORE_SEGMENT_MIN)
+        return sc_fail(reterr, SPEC_E_NO_SPACE,
+                       "%" PRIu64 " bytes of disk for %s, at least %llu are needed", bytes,
+                       store->dir, 2 * SC_STORE_SEGMENT_MIN);
+    return SPEC_OK;
+}
+
+static void maker_step(struct sc_task *task);
+
+spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct listing listing = {0};
+    uint64_t log_bytes, longest = store->params.config->segment_bytes;
+    store->maker.step = maker_step;
+    spec_status status = sc_io_file_size(store->io, store->journal.file, &log_bytes, reterr);
+    atomic_store(&store->log_bytes, status == SPEC_OK ? log_bytes : 0);
+    if (status == SPEC_OK)
+        status = segments_list(store, &listing, reterr);
+    uint64_t made_max = store->params.config->disk_bytes / SC_STORE_SEGMENT_MIN;
+    made_max = made_max > 0 ? made_max : SC_STORE_DEFAULT_BYTES / SC_STORE_SEGMENT_MIN;
+    uint64_t whole_max = made_max * SC_STORE_SEGMENT_MIN / longest;
+    store->segment_max = listing.count + whole_max + SEGMENT_SPARE;
+    if (status == SPEC_OK && store->segment_max > SEGMENTS_MAX)
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " segments: use larger ones",
+                         store->segment_max);
+    if (status == SPEC_OK) {
+        store->segments =
+            sc_alloc_array(store->params.alloc, store->segment_max, sizeof(*store->segments));
+        if (store->segments == NULL)
+            status = sc_fail(reterr, SPEC_E_NO_MEMORY, "segment table");
+    }
+    for (uint64_t i = 0; i < listing.count && status == SPEC_OK; i++)
+        status = segment_open_file(store, listing.numbers[i], reterr);
+    sc_alloc_free(store->params.alloc, listing.numbers);
+    if (status == SPEC_OK)
+        status = disk_bytes_decide(store, reterr);
+    if (status != SPEC_OK)
+        return status;
+    for (uint64_t i = 0; i < store->segment_count; i++)
+        longest = store->segments[i].bytes > longest ? store->segments[i].bytes : longest;
+    if (!sc_store_space_init(&store->space, store->params.alloc, store->params.poison,
+                             store->segment_max, longest / PAGE))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "space map");
+    for (uint64_t i = 0; i < store->segment_count; i++)
+        sc_store_space_add(&store->space, i, store->segments[i].bytes / PAGE);
+    return SPEC_OK;
+}
+
+void sc_store_segments_close(struct sc_store *store)
+{
+    for (uint64_t i = 0; i < store->segment_count; i++)
+        if (store->segments[i].file != NULL)
+            sc_io_file_close(store->io, store->segments[i].file);
+    sc_store_space_done(&store->space);
+    sc_alloc_free(store->params.alloc, store->segments);
+    store->segments = NULL;
+    store->segment_count = 0;
+}
+
+uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
+{
+    uint64_t low = 0, high = store->segment_count; /* ascending by number, as listed at open */
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (store->segments[middle].number == number)
+            return middle;
+        if (store->segments[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return store->segment_max;
+}
+
+void sc_store_segments_trim(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    for (uint64_t i = store->segment_count; i-- > 0;) {
+        struct sc_store_segment *segment = &store->segments[i];
+        struct sc_store_space_segment *map = &store->space.segments[i];
+        if (sc_store_disk_used(store) <= store->disk_bytes_max)
+            return;
+        if (segment->state != SC_STORE_SEGMENT_READY || map->free_pages != map->page_count)
+            continue;
+        segment_path(store, segment->number, path);
+        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+            continue;
+        sc_io_file_close(store->io, segment->file);
+        store->segment_bytes -= segment->bytes;
+        if (map->page_count > 0)
+            sc_store_space_remove(&store->space, i);
+        *segment = (struct sc_store_segment){0};
+    }
+}
+
+/* ---- Space ---------------------------------------------------------------------------------- */
+
+uint64_t sc_store_disk_used(struct sc_store *store)
+{
+    return SC_STORE_FIXED_BYTES + store->segment_bytes +
+           sc_store_up(sc_store_counted(&store->log_bytes) + store->log_reserved, PAGE);
+}
+
+bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->space_lock);
+    store->log_reserved += bytes;
+    bool fits = sc_store_disk_used(store) <= store->disk_bytes_max;
+    if (!fits)
+        store->log_reserved -= bytes;
+    pthread_mutex_unlock(&store->space_lock);
+    return fits;
+}
+
+void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->space_lock);
+    SC_ASSERT(store->params.poison, store->log_reserved >= bytes);
+    store->log_reserved -= bytes;
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+/* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
+ * `pages`, or no index is left. */
+static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
+{
+    uint64_t log_room = store->disk_bytes_max / 64;
+    uint64_t log_used =
+        sc_store_up(sc_store_counted(&store->log_bytes) + store->log_reserved, PAGE);
+    uint64_t taken = SC_STORE_FIXED_BYTES + store->segment_bytes +
+                     (log_used > log_room ? log_used : sc_store_up(log_room, PAGE));
+    uint64_t room = taken < store->disk_bytes_max ? store->disk_bytes_max - taken : 0;
+    uint64_t bytes = store->params.config->segment_bytes;
+    bytes = bytes < room ? bytes : sc_store_down(room, PAGE);
+    if (bytes < SC_STORE_SEGMENT_MIN || bytes / PAGE < pages)
+        return false;
+    uint64_t index = 0;
+    while (index < store->segment_count && store->segments[index].state != SC_STORE_SEGMENT_ABSENT)
+        index++;
+    if (index == store->segment_max || store->number_next == UINT32_MAX)
+        return false;
+    if (index == store->segment_count)
+        store->segment_count++;
+    store->segments[index] = (struct sc_store_segment){
+        .number = store->number_next++, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
+    store->segment_bytes += bytes;
+    sc_store_space_add(&store->space, index, bytes / PAGE);
+    *ret_index = index;
+    return true;
+}
+
+/* Space lock held. Takes one run of the segment for layers layer_first .., as many as it holds, at
+ * least layers_min; 0: none. */
+static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
+                         uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
+{
+    struct sc_store_space_segment *map = &store->space.segments[index];
+    uint32_t layers = store->shape.layer_count - layer_first;
+    uint64_t page, pages = (layers * stride + PAGE - 1) / PAGE;
+    uint32_t state = store->segments[index].state;
+    if (state != SC_STORE_SEGMENT_READY && state != SC_STORE_SEGMENT_WANTED)
+        return 0;
+    if (map->run_max * PAGE < layers_min * stride || map->free_pages * PAGE < layers_min * stride)
+        return 0;
+    if (!sc_store_space_take(&store->space, index, pages, &page)) {
+        uint64_t fit = sc_store_space_run_max(&store->space, index) * PAGE / stride;
+        layers = fit < layers ? (uint32_t)fit : layers;
+        pages = (layers * stride + PAGE - 1) / PAGE;
+        if (layers == 0 || layers < layers_min ||
+            !sc_store_space_take(&store->space, index, pages, &page))
+            return 0;
+    }
+    *part = (struct sc_store_part){.offset = page * PAGE,
+                                   .segment = (uint32_t)index,
+                                   .layer_first = layer_first,
+                                   .layer_count = layers};
+    store->extent_bytes += pages * PAGE;
+    return layers;
+}
+
+/* Space lock held. */
+static void segment_leave(struct sc_store *store, uint64_t index)
+{
+    struct sc_store_segment *segment = &store->segments[index];
+    struct sc_store_space_segment *map = &store->space.segments[index];
+    if (segment->state != SC_STORE_SEGMENT_FAILED || map->free_pages != map->page_count)
+        return;
+    sc_store_space_remove(&store->space, index);
+    store->segment_bytes -= segment->bytes;
+    *segment = (struct sc_store_segment){0};
+}
+
+/* Space lock held. */
+static void parts_free(struct sc_store *store, const struct sc_store_part *parts,
+                       uint32_t part_count, uint64_t stride)
+{
+    for (uint32_t i = 0; i < part_count; i++) {
+        uint64_t pages = sc_store_part_pages(&parts[i], stride);
+        sc_store_space_free(&store->space, parts[i].segment, parts[i].offset / PAGE, pages);
+        store->extent_bytes -= pages * PAGE;
+        segment_leave(store, parts[i].segment);
+    }
+}
+
+/* Space lock held. First where all layers fit in one run, then wherever whole layers do, then in
+ * new segments. */
+static bool parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
+                       uint32_t *ret_part_count)
+{
+    uint32_t layer_count = store->shape.layer_count, layer = 0, count = 0;
+    uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
+    for (index = 0; index < store->segment_count && layer == 0; index++)
+        layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
+    if (layer == 0 && segment_want(store, whole, &index))
+        layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
+    count = layer > 0 ? 1 : 0;
+    for (index = 0; layer < layer_count && index < store->segment_count;) {
+        uint32_t got = place_in(store, index, stride, layer, 1, &parts[count]);
+        count += got > 0 ? 1 : 0;
+        index += got > 0 ? 0 : 1; /* a segment may have more than one run */
+        layer += got;
+    }
+    while (layer < layer_count && segment_want(store, (stride + PAGE - 1) / PAGE, &index)) {
+        uint32_t got = place_in(store, index, stride, layer, 1, &parts[count]);
+        SC_ASSERT(store->params.poison, got > 0);
+        count += got > 0 ? 1 : 0;
+        layer += got;
+    }
+    *ret_part_count = count;
+    if (layer == layer_count)
+        return true;
+    parts_free(store, parts, count, stride);
+    return false;
+}
+
+/* Space lock held. Segments that were wanted for an extent that found no place after all are made
+ * nevertheless: they count, and the next extent takes them. */
+static bool maker_wake(struct sc_store *store)
+{
+    if (store->maker_posted)
+        return false;
+    for (uint64_t i = 0; i < store->segment_count; i++) {
+        if (store->segments[i].state == SC_STORE_SEGMENT_WANTED) {
+            store->maker_posted = true;
+            atomic_fetch_add(&store->busy, 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
+                                struct sc_store_part *parts, uint32_t *ret_part_count,
+                                struct spec_error *reterr)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    pthread_mutex_lock(&store->space_lock);
+    store->log_reserved += log_bytes;
+    bool waits = now_ns < store->retry_ns;
+    bool fits = !waits && sc_store_disk_used(store) <= store->disk_bytes_max &&
+                parts_take(store, stride, parts, ret_part_count);
+    if (!fits)
+        store->log_reserved -= log_bytes;
+    bool wakes = maker_wake(store);
+    pthread_mutex_unlock(&store->space_lock);
+    if (wakes)
+        sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
+    if (fits)
+        return SPEC_OK;
+    sc_store_count(&store->no_space, 1);
+    return sc_fail(reterr, SPEC_E_NO_SPACE,
+                   waits ? "%s failed lately, nothing is stored for %llu s"
+                         : "%s: no room for an extent in disk_bytes (%llu)",
+                   store->dir,
+                   waits ? SC_STORE_RETRY_NS / 1000000000u
+                         : (unsigned long long)store->disk_bytes_max);
+}
+
+void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride, uint64_t log_bytes)
+{
+    pthread_mutex_lock(&store->space_lock);
+    parts_free(store, parts, part_count, stride);
+    SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
+    store->log_reserved -= log_bytes;
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+/* ---- Making files, queueing writes ---------------------------------------------------------- */
+
+void sc_store_busy_end(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->space_lock); /* close takes it too before it frees the store */
+    if (atomic_fetch_sub(&store->busy, 1) == 1)
+        sc_exec_wake(store->params.exec, &store->busy);
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_t bytes,
+                                struct sc_io_file **ret_file)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    segment_path(store, number, path);
+    spec_status status =
+        sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
+                        ret_file, &error);
+    if (status == SPEC_OK) {
+        status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
+        if (status == SPEC_OK)
+            return SPEC_OK;
+        sc_io_file_close(store->io, *ret_file);
+        (void)sc_io_unlink(store->io, path, NULL);
+    }
+    *ret_file = NULL;
+    sc_store_count(status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors, 1);
+    SC_LOG(store->params.log, 1, "segment not made, storing pauses: %s", error.text);
+    return status;
+}
+
+/* Makes the file of one wanted segment and lets its writes go, or fail. */
+static void maker_step(struct sc_task *task)
+{
+    struct sc_store *store = (struct sc_store *)((char *)task - offsetof(struct sc_store, maker));
+    uint64_t index = 0;
+    pthread_mutex_lock(&store->space_lock);
+    while (store->segments[index].state != SC_STORE_SEGMENT_WANTED)
+        index++; /* there is one: it woke this task, and only this task ends the state */
+    struct sc_store_segment *segment = &store->segments[index];
+    uint32_t number = segment->number;
+    uint64_t bytes = segment->bytes;
+    pthread_mutex_unlock(&store->space_lock);
+
+    struct sc_io_file *file;
+    spec_status status = segment_make(store, number, bytes, &file);
+
+    pthread_mutex_lock(&store->space_lock);
+    struct sc_store_write *waiting = segment->waiting;
+    segment->waiting = NULL;
+    segment->file = file;
+    segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
+    if (status != SPEC_OK) {
+        store->retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
+        segment_leave(store, index);
+    }
+    store->maker_posted = false;
+    bool wakes = maker_wake(store);
+    pthread_mutex_unlock(&store->space_lock);
+    if (wakes)
+        sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
+    while (waiting != NULL) {
+        struct sc_store_write *write = waiting;
+        waiting = write->next;
+        write->op.file = file;
+        write->op.status = status;
+        if (status == SPEC_OK) {
+            struct sc_io_op *op = &write->op;
+            sc_io_submit(store->io, &op, 1);
+        } else {
+            sc_store_write_done(write);
+        }
+    }
+    sc_store_busy_end(store);
+}
+
+void sc_store_write_submit(struct sc_store *store, struct sc_store_write *write)
+{
+    pthread_mutex_lock(&store->space_lock);
+    struct sc_store_segment *segment = &store->segments[write->segment];
+    uint32_t state = segment->state;
+    write->op.file = segment->file;
+    atomic_fetch_add(&store->busy, 1);
+    if (state == SC_STORE_SEGMENT_WANTED) {
+        write->next = segment->waiting;
+        segment->waiting = write;
+    }
+    pthread_mutex_unlock(&store->space_lock);
+    struct sc_io_op *op = &write->op;
+    if (state == SC_STORE_SEGMENT_READY) {
+        sc_io_submit(store->io, &op, 1);
+    } else if (state != SC_STORE_SEGMENT_WANTED) {
+        op->status = SPEC_E_NO_SPACE;
+        sc_store_write_done(write);
+    }
+}

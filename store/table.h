@@ -1,0 +1,70 @@
+/* What the log said, resident: pieces and extents by id, dense, in slabs that never move.
+ *
+ *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      40 bytes a piece
+ *   extents  slab 0 [1 2 3 ... ]                   parts in an arena of their own
+ *
+ * Holds: a LIVE piece and its extent are constant; state is published last, so a reader needs no
+ * lock; ids are never used again.
+ * Does not: shrink while open, keep tokens.
+ * Threads: one writer at a time (the log lock); sc_store_table_piece from any.
+ * Tests: tests/unit/store/test_store.c, test_log.c */
+#ifndef SC_STORE_TABLE_H
+#define SC_STORE_TABLE_H
+
+#include "store/record.h"
+
+#define SC_STORE_TABLE_SLAB  4096u  /* entries of a slab */
+#define SC_STORE_TABLE_SLABS 16384u /* 67 million pieces, and as many extents */
+
+enum sc_store_piece_state {
+    SC_STORE_PIECE_NONE,
+    SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds space until then */
+    SC_STORE_PIECE_LIVE,
+    SC_STORE_PIECE_DROPPED /* or never believed */
+};
+
+struct sc_store_piece_entry {
+    uint8_t hash[SC_STORE_HASH_BYTES];
+    uint64_t first_position;
+    uint32_t extent;
+    uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
+    _Atomic uint32_t state;
+};
+_Static_assert(sizeof(struct sc_store_piece_entry) == 40, "a million pieces are 40 MB");
+_Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
+
+struct sc_store_extent_entry {
+    struct sc_store_part *parts; /* segment: an index of the open store */
+    uint64_t row_offset, stride;
+    uint32_t part_count, row_count;
+    uint32_t space;      /* id of its namespace */
+    uint32_t live_count; /* log lock: pieces LIVE or DOOMED */
+};
+
+struct sc_store_table {
+    struct sc_alloc *alloc;
+    struct sc_store_piece_entry *_Atomic *pieces; /* [SC_STORE_TABLE_SLABS] */
+    struct sc_store_extent_entry *_Atomic *extents;
+    struct sc_store_parts_slab *parts; /* newest first */
+    uint64_t piece_next, extent_next;  /* ids that come next */
+};
+
+bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc);
+void sc_store_table_done(struct sc_store_table *table);
+
+/* Makes room for so many ids after the next ones and for so many parts in a row. false: no memory,
+ * or ids are used up; nothing changed that matters. */
+bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
+                            uint64_t parts);
+/* Parts that reserve made room for. */
+struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
+
+/* The entry's memory; NULL: no such id was ever reserved. Any thread. */
+struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);
+struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table,
+                                                    uint64_t id);
+/* The piece when it is LIVE, else NULL. Any thread. */
+const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,
+                                                       uint64_t id);
+
+#endif

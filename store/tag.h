@@ -1,0 +1,40 @@
+/* Row tags: what proves that bytes from disk are this row and no other.
+ *
+ *   base = XXH3-64(namespace digest[16] | piece hash[16] | layer u32 | part u32, seed 0)
+ *   seed = mix(base + position * 0x9E3779B97F4A7C15)         mix: the splitmix64 finaliser
+ *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
+ *
+ * part: 0 a paired row (K then V), 1 a K row, 2 a V row. position is the row's logical position in
+ * the prompt. docs/store-format.md is the specification; frozen vectors stand in the test.
+ *
+ * Holds: a row that moved (other position, layer, piece, namespace, part) fails like a flipped bit
+ * does.
+ * Does not: allocate, keep state, know where rows lie.
+ * Threads: any.
+ * Tests: tests/unit/store/test_tag.c */
+#ifndef SC_STORE_TAG_H
+#define SC_STORE_TAG_H
+
+#include <stdint.h>
+
+enum sc_store_tag_part { SC_STORE_PART_ROW = 0, SC_STORE_PART_K = 1, SC_STORE_PART_V = 2 };
+
+/* The part of a seed that all rows of a piece in one layer share. */
+uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint32_t layer,
+                           uint32_t part);
+
+/* Tags of `count` rows, `row_stride` bytes apart, of which `row_bytes` are hashed; row i has
+ * position position_first + i and its tag goes to ret_tags[i * tag_step]. */
+void sc_store_tag_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
+                       uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
+                       uint64_t tag_step);
+
+/* Index of the first row whose tag differs; count when all agree. */
+uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
+                             uint64_t row_bytes, uint64_t row_stride, uint64_t count,
+                             const uint64_t *tags, uint64_t tag_step);
+
+/* The log's checksums: XXH3-64 with a seed. */
+uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed);
+
+#endif
