@@ -61,7 +61,9 @@ static const struct key keys[] = {
      .min = 1,
      .max = PATH_BYTES_MAX},
     {{"preset", "choice", "as-like", "\"recompute\" or \"as-like\"",
-      "Defaults of selection: how rows are scored and when sets are shared between heads."},
+      "as-like: the whole prefix is reused, the next layer read ahead. recompute: nothing is "
+      "stored "
+      "or reused."},
      .kind = KIND_CHOICE,
      MEMBER(preset),
      .choices = {"recompute", "as-like"}},
@@ -141,7 +143,7 @@ static const struct key keys[] = {
      .min = MIB,
      .max = TIB},
     {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
-      "The longest promise of lookup's lease, in nanoseconds. 0: no leases."},
+      "The longest promise of lookup's lease, in nanoseconds. This version gives no leases yet."},
      .kind = KIND_INTEGER,
      MEMBER(lease_ns_max),
      .max = 86400000000000ull},
