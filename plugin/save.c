@@ -378,7 +378,11 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
                     request->mark_count, NULL, 0);
     uint64_t end = params->first_token + params->token_count;
     uint64_t begun = 0;
-    for (uint64_t first = params->first_token; first < end; begun++) {
+    if (conn->config.preset == SC_PRESET_RECOMPUTE ||
+        params->token_count < conn->config.store_min_tokens)
+        request->pass_status = SPEC_E_DROPPED; /* configured so: nothing to log */
+    for (uint64_t first = params->first_token; first < end && request->pass_status == SPEC_OK;
+         begun++) {
         uint64_t next = chunk_of(conn, first) + save_tokens_max(conn);
         next = next < end ? next : end;
         struct spec_error why = {.struct_size = sizeof(why)};
