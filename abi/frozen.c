@@ -1,0 +1,340 @@
+/* The frozen layout: offset and size of every member, size of every structure, value of every
+ * constant. A change here is a change of the contract: members are appended, never moved.
+ *
+ *   AT(structure, member, offset, bytes)    LP64: x86-64, aarch64
+ *
+ * Holds: compiles as C11 and, through frozen_cxx.cpp, as C++17; every member of the header stands
+ * here once (tests/unit/abi/test_frozen.py counts them).
+ * Does not: make code.
+ * Threads: none.
+ * Tests: it is one. */
+#include "abi/spec_connector.h"
+
+#ifdef __cplusplus
+#define FROZEN(condition) static_assert(condition, #condition)
+#else
+#define FROZEN(condition) _Static_assert(condition, #condition)
+#endif
+
+#define SIZE(object, bytes) FROZEN(sizeof(struct object) == (bytes))
+#define VALUE(name, value)  FROZEN((name) == (value))
+#define AT(object, member, offset, bytes)                                                          \
+    FROZEN(offsetof(struct object, member) == (offset) &&                                          \
+           sizeof(((struct object *)0)->member) == (bytes))
+
+FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
+FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
+
+VALUE(SPEC_ABI_MAJOR, 0);
+VALUE(SPEC_ABI_MINOR, 1);
+VALUE(SPEC_OK, 0);
+VALUE(SPEC_PENDING, 1);
+VALUE(SPEC_E_INVALID, -1);
+VALUE(SPEC_E_UNSUPPORTED, -2);
+VALUE(SPEC_E_NO_MEMORY, -3);
+VALUE(SPEC_E_NO_SPACE, -4);
+VALUE(SPEC_E_IO, -5);
+VALUE(SPEC_E_CORRUPT, -6);
+VALUE(SPEC_E_BUSY, -7);
+VALUE(SPEC_E_TIMEOUT, -8);
+VALUE(SPEC_E_DROPPED, -9);
+VALUE(SPEC_E_FORKED, -10);
+VALUE(SPEC_E_LOCKED, -11);
+VALUE(SPEC_E_VERSION, -12);
+VALUE(SPEC_E_STALE, -13);
+VALUE(SPEC_E_POISONED, -14);
+VALUE(SPEC_E_CONFIG, -15);
+VALUE(SPEC_DTYPE_F32, 1);
+VALUE(SPEC_DTYPE_F16, 2);
+VALUE(SPEC_DTYPE_BF16, 3);
+VALUE(SPEC_DEVICE_HOST, 0);
+VALUE(SPEC_DEVICE_CUDA, 1);
+VALUE(SPEC_QUERIES_ALL, 0);
+VALUE(SPEC_QUERIES_PROBE, 1);
+VALUE(SPEC_PROVENANCE_EXACT, 0);
+VALUE(SPEC_PROVENANCE_LOSSY, 1);
+VALUE(SPEC_PROVENANCE_PRUNED, 2);
+VALUE(SPEC_HELD_ROWS, 0);
+VALUE(SPEC_HELD_COARSE_ONLY, 1);
+VALUE(SPEC_METRIC_H2O, 0);
+VALUE(SPEC_METRIC_LAST, 1);
+VALUE(SPEC_LOG_ERROR, 0);
+VALUE(SPEC_LOG_WARN, 1);
+VALUE(SPEC_LOG_INFO, 2);
+VALUE(SPEC_LOG_DEBUG, 3);
+VALUE(SPEC_ROLE_AUTO, 0);
+VALUE(SPEC_ROLE_WRITER, 1);
+VALUE(SPEC_ROLE_READER, 2);
+VALUE(SPEC_ROPE_NONE, 0);
+VALUE(SPEC_ROPE_HALF, 1);
+VALUE(SPEC_ROPE_INTERLEAVED, 2);
+VALUE(SPEC_KV_ROWS, 0);
+VALUE(SPEC_LOOKUP_REQUIRE_EXACT, 1);
+VALUE(SPEC_LOOKUP_MISS, 0);
+VALUE(SPEC_LOOKUP_HIT, 1);
+VALUE(SPEC_LOOKUP_PENDING, 2);
+VALUE(SPEC_TIER_GPU, 0);
+VALUE(SPEC_TIER_HOST, 1);
+VALUE(SPEC_TIER_DISK, 2);
+VALUE(SPEC_TIER_REMOTE, 3);
+VALUE(SPEC_IMPORTANT_FALLBACK, 1);
+VALUE(SPEC_IMPORTANT_DENSE, 2);
+VALUE(SPEC_IMPORTANT_PARTIAL, 4);
+VALUE(SPEC_CHUNK_COMPUTE, 0);
+VALUE(SPEC_CHUNK_MET, 1);
+VALUE(SPEC_MAINTAIN_REORDER, 1);
+VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
+VALUE(SPEC_MAINTAIN_EVICT, 4);
+VALUE(SPEC_MAINTAIN_BYPASS, 8);
+VALUE(SPEC_TIERS, 4);
+
+SIZE(spec_error, 256);
+AT(spec_error, struct_size, 0, 4);
+AT(spec_error, code, 4, 4);
+AT(spec_error, sys_errno, 8, 4);
+AT(spec_error, text, 12, 244);
+
+SIZE(spec_bytes, 16);
+AT(spec_bytes, data, 0, 8);
+AT(spec_bytes, byte_count, 8, 8);
+
+SIZE(spec_alloc, 32);
+AT(spec_alloc, struct_size, 0, 4);
+AT(spec_alloc, reserved, 4, 4);
+AT(spec_alloc, alloc, 8, 8);
+AT(spec_alloc, free, 16, 8);
+AT(spec_alloc, user, 24, 8);
+
+SIZE(spec_memory, 104);
+AT(spec_memory, struct_size, 0, 4);
+AT(spec_memory, device, 4, 4);
+AT(spec_memory, device_index, 8, 4);
+AT(spec_memory, dtype, 12, 4);
+AT(spec_memory, k_base, 16, 8);
+AT(spec_memory, v_base, 24, 8);
+AT(spec_memory, k_bytes, 32, 8);
+AT(spec_memory, v_bytes, 40, 8);
+AT(spec_memory, token_stride_bytes, 48, 8);
+AT(spec_memory, head_stride_bytes, 56, 8);
+AT(spec_memory, slots, 64, 8);
+AT(spec_memory, slot_count, 72, 8);
+AT(spec_memory, block_tokens, 80, 8);
+AT(spec_memory, block_stride_bytes, 88, 8);
+AT(spec_memory, stream, 96, 8);
+
+SIZE(spec_queries, 72);
+AT(spec_queries, struct_size, 0, 4);
+AT(spec_queries, device, 4, 4);
+AT(spec_queries, device_index, 8, 4);
+AT(spec_queries, dtype, 12, 4);
+AT(spec_queries, data, 16, 8);
+AT(spec_queries, byte_count, 24, 8);
+AT(spec_queries, row_count, 32, 4);
+AT(spec_queries, heads, 36, 4);
+AT(spec_queries, row_stride_bytes, 40, 8);
+AT(spec_queries, head_stride_bytes, 48, 8);
+AT(spec_queries, first_position, 56, 8);
+AT(spec_queries, stream, 64, 8);
+
+SIZE(spec_provenance, 32);
+AT(spec_provenance, kind, 0, 4);
+AT(spec_provenance, computed_on, 4, 4);
+AT(spec_provenance, held, 8, 4);
+AT(spec_provenance, bits_k, 12, 4);
+AT(spec_provenance, bits_v, 16, 4);
+AT(spec_provenance, exact_ppm, 20, 4);
+AT(spec_provenance, retain_ppm, 24, 4);
+AT(spec_provenance, metric, 28, 4);
+
+SIZE(spec_model, 176);
+AT(spec_model, struct_size, 0, 4);
+AT(spec_model, layer_count, 4, 4);
+AT(spec_model, kv_head_count, 8, 4);
+AT(spec_model, query_head_count, 12, 4);
+AT(spec_model, head_size, 16, 4);
+AT(spec_model, kv_dtype, 20, 4);
+AT(spec_model, kv_layout, 24, 4);
+AT(spec_model, rope_kind, 28, 4);
+AT(spec_model, tp_rank, 32, 4);
+AT(spec_model, tp_size, 36, 4);
+AT(spec_model, rope_theta, 40, 8);
+AT(spec_model, rope_scaling, 48, 64);
+AT(spec_model, rope_scaling_kind, 112, 8);
+AT(spec_model, kv_scales, 120, 8);
+AT(spec_model, kv_scale_count, 128, 8);
+AT(spec_model, weights_paths, 136, 8);
+AT(spec_model, weights_path_count, 144, 8);
+AT(spec_model, weights_id, 152, 16);
+AT(spec_model, revision, 168, 8);
+
+SIZE(spec_open_params, 64);
+AT(spec_open_params, struct_size, 0, 4);
+AT(spec_open_params, role, 4, 4);
+AT(spec_open_params, config, 8, 8);
+AT(spec_open_params, model, 16, 8);
+AT(spec_open_params, alloc, 24, 8);
+AT(spec_open_params, log, 32, 8);
+AT(spec_open_params, log_user, 40, 8);
+AT(spec_open_params, log_level_max, 48, 4);
+AT(spec_open_params, rank, 52, 4);
+AT(spec_open_params, rank_count, 56, 4);
+AT(spec_open_params, reserved, 60, 4);
+
+SIZE(spec_extra_key, 40);
+AT(spec_extra_key, struct_size, 0, 4);
+AT(spec_extra_key, kind, 4, 4);
+AT(spec_extra_key, first_token, 8, 8);
+AT(spec_extra_key, token_count, 16, 8);
+AT(spec_extra_key, value, 24, 16);
+
+SIZE(spec_lookup_params, 96);
+AT(spec_lookup_params, struct_size, 0, 4);
+AT(spec_lookup_params, flags, 4, 4);
+AT(spec_lookup_params, tokens, 8, 8);
+AT(spec_lookup_params, token_count, 16, 8);
+AT(spec_lookup_params, from_token, 24, 8);
+AT(spec_lookup_params, max_tokens, 32, 8);
+AT(spec_lookup_params, multiple_of, 40, 8);
+AT(spec_lookup_params, salt, 48, 16);
+AT(spec_lookup_params, lora, 64, 16);
+AT(spec_lookup_params, extra_keys, 80, 8);
+AT(spec_lookup_params, extra_key_count, 88, 8);
+
+SIZE(spec_lookup_result, 168);
+AT(spec_lookup_result, struct_size, 0, 4);
+AT(spec_lookup_result, state, 4, 4);
+AT(spec_lookup_result, request, 8, 8);
+AT(spec_lookup_result, matched_tokens, 16, 8);
+AT(spec_lookup_result, provenance, 24, 32);
+AT(spec_lookup_result, tier_bytes, 56, 32);
+AT(spec_lookup_result, load_ns, 88, 8);
+AT(spec_lookup_result, lease, 96, 64);
+AT(spec_lookup_result, lease_expiry_ns, 160, 8);
+
+SIZE(spec_important, 264);
+AT(spec_important, struct_size, 0, 4);
+AT(spec_important, flags, 4, 4);
+AT(spec_important, request, 8, 8);
+AT(spec_important, layer, 16, 4);
+AT(spec_important, reserved, 20, 4);
+AT(spec_important, queries, 24, 8);
+AT(spec_important, new_keys, 32, 8);
+AT(spec_important, destination, 40, 8);
+AT(spec_important, positions, 48, 8);
+AT(spec_important, position_capacity, 56, 8);
+AT(spec_important, exact_bits, 64, 8);
+AT(spec_important, exact_bit_words, 72, 8);
+AT(spec_important, budget_bytes, 80, 8);
+AT(spec_important, deadline_ns, 88, 8);
+AT(spec_important, refine_of, 96, 8);
+AT(spec_important, status, 104, 4);
+AT(spec_important, result_flags, 108, 4);
+AT(spec_important, row_count, 112, 8);
+AT(spec_important, next_position, 120, 8);
+AT(spec_important, failed_position, 128, 8);
+AT(spec_important, similarity, 136, 4);
+AT(spec_important, threshold, 140, 4);
+AT(spec_important, wanted_bytes, 144, 8);
+AT(spec_important, read_bytes, 152, 8);
+AT(spec_important, io_ops, 160, 8);
+AT(spec_important, io_exposed_ns, 168, 8);
+AT(spec_important, probe_ns, 176, 8);
+AT(spec_important, tier_rows, 184, 32);
+AT(spec_important, prefetched_rows, 216, 8);
+AT(spec_important, exact_rows, 224, 8);
+AT(spec_important, provenance, 232, 32);
+
+SIZE(spec_store_params, 64);
+AT(spec_store_params, struct_size, 0, 4);
+AT(spec_store_params, flags, 4, 4);
+AT(spec_store_params, request, 8, 8);
+AT(spec_store_params, layer, 16, 4);
+AT(spec_store_params, reserved, 20, 4);
+AT(spec_store_params, first_token, 24, 8);
+AT(spec_store_params, token_count, 32, 8);
+AT(spec_store_params, memory, 40, 8);
+AT(spec_store_params, tokens, 48, 8);
+AT(spec_store_params, tokens_count, 56, 8);
+
+SIZE(spec_stage_params, 24);
+AT(spec_stage_params, struct_size, 0, 4);
+AT(spec_stage_params, reserved, 4, 4);
+AT(spec_stage_params, request, 8, 8);
+AT(spec_stage_params, deadline_ns, 16, 8);
+
+SIZE(spec_attach_params, 24);
+AT(spec_attach_params, struct_size, 0, 4);
+AT(spec_attach_params, reserved, 4, 4);
+AT(spec_attach_params, lease, 8, 16);
+
+SIZE(spec_next_chunk, 40);
+AT(spec_next_chunk, struct_size, 0, 4);
+AT(spec_next_chunk, state, 4, 4);
+AT(spec_next_chunk, request, 8, 8);
+AT(spec_next_chunk, budget_tokens, 16, 8);
+AT(spec_next_chunk, first_token, 24, 8);
+AT(spec_next_chunk, token_count, 32, 8);
+
+SIZE(spec_maintain_params, 16);
+AT(spec_maintain_params, struct_size, 0, 4);
+AT(spec_maintain_params, flags, 4, 4);
+AT(spec_maintain_params, deadline_ns, 8, 8);
+
+SIZE(spec_stats, 256);
+AT(spec_stats, struct_size, 0, 4);
+AT(spec_stats, poisoned, 4, 4);
+AT(spec_stats, lookups, 8, 8);
+AT(spec_stats, lookup_hits, 16, 8);
+AT(spec_stats, lookup_tokens, 24, 8);
+AT(spec_stats, matched_tokens, 32, 8);
+AT(spec_stats, wanted_bytes, 40, 8);
+AT(spec_stats, read_bytes, 48, 8);
+AT(spec_stats, read_ops, 56, 8);
+AT(spec_stats, stored_tokens, 64, 8);
+AT(spec_stats, stored_chunks, 72, 8);
+AT(spec_stats, dropped_chunks, 80, 8);
+AT(spec_stats, duplicate_chunks, 88, 8);
+AT(spec_stats, aborted_stores, 96, 8);
+AT(spec_stats, write_bytes, 104, 8);
+AT(spec_stats, write_ops, 112, 8);
+AT(spec_stats, corrupt_ranges, 120, 8);
+AT(spec_stats, io_errors, 128, 8);
+AT(spec_stats, no_space, 136, 8);
+AT(spec_stats, requests_open, 144, 8);
+AT(spec_stats, tickets_open, 152, 8);
+AT(spec_stats, chunks, 160, 8);
+AT(spec_stats, index_bytes, 168, 8);
+AT(spec_stats, disk_bytes_used, 176, 8);
+AT(spec_stats, disk_bytes_max, 184, 8);
+AT(spec_stats, extent_bytes, 192, 8);
+AT(spec_stats, log_bytes, 200, 8);
+AT(spec_stats, stage_bytes_used, 208, 8);
+AT(spec_stats, verify_ns, 216, 8);
+AT(spec_stats, exposed_ns, 224, 8);
+AT(spec_stats, prefetched_rows, 232, 8);
+AT(spec_stats, demanded_rows, 240, 8);
+AT(spec_stats, log_lines_dropped, 248, 8);
+
+SIZE(spec_api, 160);
+AT(spec_api, struct_size, 0, 4);
+AT(spec_api, major, 4, 2);
+AT(spec_api, minor, 6, 2);
+AT(spec_api, open, 8, 8);
+AT(spec_api, close, 16, 8);
+AT(spec_api, lookup, 24, 8);
+AT(spec_api, stage, 32, 8);
+AT(spec_api, attach, 40, 8);
+AT(spec_api, next_chunk, 48, 8);
+AT(spec_api, begin_layer, 56, 8);
+AT(spec_api, get_important, 64, 8);
+AT(spec_api, get_important_submit, 72, 8);
+AT(spec_api, get_important_wait, 80, 8);
+AT(spec_api, prefetch_next, 88, 8);
+AT(spec_api, store, 96, 8);
+AT(spec_api, store_abort, 104, 8);
+AT(spec_api, poll, 112, 8);
+AT(spec_api, wait, 120, 8);
+AT(spec_api, release, 128, 8);
+AT(spec_api, reset, 136, 8);
+AT(spec_api, stats, 144, 8);
+AT(spec_api, maintain, 152, 8);
