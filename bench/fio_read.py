@@ -11,7 +11,8 @@ PAGE = 4096
 
 
 def main():
-    path, threads, total, op_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    path = sys.argv[1]
+    threads, total, op_bytes = (int(a) for a in sys.argv[2:5])
     op_bytes = max(PAGE, op_bytes // PAGE * PAGE)
     each = max(op_bytes, total // threads // op_bytes * op_bytes)
     job = ["fio", "--name=r", f"--filename={path}", "--readonly", "--rw=read", "--ioengine=psync",
