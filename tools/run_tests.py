@@ -212,8 +212,8 @@ def is_foreign(folder, compiler):
 
 
 def configure_command(folder, compiler, cxx, build_type, sanitize):
-    command = ["cmake", "-S", ROOT, "-B", os.path.join(ROOT, folder), "-G", "Ninja",
-               "-DCMAKE_C_COMPILER=%s" % compiler, "-DCMAKE_CXX_COMPILER=%s" % cxx,
+    command = ["cmake", "--no-warn-unused-cli", "-S", ROOT, "-B", os.path.join(ROOT, folder),
+               "-G", "Ninja", "-DCMAKE_C_COMPILER=%s" % compiler, "-DCMAKE_CXX_COMPILER=%s" % cxx,
                "-DCMAKE_BUILD_TYPE=%s" % build_type, "-DSC_SANITIZE=%s" % sanitize,
                "-DSC_ASSERT_ABORTS=%s" % ("OFF" if build_type == "Release" else "ON"),
                "-DSC_WERROR=ON"]
