@@ -1,0 +1,229 @@
+/* The driver with the real plugin: reuse through the ABI gives the bits of computing again, for
+ * OPT and Llama, every KV dtype, in a later connector, over passes of any size, and after the disk
+ * lied. */
+#include <glob.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "conformance/engine/cli/driver.h"
+#include "tests/unit/engine/make_model.h"
+
+#define PREFIX_COUNT 150u
+#define QUERY_COUNT  7u
+
+struct fixture {
+    char folder[64], config[256];
+    struct eng_model *model;
+    struct eng_runner *runner;
+    uint32_t tokens[PREFIX_COUNT + QUERY_COUNT];
+    float *wanted; /* [vocab]: computed without a connector */
+    uint64_t vocab;
+};
+
+static void must(eng_status status, const struct eng_error *error)
+{
+    if (status != ENG_OK)
+        fail_msg("%s", error->text);
+}
+
+static struct eng_result run(struct fixture *fx, const struct eng_source *source, uint64_t prefix,
+                             uint64_t pass_tokens)
+{
+    struct eng_error error;
+    struct eng_result result;
+    struct eng_request request = {.prefix = fx->tokens,
+                                  .query = fx->tokens + prefix,
+                                  .prefix_count = prefix,
+                                  .query_count = QUERY_COUNT,
+                                  .max_new = 3,
+                                  .pass_tokens = pass_tokens};
+    must(eng_run(fx->runner, &request, source, &result, &error), &error);
+    return result;
+}
+
+static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
+{
+    struct eng_error error;
+    struct recipe recipe = llama ? recipe_llama() : recipe_opt();
+    recipe.positions = 512;
+    strcpy(fx->folder, "/tmp/spec-driver-XXXXXX");
+    assert_non_null(mkdtemp(fx->folder));
+    make_model(fx->folder, &recipe);
+    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\"}", fx->folder);
+    must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
+    fx->vocab = eng_model_config(fx->model)->vocab;
+    must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);
+    for (uint32_t i = 0; i < PREFIX_COUNT + QUERY_COUNT; i++)
+        fx->tokens[i] = (uint32_t)((i * 37 + 5) % fx->vocab);
+    struct eng_result result = run(fx, NULL, PREFIX_COUNT, 0);
+    fx->wanted = malloc(fx->vocab * sizeof(float));
+    assert_non_null(fx->wanted);
+    memcpy(fx->wanted, result.logits, fx->vocab * sizeof(float));
+    eng_result_done(&result);
+}
+
+static void close_fixture(struct fixture *fx)
+{
+    char command[256];
+    eng_runner_close(fx->runner);
+    eng_model_close(fx->model);
+    free(fx->wanted);
+    (void)snprintf(command, sizeof(command), "rm -rf %s/store", fx->folder);
+    assert_int_equal(system(command), 0);
+    remove_model(fx->folder);
+}
+
+static struct eng_driver *open_driver(struct fixture *fx, enum eng_dtype dtype)
+{
+    struct eng_error error;
+    struct eng_driver *driver = NULL;
+    struct eng_driver_params params = {.connector = SC_BINARY_DIR "/lib/libspec_connector.so",
+                                       .config = fx->config,
+                                       .model_dir = fx->folder,
+                                       .model = fx->model,
+                                       .kv_dtype = dtype,
+                                       .store = true};
+    must(eng_driver_open(&params, &driver, &error), &error);
+    return driver;
+}
+
+/* One run in a connector of its own; the logits must be those computed without one. */
+static uint64_t matched_fresh(struct fixture *fx, enum eng_dtype dtype, uint64_t pass_tokens,
+                              uint64_t *ret_restarts)
+{
+    struct eng_driver *driver = open_driver(fx, dtype);
+    struct eng_result result = run(fx, eng_driver_source(driver), PREFIX_COUNT, pass_tokens);
+    uint64_t matched = result.matched_tokens;
+    *ret_restarts = result.restarts;
+    assert_memory_equal(result.logits, fx->wanted, fx->vocab * sizeof(float));
+    eng_result_done(&result);
+    eng_driver_close(driver);
+    return matched;
+}
+
+static void reuse_is_bit_identical_for_both_families_and_every_dtype(void **state)
+{
+    (void)state;
+    for (int llama = 0; llama < 2; llama++)
+        for (int dtype = 0; dtype < ENG_DTYPES; dtype++) {
+            struct fixture fx = {0};
+            uint64_t restarts;
+            open_fixture(&fx, llama != 0, (enum eng_dtype)dtype);
+            assert_int_equal(matched_fresh(&fx, (enum eng_dtype)dtype, 0, &restarts), 0);
+            assert_int_equal(matched_fresh(&fx, (enum eng_dtype)dtype, 0, &restarts), PREFIX_COUNT);
+            assert_int_equal(restarts, 0);
+            close_fixture(&fx);
+        }
+}
+
+static void passes_of_any_size_store_what_one_pass_stores(void **state)
+{
+    static const uint64_t sizes[] = {1, 17, 64, 100};
+    (void)state;
+    for (uint64_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct fixture fx = {0};
+        uint64_t restarts;
+        open_fixture(&fx, true, ENG_F16);
+        assert_int_equal(matched_fresh(&fx, ENG_F16, sizes[i], &restarts), 0);
+        assert_int_equal(matched_fresh(&fx, ENG_F16, 0, &restarts), PREFIX_COUNT);
+        close_fixture(&fx);
+    }
+}
+
+static void other_dtype_shares_nothing(void **state)
+{
+    struct fixture fx = {0};
+    uint64_t restarts;
+    (void)state;
+    open_fixture(&fx, false, ENG_F32);
+    assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), 0);
+    struct eng_error error;
+    eng_runner_close(fx.runner);
+    must(eng_runner_open(fx.model, ENG_F16, 512, &fx.runner, &error), &error);
+    struct eng_result result = run(&fx, NULL, PREFIX_COUNT, 0);
+    memcpy(fx.wanted, result.logits, fx.vocab * sizeof(float));
+    eng_result_done(&result);
+    assert_int_equal(matched_fresh(&fx, ENG_F16, 0, &restarts), 0);
+    assert_int_equal(matched_fresh(&fx, ENG_F16, 0, &restarts), PREFIX_COUNT);
+    close_fixture(&fx);
+}
+
+static void spoil_segment(const struct fixture *fx, long offset)
+{
+    char pattern[128];
+    glob_t found = {0};
+    (void)snprintf(pattern, sizeof(pattern), "%s/store/rank-*/seg-*", fx->folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    FILE *segment = fopen(found.gl_pathv[0], "r+b");
+    assert_non_null(segment);
+    assert_int_equal(fseek(segment, offset, SEEK_SET), 0);
+    int byte = fgetc(segment);
+    assert_true(byte != EOF);
+    assert_int_equal(fseek(segment, offset, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 0x10, segment), byte ^ 0x10);
+    assert_int_equal(fclose(segment), 0);
+    globfree(&found);
+}
+
+static void a_flipped_bit_is_a_restart_and_never_promised_again(void **state)
+{
+    (void)state;
+    for (long offset = 8; offset < 210000; offset += 13777) {
+        struct fixture fx = {0};
+        uint64_t restarts;
+        open_fixture(&fx, false, ENG_F32);
+        assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), 0);
+        spoil_segment(&fx, offset);
+        uint64_t matched = matched_fresh(&fx, ENG_F32, 0, &restarts);
+        assert_true(matched < PREFIX_COUNT && restarts == 1);
+        matched = matched_fresh(&fx, ENG_F32, 0, &restarts);
+        assert_int_equal(restarts, 0);
+        assert_int_equal(matched, PREFIX_COUNT); /* stored anew by the run before */
+        close_fixture(&fx);
+    }
+}
+
+static void wrong_plugins_and_configurations_are_one_line(void **state)
+{
+    static const char *const configs[] = {"{}", "{\"path\": 3}", "{\"path\": \"/tmp/x\", \"a\": 1}",
+                                          "/no/such/file.json", "{\"path\": \"/no/such/dir/x\"}"};
+    (void)state;
+    struct fixture fx = {0};
+    open_fixture(&fx, false, ENG_F32);
+    for (uint64_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        struct eng_error error = {0};
+        struct eng_driver *driver = NULL;
+        struct eng_driver_params params = {.connector = SC_BINARY_DIR "/lib/libspec_connector.so",
+                                           .config = configs[i],
+                                           .model_dir = fx.folder,
+                                           .model = fx.model,
+                                           .kv_dtype = ENG_F32};
+        assert_int_not_equal(eng_driver_open(&params, &driver, &error), ENG_OK);
+        assert_null(driver);
+        assert_true(strlen(error.text) > 20);
+        assert_null(strchr(error.text, '\n'));
+        params.connector = "/no/such/plugin.so";
+        assert_int_not_equal(eng_driver_open(&params, &driver, &error), ENG_OK);
+    }
+    close_fixture(&fx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reuse_is_bit_identical_for_both_families_and_every_dtype),
+        cmocka_unit_test(passes_of_any_size_store_what_one_pass_stores),
+        cmocka_unit_test(other_dtype_shares_nothing),
+        cmocka_unit_test(a_flipped_bit_is_a_restart_and_never_promised_again),
+        cmocka_unit_test(wrong_plugins_and_configurations_are_one_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
