@@ -4,6 +4,8 @@
  * Threads: the fixture's. */
 #include "tests/unit/store/store_fixture.h"
 
+#include "store/record.h"
+
 static const struct world_setup setups[] = {
     {.name = "sim, paired 1 KiB rows, 4 layers",
      .backend = SC_BACKEND_SIM,
@@ -87,10 +89,703 @@ static void store_rows_come_back_before_and_after_a_reopen(void **state)
     }
 }
 
-int main(void)
+/* ---- Ranges ---------------------------------------------------------------------------------- */
+
+static void store_ranges_in_any_order_give_exactly_their_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 11);
+        uint64_t random = 100 + i;
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 200, 77), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 64, 100), SPEC_OK);
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t turn = 0; turn < 60; turn++) {
+            struct sc_store_range ranges[12];
+            const struct world_piece *twins[12];
+            uint64_t count = 1 + random_below(&random, 12), rows = 0;
+            uint64_t next = random_below(&random, world->piece_count);
+            for (uint64_t r = 0; r < count; r++) {
+                bool jumps = random_below(&random, 3) == 0;
+                next = jumps ? random_below(&random, world->piece_count)
+                             : (next + 1) % world->piece_count;
+                twins[r] = &world->pieces[next];
+                uint32_t first = 0, rest = twins[r]->row_count;
+                if (random_below(&random, 2) == 0) {
+                    first = (uint32_t)random_below(&random, rest);
+                    rest = (uint32_t)random_below(&random, rest - first + 1);
+                }
+                ranges[r] = (struct sc_store_range){twins[r]->id, first, rest};
+                rows += rest;
+            }
+            uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
+            struct loaded loaded = world_load(world, reader, layer, ranges, twins, count);
+            assert_int_equal(loaded.status, SPEC_OK);
+            assert_int_equal(loaded.rows, rows);
+        }
+        sc_store_reader_close(reader);
+        world_free(world);
+    }
+}
+
+static void store_a_range_of_no_live_piece_fails_after_the_good_rows(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+    struct sc_store_reader *reader = world_reader(world);
+    const struct world_piece *good = &world->pieces[0];
+    const uint64_t bad_ids[] = {0, 3, 77, 1u << 20, UINT64_MAX};
+    for (uint32_t i = 0; i < 5; i++) {
+        struct sc_store_range ranges[2] = {{good->id, 0, 64}, {bad_ids[i], 0, 1}};
+        const struct world_piece *twins[2] = {good, good};
+        struct loaded loaded = world_load(world, reader, 1, ranges, twins, 2);
+        assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+        assert_int_equal(loaded.failed_range, 1);
+        assert_int_equal(loaded.rows, 64);
+    }
+    struct sc_store_range longer = {good->id, 1, 64}; /* one row more than there is */
+    struct loaded loaded = world_load(world, reader, 1, &longer, &good, 1);
+    assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+    sc_store_reader_close(reader);
+    world_free(world);
+}
+
+/* ---- Damage ---------------------------------------------------------------------------------- */
+
+/* Calls of sc_io_sim_disk_files: the first segment's path. */
+static void find_segment(const char *path, uint64_t bytes, void *user)
+{
+    char *found = user;
+    (void)bytes;
+    if (found[0] == '\0' && strstr(path, "/seg-") != NULL)
+        (void)snprintf(found, 256, "%s", path);
+}
+
+static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    char path[256] = "";
+    uint8_t byte;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+    sc_io_sim_disk_files(world->disk, find_segment, path);
+    uint64_t offset = 128 * 8 + 70 * 1024 + 5; /* layer 0: tags, then row 70: the second piece */
+    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
+    byte ^= 0x10;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    struct sc_store_reader *reader = world_reader(world);
+    struct loaded loaded = world_load_key(world, reader, 0, 1);
+    assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+    assert_int_equal(loaded.failed_range, 1);
+    assert_int_equal(world_load_key(world, reader, 1, 1).rows, 128);
+    assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).rows, 64);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.corrupt_rows, 1);
+    sc_store_piece_drop(world->store, world->pieces[1].id);
+    assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[1]).status, SPEC_E_CORRUPT);
+    sc_store_reader_close(reader);
+    world_close(world);
+    world_open_ok(world);
+    assert_true(world->pieces[0].seen);
+    assert_false(world->pieces[1].seen);
+    world_free(world);
+}
+
+/* ---- Space ----------------------------------------------------------------------------------- */
+
+static void store_waste_is_under_a_tenth_for_short_passes(void **state)
+{
+    (void)state;
+    static const struct world_setup shapes[] = {
+        {.name = "opt-recall", .layers = 4, .k_row_bytes = 512},
+        {.name = "smollm2", .layers = 30, .k_row_bytes = 384},
+        {.name = "llama-3-8b fp16", .layers = 32, .k_row_bytes = 2048},
+        {.name = "opt-6.7b fp16", .layers = 32, .k_row_bytes = 8192}};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct world_setup setup = shapes[i];
+        setup.backend = SC_BACKEND_SIM;
+        setup.disk_bytes = 1u << 30;
+        setup.segment_bytes = 64u << 20;
+        setup.op_bytes = 1u << 20;
+        struct world *world = world_make(&setup, 3);
+        world->config.stage_bytes = 64u << 20;
+        world_open_ok(world);
+        uint64_t rows = 0;
+        for (uint32_t turn = 0; turn < 10; turn++, rows += 23) {
+            spec_status status = world_store(world, 1, rows, 23);
+            if (status != SPEC_OK)
+                fail_msg("%s: %s", setup.name, sc_status_name(status));
+        }
+        struct sc_store_stats stats;
+        sc_store_stats(world->store, &stats);
+        double ratio =
+            (double)stats.extent_bytes / (double)(rows * 2 * setup.k_row_bytes * setup.layers);
+        print_message("%s: extent bytes / row bytes %.4f\n", setup.name, ratio);
+        assert_true(ratio < 1.05);
+        world_free(world);
+    }
+}
+
+/* Stores keys until there is no space; returns how many fit. */
+static uint64_t fill(struct world *world, uint64_t key_first)
+{
+    uint64_t key = key_first;
+    struct sc_store_stats stats;
+    for (;; key++) {
+        spec_status status = world_store(world, key, 0, 150);
+        sc_store_stats(world->store, &stats);
+        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
+        if (status != SPEC_OK) {
+            assert_int_equal(status, SPEC_E_NO_SPACE);
+            return key - key_first;
+        }
+    }
+}
+
+static void store_stays_under_disk_bytes_and_reuses_dropped_space(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[1];
+    setup.disk_bytes = 24u << 20;
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        struct world *world = world_make(&setup, 3);
+        world_open_ok(world);
+        uint64_t first = fill(world, 1);
+        assert_true(first >= 5); /* 24 MiB, 3.3 MiB each, and a short last segment */
+        for (uint32_t i = 0; i < world->piece_count; i++) {
+            if (world->pieces[i].key == 2 || world->pieces[i].key == 3) {
+                sc_store_piece_drop(world->store, world->pieces[i].id);
+                world->pieces[i].id = 0;
+            }
+        }
+        if (turn == 1) { /* space that replay finds free is as good */
+            world_close(world);
+            world_open_ok(world);
+        }
+        assert_int_equal(fill(world, 100), 2);
+        for (uint64_t key = 1; key <= first; key++)
+            if (key != 2 && key != 3)
+                check_all_layers(world, key, 150);
+        check_all_layers(world, 100, 150);
+        world_close(world);
+        world_open_ok(world);
+        check_all_layers(world, 1, 150);
+        check_all_layers(world, 101, 150);
+        world_free(world);
+    }
+}
+
+static void store_of_a_smaller_disk_bytes_gives_up_empty_segments(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_stats stats;
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 40; key++)
+        assert_int_equal(world_store(world, key, 0, 256), SPEC_OK); /* 1 MiB each */
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        if (world->pieces[i].key > 4)
+            sc_store_piece_drop(world->store, world->pieces[i].id);
+    world_close(world);
+    world->config.disk_bytes = 16u << 20;
+    world_open_ok(world);
+    sc_store_stats(world->store, &stats);
+    assert_true(stats.disk_bytes_used <= 16u << 20);
+    check_all_layers(world, 1, 256);
+    world_free(world);
+}
+
+/* ---- Giving up, partial commits ---------------------------------------------------------------
+ */
+
+static void store_an_abort_or_discard_leaves_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        struct sc_store_stats stats;
+        world_open_ok(world);
+        for (uint32_t layers = 0; layers <= setups[i].layers; layers++) {
+            struct pass *pass = pass_make(world, 1, 0, 100);
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            for (uint32_t l = 0; l < layers; l++)
+                assert_int_equal(pass_put(pass), SPEC_OK);
+            pass->discards = true;
+            if (layers < setups[i].layers)
+                sc_store_extent_abort(pass->extent);
+            pass_wait(pass);
+            assert_int_equal(pass->status, layers < setups[i].layers ? SPEC_E_DROPPED : SPEC_OK);
+            pass_free(pass);
+            sc_store_stats(world->store, &stats);
+            assert_int_equal(stats.extent_bytes, 0);
+            assert_int_equal(stats.piece_count, 0);
+        }
+        world_close(world);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, 0);
+        world_free(world);
+    }
+}
+
+static void store_layers_out_of_order_and_lying_plans_are_refused(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    struct pass *pass = pass_make(world, 1, 0, 100);
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    pass->layer = 1;
+    assert_int_equal(pass_put(pass), SPEC_E_INVALID);
+    pass->layer = 0;
+    assert_int_equal(pass_put(pass), SPEC_OK);
+    pass->layer = 0;
+    assert_int_equal(pass_put(pass), SPEC_E_INVALID);
+    sc_store_extent_abort(pass->extent);
+    pass_wait(pass);
+    pass->plans[1].first_position++;
+    assert_int_equal(pass_begin(pass), SPEC_E_INVALID);
+    pass->plans[1].first_position--;
+    pass->plans[1].row_count = 0;
+    assert_int_equal(pass_begin(pass), SPEC_E_INVALID);
+    pass->plans[1].row_count = (uint32_t)sc_store_extent_rows_max(world->store);
+    assert_int_equal(pass_begin(pass), SPEC_E_INVALID);
+    pass->piece_count = 0;
+    assert_int_equal(pass_begin(pass), SPEC_E_INVALID);
+    pass_free(pass);
+    world_free(world);
+}
+
+static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    struct pass *pass = pass_make(world, 1, 40, 150); /* pieces at 40, 64, 128 */
+    pass->commit.piece_first = 1;
+    pass->commit.skip = 5;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < 4)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    assert_int_equal(pass->first_id, 1);
+    pass_note(pass);
+    assert_int_equal(world->piece_count, 2);
+    pass_free(pass);
+    check_all_layers(world, 1, 126);
+    pass = pass_make(world, 2, 0, 64); /* nothing of it is committed */
+    pass->commit.piece_first = 1;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < 4)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    assert_int_equal(pass->first_id, 0);
+    pass_free(pass);
+    world_close(world);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 2);
+    check_all_layers(world, 1, 126);
+    world_free(world);
+}
+
+static void store_full_staging_fails_the_extent_and_nothing_else(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[2], 3); /* 15 frames of 1 MiB */
+    world_open_ok(world);
+    struct pass *pass = pass_make(world, 1, 0, 1000); /* 8 MB a layer; the loop is not stepped */
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    spec_status status = SPEC_OK;
+    while (status == SPEC_OK)
+        status = pass_put(pass);
+    assert_int_equal(status, SPEC_E_BUSY);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_E_DROPPED);
+    pass_free(pass);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.stage_bytes_used, 0);
+    assert_int_equal(stats.extent_bytes, 0);
+    assert_true(stats.stage_full > 0);
+    assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
+    check_all_layers(world, 2, 100);
+    world_free(world);
+}
+
+/* ---- Readers --------------------------------------------------------------------------------- */
+
+static void store_many_readers_progress_in_any_order_of_consumption(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        struct sc_store_reader *readers[24];
+        uint64_t rows = 0;
+        world_open_ok(world);
+        for (uint64_t key = 1; key <= 8; key++)
+            assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
+        struct sc_store_range ranges[32];
+        for (uint32_t r = 0; r < 32; r++)
+            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
+        for (uint32_t r = 0; r < 24; r++) {
+            readers[r] = world_reader(world);
+            enum sc_exec_lane lane = r % 3 == 2 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
+            sc_store_reader_begin(readers[r], r % setups[i].layers, ranges, 32, lane);
+        }
+        for (uint32_t r = 24; r-- > 0;) { /* the last one begun is waited for first */
+            struct sc_store_rows got;
+            sc_store_reader_demand(readers[r]);
+            do {
+                assert_int_equal(sc_store_reader_next(readers[r], SC_EXEC_FOREVER, &got, NULL),
+                                 SPEC_OK);
+                rows += got.row_count;
+            } while (got.row_count > 0);
+        }
+        assert_int_equal(rows, 24 * 32 * 64);
+        for (uint32_t r = 0; r < 24; r++)
+            sc_store_reader_close(readers[r]);
+        world_free(world);
+    }
+}
+
+static void store_cancelled_loads_leave_nothing_behind(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        uint64_t random = 5;
+        struct sc_store_rows got;
+        struct sc_store_stats stats;
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+        struct sc_store_reader *reader = world_reader(world);
+        struct sc_store_range ranges[4];
+        for (uint32_t r = 0; r < 4; r++)
+            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
+        for (uint32_t turn = 0; turn < 100; turn++) {
+            uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
+            sc_store_reader_begin(reader, layer, ranges, 4, SC_LANE_SPECULATIVE);
+            for (uint64_t n = random_below(&random, 3); n > 0; n--)
+                (void)sc_store_reader_next(reader, SC_EXEC_FOREVER, &got, NULL);
+            if (random_below(&random, 2) == 0)
+                sc_store_reader_cancel(reader);
+            struct loaded loaded = world_load_key(world, reader, layer, 1);
+            assert_int_equal(loaded.status, SPEC_OK);
+            assert_int_equal(loaded.rows, 256);
+        }
+        sc_store_reader_close(reader);
+        sc_store_stats(world->store, &stats);
+        assert_int_equal(stats.stage_bytes_used, 0);
+        world_free(world);
+    }
+}
+
+static void store_an_operation_that_never_completes_times_out(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_rows got;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct sc_store_reader *reader = world_reader(world);
+    struct sc_store_range range = {world->pieces[0].id, 0, 64};
+    sc_io_sim_fault_nth(world->disk, SC_SIM_NEVER, 0);
+    sc_store_reader_begin(reader, 0, &range, 1, SC_LANE_DEMAND);
+    uint64_t deadline_ns = sc_exec_now_ns(world->exec) + 1000000;
+    assert_int_equal(sc_store_reader_next(reader, deadline_ns, &got, NULL), SPEC_E_TIMEOUT);
+    assert_int_equal(got.row_count, 0);
+    sc_store_reader_cancel(reader);
+    assert_int_equal(world_load_key(world, reader, 1, 1).rows, 64); /* beside the stuck one */
+    assert_int_equal(sc_io_sim_release_all(world->disk), 1);
+    assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
+    sc_store_reader_close(reader);
+    world_free(world);
+}
+
+static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        world_open_ok(world);
+        struct sc_store_reader *reader = world_reader(world);
+        sc_alloc_seal(&world->alloc);
+        assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+        assert_int_equal(world_load_key(world, reader, 0, 1).rows, 256);
+        sc_store_piece_drop(world->store, world->pieces[0].id);
+        sc_alloc_unseal(&world->alloc);
+        assert_int_equal(atomic_load(&world->alloc.sealed_refusals), 0);
+        sc_store_reader_close(reader);
+        world_free(world);
+    }
+}
+
+/* ---- Namespaces, ranks, replay's callback ------------------------------------------------------
+ */
+
+static void store_keeps_namespaces_and_ranks_apart(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
+    world_close(world);
+    world->params.space.digest[0] ^= 1; /* other weights, say, and another shape */
+    world->params.space.layer_count = 2;
+    struct world_setup other = setups[0];
+    other.layers = 2;
+    world->setup = &other;
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 0);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).status, SPEC_E_CORRUPT);
+    sc_store_reader_close(reader);
+    assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
+    check_all_layers(world, 2, 100);
+    world_close(world);
+    world->params.rank = 1;
+    world->params.rank_count = 2;
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 0);
+    world_close(world);
+    world->params.rank = 0;
+    world->params.rank_count = 1;
+    world->params.space.digest[0] ^= 1;
+    world->params.space.layer_count = 4;
+    world->setup = &setups[0];
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 2);
+    check_all_layers(world, 1, 100);
+    world_free(world);
+}
+
+static struct sc_store_mark told_marks[8];
+static uint32_t told_mark_count, told_skip;
+
+static bool note_marks(const struct sc_store_piece *piece, void *user)
+{
+    (void)user;
+    for (uint32_t i = 0; i < piece->mark_count; i++)
+        told_marks[told_mark_count++ % 8] = piece->marks[i];
+    told_skip += piece->skip;
+    return true;
+}
+
+static void store_marks_and_skip_survive_a_reopen(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    const struct sc_store_mark marks[4] = {{.token = 3, .digest = {1}},
+                                           {.token = 70, .digest = {2}},
+                                           {.token = 70, .digest = {3}},
+                                           {.token = 127, .digest = {4}}};
+    world_open_ok(world);
+    struct pass *pass = pass_make(world, 1, 80, 100); /* pieces at 80 (chunk 64) and 128 */
+    pass->commit.marks = marks;
+    pass->commit.mark_count = 4;
+    pass->commit.skip = 7;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < 4)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    pass_free(pass);
+    world_close(world);
+    told_mark_count = told_skip = 0;
+    world->params.on_piece = note_marks;
+    world_open_ok(world);
+    assert_int_equal(told_mark_count, 3); /* token 3 lies before the first chunk */
+    assert_memory_equal(told_marks, &marks[1], 3 * sizeof(marks[0]));
+    assert_int_equal(told_skip, 7);
+    world_free(world);
+}
+
+static void store_a_refused_piece_is_dropped_for_good(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_stats stats;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_close(world);
+    world->refuse_id = 1;
+    world_open_ok(world);
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.piece_count, 1);
+    assert_int_equal(stats.extent_count, 1);
+    assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK); /* in its place */
+    world_close(world);
+    world->refuse_id = 0;
+    world_open_ok(world);
+    assert_false(world->pieces[0].seen);
+    check_all_layers(world, 2, 64);
+    check_all_layers(world, 3, 64);
+    world_free(world);
+}
+
+/* ---- Refusals at open --------------------------------------------------------------------------
+ */
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+static uint32_t count_names(const char *path)
+{
+    DIR *dir = opendir(path);
+    uint32_t count = 0;
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    (void)closedir(dir);
+    return count - 2;
+}
+
+static void store_refuses_a_foreign_directory_and_leaves_it_alone(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[4], 3);
+    assert_int_equal(mkdir(world->config.path, 0700), 0);
+    write_file(world->config.path, "thesis.tex", "text");
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_non_null(strstr(world->error.text, "found thesis.tex"));
+    assert_int_equal(count_names(world->config.path), 1);
+    remove_tree(world->config.path);
+    assert_int_equal(mkdir(world->config.path, 0700), 0);
+    write_file(world->config.path, "store.msgpack", "not a store at all");
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_int_equal(count_names(world->config.path), 1);
+    world_free(world);
+}
+
+static void store_refuses_a_newer_format_naming_both_versions(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    uint8_t bytes[4096] = {0};
+    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
+    struct sc_store_identity identity = {.version = SC_STORE_FORMAT_VERSION + 6};
+    uint64_t chain = 0, frame = sc_store_frame_begin(&writer);
+    sc_store_record_put_identity(&writer, &identity);
+    sc_store_frame_end(&writer, frame, 0, &chain);
+    world_open_ok(world);
+    world_close(world);
+    const char *path = "/sim/store/store.msgpack";
+    assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
+    assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_non_null(strstr(world->error.text, "format 7"));
+    assert_non_null(strstr(world->error.text, "reads 1"));
+    world_free(world);
+}
+
+static void store_refuses_a_second_writer_and_a_missing_parent(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i += 4) { /* sim, pread */
+        struct world *world = world_make(&setups[i], 3);
+        struct sc_store *second = NULL;
+        world_open_ok(world);
+        assert_int_equal(sc_store_open(&world->params, &second, &world->error), SPEC_E_LOCKED);
+        assert_null(second);
+        world_close(world);
+        world_open_ok(world);
+        world_close(world);
+        strcat(world->config.path, "/no/such");
+        assert_int_equal(world_open(world), SPEC_E_IO);
+        assert_int_not_equal(world->error.sys_errno, 0);
+        world_free(world);
+    }
+}
+
+/* Also true for root, whom permission bits do not bind. */
+static void store_refuses_what_cannot_be_written(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[4], 3);
+    char path[SC_LIMIT_PATH_BYTES];
+    memcpy(path, world->config.path, sizeof(path));
+    write_file(world->root, "file", "text");
+    (void)snprintf(world->config.path, sizeof(world->config.path), "%.60s/file", world->root);
+    assert_int_equal(world_open(world), SPEC_E_IO); /* a file, no directory */
+    (void)snprintf(world->config.path, sizeof(world->config.path), "/proc/spec");
+    assert_int_equal(world_open(world), SPEC_E_IO); /* a file system that takes none */
+    memcpy(world->config.path, path, sizeof(path));
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    world_close(world);
+    strcat(path, "/rank-0000-of-0001/log");
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(world_open(world), SPEC_E_IO); /* the log is a directory */
+    world_free(world);
+}
+
+static void store_refuses_shapes_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world->params.space.k_row_bytes = 33u << 10; /* a row over op_bytes */
+    assert_int_equal(world_open(world), SPEC_E_UNSUPPORTED);
+    world->params.space.k_row_bytes = 512;
+    world->params.space.layer_count = 0;
+    assert_int_equal(world_open(world), SPEC_E_INVALID);
+    world->params.space.layer_count = 4;
+    world->params.rank = 1;
+    assert_int_equal(world_open(world), SPEC_E_INVALID);
+    world->params.rank = 0;
+    world->config.disk_bytes = 1u << 20;
+    assert_int_equal(world_open(world), SPEC_E_NO_SPACE);
+    world->config.disk_bytes = 0; /* half of what is free: 20 GiB at most */
+    world_open_ok(world);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.disk_bytes_max, 20ull << 30);
+    world_free(world);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(store_rows_come_back_before_and_after_a_reopen),
+        cmocka_unit_test(store_ranges_in_any_order_give_exactly_their_rows),
+        cmocka_unit_test(store_a_range_of_no_live_piece_fails_after_the_good_rows),
+        cmocka_unit_test(store_a_flipped_bit_fails_its_row_and_no_other_layer),
+        cmocka_unit_test(store_waste_is_under_a_tenth_for_short_passes),
+        cmocka_unit_test(store_stays_under_disk_bytes_and_reuses_dropped_space),
+        cmocka_unit_test(store_of_a_smaller_disk_bytes_gives_up_empty_segments),
+        cmocka_unit_test(store_an_abort_or_discard_leaves_nothing),
+        cmocka_unit_test(store_layers_out_of_order_and_lying_plans_are_refused),
+        cmocka_unit_test(store_commit_of_later_pieces_only_and_with_a_skip),
+        cmocka_unit_test(store_full_staging_fails_the_extent_and_nothing_else),
+        cmocka_unit_test(store_many_readers_progress_in_any_order_of_consumption),
+        cmocka_unit_test(store_cancelled_loads_leave_nothing_behind),
+        cmocka_unit_test(store_an_operation_that_never_completes_times_out),
+        cmocka_unit_test(store_paths_of_layers_and_requests_allocate_nothing),
+        cmocka_unit_test(store_keeps_namespaces_and_ranks_apart),
+        cmocka_unit_test(store_marks_and_skip_survive_a_reopen),
+        cmocka_unit_test(store_a_refused_piece_is_dropped_for_good),
+        cmocka_unit_test(store_refuses_a_foreign_directory_and_leaves_it_alone),
+        cmocka_unit_test(store_refuses_a_newer_format_naming_both_versions),
+        cmocka_unit_test(store_refuses_a_second_writer_and_a_missing_parent),
+        cmocka_unit_test(store_refuses_what_cannot_be_written),
+        cmocka_unit_test(store_refuses_shapes_that_do_not_fit),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

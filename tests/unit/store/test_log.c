@@ -1,0 +1,591 @@
+/* The log: cut anywhere, forged, stale or newer, open answers with what can be believed, or with
+ * one clear text. Records are also read with msgpack-c, which shares no code with our decoder.
+ *
+ * Threads: the seeded loop. */
+#include "tests/unit/store/store_fixture.h"
+
+#include "store/record.h"
+
+#include <msgpack.h>
+
+#define LOG_PATH "/sim/store/rank-0000-of-0001/log"
+#define LOG_MAX  (1u << 20)
+
+static const struct world_setup small = {.name = "small",
+                                         .backend = SC_BACKEND_SIM,
+                                         .layers = 3,
+                                         .k_row_bytes = 48,
+                                         .disk_bytes = 4u << 20,
+                                         .segment_bytes = 1u << 20,
+                                         .op_bytes = 64u << 10};
+
+/* The log as bytes, and where its frames end. */
+struct log_image {
+    uint8_t bytes[LOG_MAX];
+    uint64_t count, frame_count, chain;
+    uint64_t ends[512];
+};
+
+static void find_log(const char *path, uint64_t bytes, void *user)
+{
+    if (strcmp(path, LOG_PATH) == 0)
+        *(uint64_t *)user = bytes;
+}
+
+static void image_read(struct world *world, struct log_image *image)
+{
+    uint8_t identity_bytes[4096];
+    struct sc_store_identity identity;
+    uint64_t frame_bytes, chain = 0, identity_count = 0;
+    memset(image, 0, sizeof(*image));
+    sc_io_sim_disk_files(world->disk, find_log, &image->count);
+    assert_true(image->count < LOG_MAX);
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, image->bytes, image->count));
+    while (identity_count < 4096 &&
+           sc_io_sim_disk_peek(world->disk, "/sim/store/store.msgpack", identity_count,
+                               identity_bytes + identity_count, 1))
+        identity_count++;
+    assert_int_equal(sc_store_frame_check(identity_bytes, identity_count, 0, &chain, &frame_bytes),
+                     SC_STORE_FRAME_OK);
+    assert_true(sc_store_record_get_identity(identity_bytes + SC_STORE_FRAME_BYTES,
+                                             frame_bytes - SC_STORE_FRAME_BYTES, &identity));
+    image->chain = sc_store_frame_seed(identity.store_id, 0, 1);
+    for (uint64_t at = 0; at < image->count; at += frame_bytes) {
+        assert_int_equal(sc_store_frame_check(image->bytes + at, image->count - at,
+                                              image->frame_count + 1, &image->chain, &frame_bytes),
+                         SC_STORE_FRAME_OK);
+        image->ends[image->frame_count++] = at + frame_bytes;
+    }
+}
+
+static void image_write(struct world *world, const struct log_image *image)
+{
+    assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, image->count));
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, 0, image->bytes, image->count));
+}
+
+/* Which type the record of frame i has. */
+static uint64_t frame_type(const struct log_image *image, uint64_t i)
+{
+    uint64_t begin = i == 0 ? 0 : image->ends[i - 1];
+    struct sc_store_record record = {0};
+    assert_true(sc_store_record_peek(image->bytes + begin + SC_STORE_FRAME_BYTES,
+                                     image->ends[i] - begin - SC_STORE_FRAME_BYTES, &record));
+    return record.type;
+}
+
+static uint64_t corrupt_records(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.corrupt_records;
+}
+
+/* Every piece that open told of reads back whole. */
+static void check_seen(struct world *world)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        if (!world->pieces[i].seen)
+            continue;
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            struct loaded loaded = world_load_piece(world, reader, layer, &world->pieces[i]);
+            assert_int_equal(loaded.status, SPEC_OK);
+            assert_int_equal(loaded.rows, world->pieces[i].row_count);
+        }
+    }
+    sc_store_reader_close(reader);
+}
+
+static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
+{
+    (void)state;
+    static struct log_image image;
+    struct world *world = world_make(&small, 5);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 20, 60), SPEC_OK);
+    assert_int_equal(world_store(world, 1, 130, 10), SPEC_OK);
+    world_close(world);
+    image_read(world, &image);
+    struct sc_io_sim_disk *whole = world->disk;
+    for (uint64_t cut = 0; cut <= image.count; cut++) {
+        struct sc_io_sim_disk *disk = NULL;
+        assert_int_equal(sc_io_sim_disk_copy(whole, &disk, NULL), SPEC_OK);
+        world->disk = world->params.sim_disk = disk;
+        assert_true(sc_io_sim_disk_resize(disk, LOG_PATH, cut));
+        uint32_t expected = 0;
+        bool is_border = cut == 0;
+        for (uint64_t i = 0; i < image.frame_count && image.ends[i] <= cut; i++) {
+            expected += frame_type(&image, i) == SC_STORE_RECORD_PIECE;
+            is_border = image.ends[i] == cut;
+        }
+        world_open_ok(world);
+        assert_int_equal(world->open_count, expected);
+        assert_int_equal(corrupt_records(world), is_border ? 0 : 1);
+        check_seen(world);
+        if (cut % 31 == 0) { /* and it goes on from there */
+            uint32_t kept = world->piece_count;
+            assert_int_equal(world_store(world, 1000 + cut, 0, 70), SPEC_OK);
+            world_close(world);
+            world_open_ok(world);
+            assert_int_equal(world->open_count, expected + 2);
+            check_seen(world);
+            world->piece_count = kept;
+        }
+        world_close(world);
+        sc_io_sim_disk_close(disk);
+    }
+    world->disk = world->params.sim_disk = whole;
+    world_free(world);
+}
+
+static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
+{
+    (void)state;
+    static struct log_image old, new;
+    struct world *world = world_make(&small, 5);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 4; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    world_close(world);
+    image_read(world, &old);
+    /* Frames: namespace, then extent and piece of each key. Key 2's extent is damaged, so that the
+     * log is cut there; the next store writes records of the very same sizes and sequences. */
+    uint8_t byte = old.bytes[old.ends[2] + 40] ^ 1;
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, old.ends[2] + 40, &byte, 1));
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 1);
+    assert_int_equal(world_store(world, 77, 0, 64), SPEC_OK);
+    world_close(world);
+    image_read(world, &new);
+    assert_int_equal(new.count, old.ends[4]);
+    memcpy(new.bytes + new.count, old.bytes + new.count, old.count - new.count);
+    new.count = old.count; /* as if the truncation had been lost */
+    image_write(world, &new);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 2);
+    assert_int_equal(corrupt_records(world), 1);
+    check_seen(world);
+    world_free(world);
+}
+
+/* ---- Forged records ---------------------------------------------------------------------------
+ */
+
+struct forge {
+    struct world *world;
+    struct log_image image;
+    struct sc_store_writer writer;
+    struct sc_store_part parts[4];
+    struct sc_store_record_extent extent;
+    struct sc_store_piece piece;
+    uint32_t tokens[256];
+};
+
+/* A store with key 1 (piece 1 in extent 1, at the start of segment 0), and records like its own
+ * that a test bends before it appends them. */
+static struct forge *forge_make(void)
+{
+    struct forge *forge = calloc(1, sizeof(*forge));
+    assert_non_null(forge);
+    forge->world = world_make(&small, 5);
+    world_open_ok(forge->world);
+    assert_int_equal(world_store(forge->world, 1, 0, 64), SPEC_OK);
+    world_close(forge->world);
+    image_read(forge->world, &forge->image);
+    forge->writer =
+        (struct sc_store_writer){forge->image.bytes, forge->image.count, LOG_MAX, false};
+    forge->parts[0] = (struct sc_store_part){.offset = 64 * 4096, .layer_count = 3};
+    forge->extent = (struct sc_store_record_extent){.space = 1,
+                                                    .row_count = 64,
+                                                    .row_offset = 512,
+                                                    .stride = 512 + 64 * 96,
+                                                    .part_count = 1,
+                                                    .parts = forge->parts};
+    forge->piece =
+        (struct sc_store_piece){.id = 2, .extent = 2, .row_count = 64, .tokens = forge->tokens};
+    hash_of(9, 0, forge->piece.chunk_hash);
+    hash_of(9, 64, forge->piece.hash);
+    for (uint32_t i = 0; i < 256; i++)
+        forge->tokens[i] = token_of(9, i);
+    return forge;
+}
+
+static void forge_end(struct forge *forge, uint64_t begin)
+{
+    sc_store_frame_end(&forge->writer, begin, ++forge->image.frame_count, &forge->image.chain);
+    assert_false(forge->writer.overflow);
+    forge->image.count = forge->writer.used;
+}
+
+static void forge_extent(struct forge *forge, uint64_t id)
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_extent(&forge->writer, id, &forge->extent);
+    forge_end(forge, begin);
+}
+
+static void forge_piece(struct forge *forge)
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_piece(&forge->writer, &forge->piece);
+    forge_end(forge, begin);
+}
+
+/* Opens; told: pieces that are believed; lies: records that are not. Key 1 is there in any case,
+ * and a new store fits beside whatever was believed. */
+static void forge_check(struct forge *forge, uint32_t told, uint64_t lies)
+{
+    struct world *world = forge->world;
+    image_write(world, &forge->image);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, told);
+    assert_int_equal(corrupt_records(world), lies);
+    assert_true(world->pieces[0].seen);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
+    sc_store_reader_close(reader);
+    assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
+    world_close(world);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, told + 1);
+    world_free(world);
+    free(forge);
+}
+
+static void log_an_honest_forgery_is_believed(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    forge_extent(forge, 2);
+    forge_piece(forge);
+    forge_check(forge, 2, 0);
+}
+
+static void log_extents_that_do_not_fit_are_not_believed(void **state)
+{
+    (void)state;
+    for (uint32_t bend = 0; bend < 14; bend++) {
+        struct forge *forge = forge_make();
+        struct sc_store_part *part = &forge->parts[0];
+        struct sc_store_record_extent *extent = &forge->extent;
+        switch (bend) {
+        case 0: /* over extent 1, wholly */
+            part->offset = 0;
+            break;
+        case 1: /* over its last page */
+            part->offset = 4 * 4096;
+            break;
+        case 2: /* behind the segment's end */
+            part->offset = (1u << 20) - 4096;
+            break;
+        case 3:
+            part->offset = UINT64_MAX - 4095;
+            break;
+        case 4: /* no page border */
+            part->offset += 512;
+            break;
+        case 5: /* no such segment */
+            part->segment = 1;
+            break;
+        case 6: /* a layer is missing */
+            part->layer_count = 2;
+            break;
+        case 7: /* a layer too many */
+            part->layer_count = 4;
+            break;
+        case 8: /* parts that overlap each other */
+            part->layer_count = 2;
+            extent->part_count = 2;
+            forge->parts[1] =
+                (struct sc_store_part){.offset = 65 * 4096, .layer_first = 2, .layer_count = 1};
+            break;
+        case 9: /* a hole in the layers */
+            part->layer_count = 1;
+            extent->part_count = 2;
+            forge->parts[1] =
+                (struct sc_store_part){.offset = 128 * 4096, .layer_first = 2, .layer_count = 1};
+            break;
+        case 10: /* rows would overlap the next layer */
+            extent->stride = 512 + 63 * 96;
+            break;
+        case 11: /* rows over the tags */
+            extent->row_offset = 504;
+            break;
+        case 12: /* a stride that overflows */
+            extent->stride = UINT64_MAX - 7;
+            break;
+        default: /* a namespace that is not there */
+            extent->space = 2;
+            break;
+        }
+        forge_extent(forge, 2);
+        forge_piece(forge);
+        forge_check(forge, 1, 2); /* the extent, and its piece that now has none */
+    }
+}
+
+static void log_pieces_that_do_not_fit_are_not_believed(void **state)
+{
+    (void)state;
+    for (uint32_t bend = 0; bend < 9; bend++) {
+        struct forge *forge = forge_make();
+        struct sc_store_piece *piece = &forge->piece;
+        uint32_t told = 1;
+        uint64_t lies = 1;
+        switch (bend) {
+        case 0: /* rows behind the extent's end */
+            piece->extent_row = 1;
+            break;
+        case 1: /* another's extent */
+            piece->extent = 1;
+            break;
+        case 2: /* none */
+            piece->extent = 3;
+            break;
+        case 3: /* an id that was used */
+            piece->id = 1;
+            break;
+        case 4: /* an id that skips */
+            piece->id = 3;
+            break;
+        case 5:
+            piece->id = UINT64_MAX;
+            break;
+        case 6: /* all rows are elsewhere */
+            piece->skip = 64;
+            break;
+        case 7: /* before its chunk */
+            piece->chunk_first = 1;
+            piece->first_position = 0;
+            piece->row_count = 2;
+            break;
+        default: /* believed, and a second one over the same rows is not */
+            forge_extent(forge, 2);
+            forge_piece(forge);
+            piece->id = 3;
+            forge_piece(forge);
+            forge_check(forge, 2, 1);
+            continue;
+        }
+        forge_extent(forge, 2);
+        forge_piece(forge);
+        forge_check(forge, told, lies);
+    }
+}
+
+static void log_drops_of_nothing_are_harmless(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    forge_extent(forge, 2);
+    forge_piece(forge);
+    const uint64_t ids[] = {0, 2, 2, 3, UINT64_MAX, 1u << 30};
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t begin = sc_store_frame_begin(&forge->writer);
+        sc_store_record_put_drop(&forge->writer, ids[i]);
+        forge_end(forge, begin);
+    }
+    forge_check(forge, 1, 0); /* piece 2 is gone, piece 1 is not */
+}
+
+/* A record of raw msgpack: our decoder refuses what msgpack allows but the format does not. */
+static void log_maps_with_wrong_keys_are_not_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        uint64_t count;
+    } payloads[] = {
+        {"\x80", 1},                                        /* no keys */
+        {"\xC1", 1},                                        /* no msgpack */
+        {"\x83\xA1v\x01\xA1t\x02\xA2id\x02", 11},           /* an extent without places */
+        {"\x84\xA1v\x01\xA1t\x04\xA2id\x01\xA2id\x01", 15}, /* a key twice */
+        {"\x83\xA1v\x01\xA1t\x04\xA2id\xFF", 11},           /* a negative id */
+        {"\x84\xA1v\x01\xA1t\x04\xA2id\x01\xA1x\xDD\xFF\xFF\xFF\xFF", 18}, /* a length that lies */
+        {"\x83\xA1v\x01\xA1t\x04\xA2id\x01\x00", 12},                      /* a byte too many */
+        {"\xDF\xFF\xFF\xFF\xFF", 5}};
+    for (uint32_t i = 0; i < 8; i++) {
+        struct forge *forge = forge_make();
+        uint64_t begin = sc_store_frame_begin(&forge->writer);
+        memcpy(forge->writer.bytes + forge->writer.used, payloads[i].bytes, payloads[i].count);
+        forge->writer.used += payloads[i].count;
+        forge_end(forge, begin);
+        forge_check(forge, 1, 1);
+    }
+}
+
+static void log_unknown_keys_are_skipped(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct log_image *image = &forge->image;
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    const char drop[] = "\x85\xA1v\x01\xA1n\x92\xC0\x81\xA1k\xCB\x00\x00\x00\x00\x00\x00\x00\x00"
+                        "\xA1t\x04\xA1z\xC7\x02\x05\x01\x02\xA2id\x01";
+    memcpy(image->bytes + forge->writer.used, drop, sizeof(drop) - 1);
+    forge->writer.used += sizeof(drop) - 1;
+    forge_end(forge, begin);
+    image_write(forge->world, image);
+    world_open_ok(forge->world);
+    assert_int_equal(forge->world->open_count, 0); /* the drop of piece 1 was understood */
+    assert_int_equal(corrupt_records(forge->world), 0);
+    world_free(forge->world);
+    free(forge);
+}
+
+static void log_of_a_newer_version_or_type_refuses_to_open(void **state)
+{
+    (void)state;
+    static const char *const payloads[] = {"\x83\xA1v\x02\xA1t\x04\xA2id\x01",
+                                           "\x83\xA1v\x01\xA1t\x05\xA2id\x01"};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct forge *forge = forge_make();
+        uint64_t begin = sc_store_frame_begin(&forge->writer);
+        memcpy(forge->writer.bytes + forge->writer.used, payloads[i], 11);
+        forge->writer.used += 11;
+        forge_end(forge, begin);
+        image_write(forge->world, &forge->image);
+        static struct log_image after;
+        assert_int_equal(world_open(forge->world), SPEC_E_VERSION);
+        assert_non_null(strstr(forge->world->error.text, "record 4"));
+        image_read(forge->world, &after);
+        assert_int_equal(after.count, forge->image.count); /* nothing was cut */
+        world_free(forge->world);
+        free(forge);
+    }
+}
+
+/* ---- Another reader ----------------------------------------------------------------------------
+ */
+
+static const msgpack_object *map_get(const msgpack_object *map, const char *key)
+{
+    for (uint32_t i = 0; i < map->via.map.size; i++) {
+        const msgpack_object_str *str = &map->via.map.ptr[i].key.via.str;
+        if (str->size == strlen(key) && memcmp(str->ptr, key, str->size) == 0)
+            return &map->via.map.ptr[i].val;
+    }
+    fail_msg("no key %s", key);
+    return NULL;
+}
+
+static void log_records_are_msgpack_to_another_reader_too(void **state)
+{
+    (void)state;
+    static struct log_image image;
+    struct world *world = world_make(&small, 5);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 70, 30), SPEC_OK);
+    sc_store_piece_drop(world->store, 1);
+    world_close(world);
+    image_read(world, &image);
+    assert_int_equal(image.frame_count, 4);
+    static const uint64_t types[4] = {SC_STORE_RECORD_NAMESPACE, SC_STORE_RECORD_EXTENT,
+                                      SC_STORE_RECORD_PIECE, SC_STORE_RECORD_DROP};
+    for (uint64_t i = 0; i < 4; i++) {
+        uint64_t begin = (i == 0 ? 0 : image.ends[i - 1]) + SC_STORE_FRAME_BYTES;
+        msgpack_unpacked unpacked;
+        size_t offset = 0;
+        msgpack_unpacked_init(&unpacked);
+        assert_int_equal(msgpack_unpack_next(&unpacked, (const char *)image.bytes + begin,
+                                             image.ends[i] - begin, &offset),
+                         MSGPACK_UNPACK_SUCCESS);
+        assert_int_equal(offset, image.ends[i] - begin);
+        const msgpack_object *map = &unpacked.data;
+        assert_int_equal(map->type, MSGPACK_OBJECT_MAP);
+        assert_int_equal(map_get(map, "v")->via.u64, 1);
+        assert_int_equal(map_get(map, "t")->via.u64, types[i]);
+        assert_int_equal(map_get(map, "id")->via.u64, 1);
+        if (types[i] == SC_STORE_RECORD_NAMESPACE) {
+            assert_int_equal(map_get(map, "krow")->via.u64, 48);
+            assert_memory_equal(map_get(map, "text")->via.str.ptr, "{\"model\":\"test\"}", 16);
+        } else if (types[i] == SC_STORE_RECORD_EXTENT) {
+            assert_int_equal(map_get(map, "rows")->via.u64, 30);
+            assert_int_equal(map_get(map, "parts")->via.array.size, 1);
+        } else if (types[i] == SC_STORE_RECORD_PIECE) {
+            assert_int_equal(map_get(map, "pos")->via.u64, 70);
+            assert_int_equal(map_get(map, "chunk")->via.u64, 64);
+            assert_int_equal(map_get(map, "tokens")->via.bin.size, 36 * 4);
+            uint32_t token;
+            memcpy(&token, map_get(map, "tokens")->via.bin.ptr + 4 * 10, 4);
+            assert_int_equal(token, token_of(1, 74));
+        }
+        msgpack_unpacked_destroy(&unpacked);
+    }
+    world_free(world);
+}
+
+/* Records grow with their counts; what is reserved for them must be enough. */
+static void log_records_fit_their_bounds(void **state)
+{
+    (void)state;
+    static uint8_t bytes[SC_STORE_PAYLOAD_BYTES_MAX + 4096];
+    static uint32_t tokens[SC_STORE_ROWS_MAX];
+    static struct sc_store_mark marks[SC_STORE_MARKS_MAX];
+    static struct sc_store_part parts[SC_LIMIT_LAYERS];
+    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
+    const uint32_t big = UINT32_MAX;
+    for (uint32_t i = 0; i < SC_LIMIT_LAYERS; i++)
+        parts[i] = (struct sc_store_part){UINT64_MAX, big, big, big};
+    struct sc_store_record_extent extent = {UINT64_MAX,
+                                            UINT64_MAX,
+                                            UINT64_MAX,
+                                            UINT64_MAX,
+                                            {big, big, big, big, big, big, big, big},
+                                            SC_LIMIT_LAYERS,
+                                            parts};
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_extent(&writer, UINT64_MAX, &extent);
+    assert_true(writer.used <= sc_store_record_bytes_extent(SC_LIMIT_LAYERS));
+    struct sc_store_piece piece = {.id = UINT64_MAX,
+                                   .extent = UINT64_MAX,
+                                   .first_position = UINT64_MAX - SC_STORE_ROWS_MAX,
+                                   .chunk_first = UINT64_MAX - SC_STORE_ROWS_MAX,
+                                   .extent_row = big,
+                                   .row_count = SC_STORE_ROWS_MAX,
+                                   .skip = big,
+                                   .mark_count = SC_STORE_MARKS_MAX,
+                                   .tokens = tokens,
+                                   .marks = marks};
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_piece(&writer, &piece);
+    assert_true(writer.used <= sc_store_record_bytes_piece(SC_STORE_ROWS_MAX, SC_STORE_MARKS_MAX));
+    assert_true(writer.used <= SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX);
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_drop(&writer, UINT64_MAX);
+    assert_true(writer.used <= sc_store_record_bytes_drop());
+    struct sc_store_namespace space = {
+        .layer_count = big, .layout = big, .k_row_bytes = UINT64_MAX, .descriptor = "12345678"};
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_space(&writer, UINT64_MAX, &space);
+    assert_true(writer.used <= sc_store_record_bytes_space(8));
+    assert_false(writer.overflow);
+    writer.capacity = 40;
+    writer.used = 0;
+    sc_store_record_put_space(&writer, 1, &space);
+    assert_true(writer.overflow);
+    assert_true(writer.used <= 40);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(log_cut_at_every_byte_keeps_the_whole_records_before),
+        cmocka_unit_test(log_of_a_cut_tail_that_comes_back_is_not_believed),
+        cmocka_unit_test(log_an_honest_forgery_is_believed),
+        cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(log_drops_of_nothing_are_harmless),
+        cmocka_unit_test(log_maps_with_wrong_keys_are_not_believed),
+        cmocka_unit_test(log_unknown_keys_are_skipped),
+        cmocka_unit_test(log_of_a_newer_version_or_type_refuses_to_open),
+        cmocka_unit_test(log_records_are_msgpack_to_another_reader_too),
+        cmocka_unit_test(log_records_fit_their_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
