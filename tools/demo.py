@@ -23,6 +23,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run_tests  # noqa: E402  (the same way to configure and build)
@@ -152,6 +153,7 @@ def run_engine(task, name, connector):
     path = os.path.join(WORK, name + ".json")
     if os.path.exists(path):
         os.remove(path)
+    start = time.monotonic()
     shown = None if sys.stdout.isatty() else subprocess.DEVNULL
     with open(os.path.join(WORK, name + ".err"), "w+", encoding="utf-8") as errors:
         done = subprocess.run(task.command(path, connector), stdin=subprocess.DEVNULL,
@@ -161,6 +163,7 @@ def run_engine(task, name, connector):
         if done.returncode != 0:
             raise DemoError("%s run: spec-engine ended with %d, expected 0: %s"
                             % (name, done.returncode, last_line(errors.read())))
+    say("      %.1f s" % (time.monotonic() - start))
     with open(path, encoding="utf-8") as file:
         requests = json.load(file)["requests"]
     if len(requests) != len(task.questions):
@@ -211,6 +214,19 @@ def question_rows(task, runs, width):
     return rows
 
 
+def question_blocks(task, runs):
+    """The same where questions and answers are sentences: a block for each question."""
+    lines = []
+    for i, (question, right) in enumerate(task.questions):
+        lines.append('  %d  %s (right: holds "%s")' % (i + 1, question, right))
+        for title, requests in runs:
+            text = requests[i]["text"]
+            lines.append("     %-10s  %12s  %-5s  %s" % (
+                title, ms(requests[i]["ttft_ns"]), "right" if is_right(text, right) else "wrong",
+                short(text, 62)))
+    return lines
+
+
 def part_rows(recomputed, first, second):
     """Where the time went. The first run shows its first question, the one that found nothing."""
     rows = [["part", "recomputed", "first run", "second run"],
@@ -250,7 +266,7 @@ def seen(task, recomputed, first, second, stored_bytes):
     count = len(task.questions)
     return [
         "The first run met an empty store: it matched %d tokens of question 1 and computed %s; "
-        "the store now takes %s on disk." % (
+        "the store's files then took %s, reserved in whole segments." % (
             cold["matched_tokens"], "{:,}".format(cold["new_tokens"]), mb(stored_bytes)),
         "The second run, a new process, matched %s of question 1's %s tokens and computed %d; "
         "a question read %s in %s reads." % (
@@ -280,10 +296,12 @@ def judge(recomputed, first, second):
 
 
 def show(task, recomputed, first, second, stored_bytes):
-    width = 14 if task.max_new == 1 else 26
     runs = (("recomputed", recomputed), ("first run", first), ("second run", second))
     say("")
-    say("\n".join(table(question_rows(task, runs, width), (0, 1, 2, 4, 6))))
+    if task.max_new == 1:
+        say("\n".join(table(question_rows(task, runs, 14), (0, 1, 2, 4, 6))))
+    else:
+        say("\n".join(question_blocks(task, runs)))
     say("")
     say("\n".join(table(part_rows(recomputed, first, second), (0,))))
     say("")

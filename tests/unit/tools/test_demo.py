@@ -77,7 +77,7 @@ class Seen(unittest.TestCase):
         lines = demo.seen(task(), *runs(), 8000000)
         self.assertEqual(len(lines), 4)
         self.assertIn("matched 0 tokens of question 1 and computed 1,902", lines[0])
-        self.assertIn("8.0 MB on disk", lines[0])
+        self.assertIn("took 8.0 MB", lines[0])
         self.assertIn("matched 1,900 of question 1's 1,902 tokens and computed 2", lines[1])
         self.assertIn("7.9 MB in 120 reads", lines[1])
         self.assertIn("82.00 ms recomputed, 8.20 ms from disk, 10.0 x less; 3.00 ms", lines[2])
@@ -101,6 +101,13 @@ class Seen(unittest.TestCase):
         text = "\n".join(demo.table(demo.part_rows(recomputed, first, second), (0,)))
         for word in ("waiting for the disk", "3.00 ms", "1,902", "7.9 MB", "120"):
             self.assertIn(word, text)
+
+    def test_long_answers_are_shown_in_blocks_and_judged(self):
+        recomputed, first, second = runs()
+        lines = demo.question_blocks(task(), (("recomputed", recomputed), ("second run", second)))
+        self.assertEqual(len(lines), 6)
+        self.assertRegex(lines[1], r"recomputed +80\.00 ms  right  stone")
+        self.assertRegex(lines[5], r"second run +8\.40 ms  wrong  health")
 
     def test_answers_are_shown_in_one_line(self):
         self.assertEqual(demo.short(" a\n b<|im_end|>", 10), "a b")
