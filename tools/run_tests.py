@@ -236,6 +236,10 @@ def build(folder, compiler, cxx, build_type, sanitize="", targets=()):
     command = ["cmake", "--build", os.path.join(ROOT, folder), "-j", str(cores())]
     if targets:
         command += ["--target", *targets]
+    if sys.stdout.isatty():  # ninja's own progress line, and what it has to say
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=ROOT,
+                                check=False).returncode
+        return ("build", "see above") if status != 0 else (None, "")
     status, text = run_logged(command, log)
     if status != 0:
         first = text.find("FAILED:")
