@@ -5,7 +5,7 @@
  *
  *   K by 32 ranks, transposed   -> scores [pairs][ranks]    tiles of pairs x 32 ranks
  *   softmax, row by row         -> p, and z
- *   V by 64 ranks, in panels    -> sums  [d / 32][pairs][32]   tiles of pairs x 32 dimensions
+ *   V by 128 ranks, in panels    -> sums  [d / 32][pairs][32]   tiles of pairs x 32 dimensions
  *   out = sums / z
  *
  * Holds: a tile of pairs multiplies V only up to the shortest list among its pairs; what the
@@ -15,7 +15,7 @@
  */
 #include "conformance/engine/attention.h"
 
-#include <string.h>
+#include <stddef.h>
 
 #include "conformance/engine/kernels.h"
 
@@ -45,7 +45,7 @@ struct unit {
     uint64_t q_stride, s_stride;   /* floats */
     uint64_t panels;               /* of 32 dimensions */
     uint64_t tiles;                /* of pairs */
-    float *q, *k_tile, *v_panels;  /* [pairs][q_stride], [d][32], [panels][64][32] */
+    float *q, *k_tile, *v_panels;  /* [pairs][q_stride], [d][32], [panels][128][32] */
     float *scores, *sums, *totals; /* [pairs][s_stride], [panels][pairs][32], [pairs] */
 };
 
@@ -103,15 +103,16 @@ static void rank_rows(const struct unit *unit, const void *base, uint64_t stride
     }
 }
 
-static void copy_queries(const struct unit *unit)
+static void scale_queries(const struct unit *unit)
 {
     uint64_t d = unit->run->shape->head_dim;
     uint64_t group = unit->run->group;
     for (uint64_t p = 0; p < unit->pairs; p++) {
         uint64_t row = (unit->first + p) / group;
         uint64_t head = unit->kv_head * group + (unit->first + p) % group;
-        memcpy(unit->q + p * unit->q_stride, unit->pass->q + row * unit->pass->q_stride + head * d,
-               d * sizeof(float));
+        const float *from = unit->pass->q + row * unit->pass->q_stride + head * d;
+        for (uint64_t i = 0; i < d; i++)
+            unit->q[p * unit->q_stride + i] = from[i] * unit->run->shape->scale;
     }
 }
 
@@ -225,11 +226,11 @@ static void run_unit(struct unit *unit, float *scratch)
     unit->totals = unit->q + unit->pairs * unit->q_stride;
     unit->sums = unit->totals + round_up(unit->pairs, 16);
     unit->scores = unit->sums + unit->panels * unit->pairs * ENG_TILE_COLUMNS;
-    copy_queries(unit);
+    scale_queries(unit);
     compute_scores(unit);
     for (uint64_t p = 0; p < unit->pairs; p++)
-        unit->totals[p] = unit->run->kernels->softmax_sum(unit->scores + p * unit->s_stride,
-                                                          pair_ranks(unit, p), shape->scale);
+        unit->totals[p] =
+            unit->run->kernels->softmax_sum(unit->scores + p * unit->s_stride, pair_ranks(unit, p));
     weigh_values(unit);
     write_outputs(unit);
 }

@@ -7,7 +7,7 @@
  *   rank         0 ........ prefix_count - 1                  prefix_count ... prefix_count + i
  *
  * For one query head, with r the rank:
- *   s_r  = (fused chain over 0 .. head_dim-1, ascending, of q * k_r) * scale
+ *   s_r  = fused chain over 0 .. head_dim-1, ascending, of (q * scale) * k_r
  *   p_r  = e^(s_r - max s) ;  z = sum of p_r in lanes r mod 16, folded as in vecmath.h
  *   out  = (sum over blocks of ENG_ATTENTION_BLOCK ranks, ascending, of the fused chain over the
  *          block's ranks, ascending, of p_r * v_r) / z
@@ -28,7 +28,7 @@
 #include "conformance/engine/halffloat.h"
 #include "conformance/engine/pool.h"
 
-#define ENG_ATTENTION_BLOCK 64u /* ranks of one chain of the weighted sum of V */
+#define ENG_ATTENTION_BLOCK 128u /* ranks of one chain of the weighted sum of V */
 
 struct eng_attention_shape {
     uint64_t q_heads, kv_heads; /* query head h reads KV head h / (q_heads / kv_heads) */

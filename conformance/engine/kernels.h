@@ -47,9 +47,8 @@ struct eng_kernels {
     float (*max)(const float *x, uint64_t count);
     float (*dot)(const float *a, const float *b, uint64_t count);
 
-    /* x[i] = e^(x[i] * scale - largest x[i] * scale); returns their sum in the order of vecmath.h.
-     * count >= 1. */
-    float (*softmax_sum)(float *x, uint64_t count, float scale);
+    /* x[i] = e^(x[i] - largest x[i]); returns their sum in the order of vecmath.h. count >= 1. */
+    float (*softmax_sum)(float *x, uint64_t count);
     void (*divide)(const float *x, float by, uint64_t count, float *y);
 
     void (*activate)(enum eng_activation_kind kind, float *x, uint64_t count);

@@ -51,7 +51,7 @@ ENG_INLINE float lanes_max(v16 a)
 }
 
 /* e^x: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of degree 7 in r (Cephes' expf
- * coefficients), then the scaling by 2^n in two steps, so that denormal results round once. */
+ * coefficients), then the scaling by 2^n, which rounds once, also where the result is denormal. */
 ENG_INLINE v16 v_exp(v16 x)
 {
     const v16 magic = v_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
@@ -69,7 +69,7 @@ ENG_INLINE v16 v_exp(v16 x)
     p = v_fma(p, r, v_set1(5.0000001201e-1f));
     p = v_fma(p, v_mul(r, r), r);
     p = v_add(p, v_set1(1.0f));
-    return v_scale2(p, biased);
+    return v_scale(p, n, biased);
 }
 
 static void exp_row(const float *x, uint64_t count, float *y)
@@ -78,25 +78,26 @@ static void exp_row(const float *x, uint64_t count, float *y)
         row_store(y, i, count, v_exp(row_load(x, i, count)));
 }
 
-/* The largest x[i] * scale. */
-ENG_INLINE float max_scaled(const float *x, uint64_t count, float scale)
-{
-    v16 best = v_set1(-INFINITY);
-    v16 factor = v_set1(scale);
-    uint64_t whole = count - count % V_LANES;
-    for (uint64_t i = 0; i < whole; i += V_LANES)
-        best = v_max(v_mul(v_load(x + i), factor), best); /* a NaN on the left is passed over */
-    float largest = lanes_max(best);
-    for (uint64_t i = whole; i < count; i++) {
-        float value = x[i] * scale;
-        largest = value > largest ? value : largest;
-    }
-    return largest;
-}
-
+/* The largest x[i]. Four values at a time, since a maximum has no order to keep (but for
+ * the sign of a zero, which no user of a maximum can see). */
 static float max_row(const float *x, uint64_t count)
 {
-    return max_scaled(x, count, 1.0f);
+    v16 best[4];
+    uint64_t whole = count - count % V_LANES;
+    for (unsigned j = 0; j < 4; j++)
+        best[j] = v_set1(-INFINITY);
+    uint64_t i = 0;
+    for (; i + 4 * V_LANES <= whole; i += 4 * V_LANES) {
+        ENG_UNROLL
+        for (unsigned j = 0; j < 4; j++) /* a NaN on the left is passed over */
+            best[j] = v_max(v_load(x + i + j * V_LANES), best[j]);
+    }
+    for (; i < whole; i += V_LANES)
+        best[0] = v_max(v_load(x + i), best[0]);
+    float largest = lanes_max(v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
+    for (; i < count; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    return largest;
 }
 
 static float dot_row(const float *a, const float *b, uint64_t count)
@@ -107,19 +108,18 @@ static float dot_row(const float *a, const float *b, uint64_t count)
     return lanes_sum(sum);
 }
 
-static float softmax_sum(float *x, uint64_t count, float scale)
+static float softmax_sum(float *x, uint64_t count)
 {
-    v16 largest = v_set1(max_scaled(x, count, scale));
-    v16 factor = v_set1(scale);
+    v16 largest = v_set1(max_row(x, count));
     v16 sum = v_zero();
     uint64_t whole = count - count % V_LANES;
     for (uint64_t i = 0; i < whole; i += V_LANES) {
-        v16 e = v_exp(v_sub(v_mul(v_load(x + i), factor), largest));
+        v16 e = v_exp(v_sub(v_load(x + i), largest));
         v_store(x + i, e);
         sum = v_add(sum, e);
     }
     if (whole < count) {
-        v16 e = v_exp(v_sub(v_mul(v_load_part(x + whole, count - whole), factor), largest));
+        v16 e = v_exp(v_sub(v_load_part(x + whole, count - whole), largest));
         v_store_part(x + whole, count - whole, e);
         sum = v_add(sum, v_load_part(x + whole, count - whole));
     }

@@ -156,9 +156,9 @@ eng_status eng_pool_reserve(struct eng_pool *pool, uint64_t bytes, struct eng_er
 {
     if (bytes <= pool->scratch_bytes)
         return ENG_OK;
-    if (bytes > UINT64_MAX / 2)
-        return eng_fail(reterr, ENG_E_NO_MEMORY, "scratch of %llu bytes a thread",
-                        (unsigned long long)bytes);
+    if (bytes > ENG_POOL_SCRATCH_MAX_BYTES)
+        return eng_fail(reterr, ENG_E_NO_MEMORY, "scratch of %llu bytes a thread, at most %llu",
+                        (unsigned long long)bytes, ENG_POOL_SCRATCH_MAX_BYTES);
     uint64_t rounded = (bytes + 4095u) & ~(uint64_t)4095u;
     for (uint32_t i = 0; i < pool->thread_count; i++) {
         void *bigger = aligned_alloc(4096, rounded);

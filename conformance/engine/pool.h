@@ -38,7 +38,8 @@ uint32_t eng_pool_threads(const struct eng_pool *pool);
 /* Calls fn(arg, part, part_count, thread) for every part below part_count (<= PARTS_MAX). */
 void eng_pool_run(struct eng_pool *pool, eng_pool_fn fn, void *arg, uint64_t part_count);
 
-/* Gives every thread at least `bytes` of scratch memory (64-byte aligned, contents undefined). */
+/* Gives every thread at least `bytes` of scratch memory (64-byte aligned, contents undefined).
+ * Errors: ENG_E_NO_MEMORY, also above ENG_POOL_SCRATCH_MAX_BYTES; what there was stays usable. */
 eng_status eng_pool_reserve(struct eng_pool *pool, uint64_t bytes, struct eng_error *reterr);
 
 /* The scratch of one thread, as large as the largest reserve so far, at least
@@ -46,6 +47,7 @@ eng_status eng_pool_reserve(struct eng_pool *pool, uint64_t bytes, struct eng_er
 void *eng_pool_scratch(struct eng_pool *pool, uint32_t thread);
 
 #define ENG_POOL_SCRATCH_MIN_BYTES (512u << 10)
+#define ENG_POOL_SCRATCH_MAX_BYTES (1ull << 38)
 
 /* The share [*ret_first, *ret_end) of `count` items that part `part` of `part_count` works on:
  * ascending, without a gap, sizes differ by at most one. */

@@ -132,21 +132,11 @@ ENG_INLINE v16 v_max(v16 a, v16 b)
     return _mm512_max_ps(a, b);
 }
 
-/* p * 2^(n/2) * 2^(n - n/2), rounded after each product, where `biased` is 1.5 * 2^23 + n. */
-ENG_INLINE v16 v_scale2(v16 p, v16 biased)
+/* p * 2^n, rounded once, for 0.5 < p < 2 and -150 <= n <= 130; `biased` is 1.5 * 2^23 + n. */
+ENG_INLINE v16 v_scale(v16 p, v16 n, v16 biased)
 {
-    __m512i n = _mm512_sub_epi32(_mm512_castps_si512(biased), _mm512_set1_epi32(0x4b400000));
-    __m512i n1 = _mm512_srai_epi32(n, 1);
-    __m512i n2 = _mm512_sub_epi32(n, n1);
-    __m512i one = _mm512_set1_epi32(127);
-    v16 s1 = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n1, one), 23));
-    v16 s2 = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n2, one), 23));
-    return _mm512_mul_ps(_mm512_mul_ps(p, s1), s2);
-}
-
-ENG_INLINE __m256 v_half(v16 a, int upper)
-{
-    return upper ? _mm512_extractf32x8_ps(a, 1) : _mm512_castps512_ps256(a);
+    (void)biased;
+    return _mm512_scalef_ps(p, n);
 }
 
 #elif defined(__AVX2__)
@@ -276,7 +266,8 @@ ENG_INLINE v16 v_max(v16 a, v16 b)
     return v_pair(_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi));
 }
 
-ENG_INLINE __m256 v_scale2_half(__m256 p, __m256 biased)
+/* Two factors 2^(n/2) and 2^(n - n/2): neither leaves the range, and the first product is exact. */
+ENG_INLINE __m256 v_scale_half(__m256 p, __m256 biased)
 {
     __m256i n = _mm256_sub_epi32(_mm256_castps_si256(biased), _mm256_set1_epi32(0x4b400000));
     __m256i n1 = _mm256_srai_epi32(n, 1);
@@ -287,15 +278,11 @@ ENG_INLINE __m256 v_scale2_half(__m256 p, __m256 biased)
     return _mm256_mul_ps(_mm256_mul_ps(p, s1), s2);
 }
 
-/* p * 2^(n/2) * 2^(n - n/2), rounded after each product, where `biased` is 1.5 * 2^23 + n. */
-ENG_INLINE v16 v_scale2(v16 p, v16 biased)
+/* p * 2^n, rounded once, for 0.5 < p < 2 and -150 <= n <= 130; `biased` is 1.5 * 2^23 + n. */
+ENG_INLINE v16 v_scale(v16 p, v16 n, v16 biased)
 {
-    return v_pair(v_scale2_half(p.lo, biased.lo), v_scale2_half(p.hi, biased.hi));
-}
-
-ENG_INLINE __m256 v_half(v16 a, int upper)
-{
-    return upper ? a.hi : a.lo;
+    (void)n;
+    return v_pair(v_scale_half(p.lo, biased.lo), v_scale_half(p.hi, biased.hi));
 }
 
 #else
@@ -417,9 +404,11 @@ ENG_INLINE v16 v_max(v16 a, v16 b)
     return a;
 }
 
-/* p * 2^(n/2) * 2^(n - n/2), rounded after each product, where `biased` is 1.5 * 2^23 + n. */
-ENG_INLINE v16 v_scale2(v16 p, v16 biased)
+/* p * 2^n, rounded once, for 0.5 < p < 2 and -150 <= n <= 130; `biased` is 1.5 * 2^23 + n.
+ * Two factors 2^(n/2) and 2^(n - n/2): neither leaves the range, and the first product is exact. */
+ENG_INLINE v16 v_scale(v16 p, v16 whole, v16 biased)
 {
+    (void)whole;
     for (unsigned i = 0; i < V_LANES; i++) {
         uint32_t bits;
         memcpy(&bits, &biased.lane[i], sizeof(bits));

@@ -44,7 +44,7 @@ float eng_max(const float *x, uint64_t count)
 void eng_softmax(float *x, uint64_t count)
 {
     const struct eng_kernels *kernels = eng_kernels_get();
-    kernels->divide(x, kernels->softmax_sum(x, count, 1.0f), count, x);
+    kernels->divide(x, kernels->softmax_sum(x, count), count, x);
 }
 
 float eng_dot(const float *a, const float *b, uint64_t count)

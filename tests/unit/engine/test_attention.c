@@ -137,8 +137,9 @@ static void one_head(const struct cache *cache, uint64_t rank, uint64_t head, fl
     for (uint64_t r = 0; r <= rank; r++) {
         float chain = 0.0f;
         for (uint64_t i = 0; i < d; i++)
-            chain = fmaf(q[i], cache->k[r * cache->kv_width + kv * d + i], chain);
-        p[r] = chain * cache->shape.scale;
+            chain =
+                fmaf(q[i] * cache->shape.scale, cache->k[r * cache->kv_width + kv * d + i], chain);
+        p[r] = chain;
         largest = p[r] > largest ? p[r] : largest;
     }
     for (uint64_t r = 0; r <= rank; r++)
