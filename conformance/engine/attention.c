@@ -107,12 +107,14 @@ static void scale_queries(const struct unit *unit)
 {
     uint64_t d = unit->run->shape->head_dim;
     uint64_t group = unit->run->group;
+    const float scale = unit->run->shape->scale; /* a local: the stores below cannot change it */
     for (uint64_t p = 0; p < unit->pairs; p++) {
         uint64_t row = (unit->first + p) / group;
         uint64_t head = unit->kv_head * group + (unit->first + p) % group;
         const float *from = unit->pass->q + row * unit->pass->q_stride + head * d;
+        float *to = unit->q + p * unit->q_stride;
         for (uint64_t i = 0; i < d; i++)
-            unit->q[p * unit->q_stride + i] = from[i] * unit->run->shape->scale;
+            to[i] = from[i] * scale;
     }
 }
 
