@@ -21,25 +21,42 @@
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
+/* Slabs so large that the directory stays small, in arenas that can be backed by huge pages. */
 static void size_slabs(struct sc_radix *index)
 {
     index->slab_bytes = SC_RADIX_SLAB_BYTES_MIN;
     while (index->bytes_max / index->slab_bytes > SC_RADIX_SLABS_MAX)
         index->slab_bytes *= 2;
-    index->slab_count_max = (uint32_t)(index->bytes_max / index->slab_bytes);
+    index->arena_slabs = 1;
+    while (index->arena_slabs * index->slab_bytes < SC_RADIX_ARENA_BYTES_MAX &&
+           index->arena_slabs * index->slab_bytes <= index->bytes_max / SC_RADIX_ARENA_SHARE)
+        index->arena_slabs *= 2;
+    uint64_t arena_bytes = index->arena_slabs * index->slab_bytes;
+    index->arena_count_max = (uint32_t)(index->bytes_max / arena_bytes);
     index->granule_bits = 0;
     while ((uint64_t)SC_RADIX_GRANULE_BYTES << index->granule_bits < index->slab_bytes)
         index->granule_bits++;
 }
 
+/* Entries of the arrays that slab numbers index; numbers begin with arena 1. */
+static uint64_t slab_numbers(const struct sc_radix *index)
+{
+    return ((uint64_t)index->arena_count_max + 1) * index->arena_slabs;
+}
+
 static uint64_t directory_bytes(const struct sc_radix *index)
 {
-    return ((uint64_t)index->slab_count_max + 1) * sizeof(index->directory[0]);
+    return slab_numbers(index) * sizeof(index->directory[0]);
 }
 
 static uint64_t slabs_bytes(const struct sc_radix *index)
 {
-    return ((uint64_t)index->slab_count_max + 1) * sizeof(index->slabs[0]);
+    return slab_numbers(index) * sizeof(index->slabs[0]);
+}
+
+static uint64_t arenas_bytes(const struct sc_radix *index)
+{
+    return ((uint64_t)index->arena_count_max + 1) * sizeof(index->arenas[0]);
 }
 
 spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix **ret_index,
@@ -66,10 +83,12 @@ spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix 
     atomic_store(&index->epoch, 1);
     index->directory = sc_radix_memory_take(index, directory_bytes(index));
     index->slabs = sc_radix_memory_take(index, slabs_bytes(index));
+    index->arenas = sc_radix_memory_take(index, arenas_bytes(index));
     atomic_store(&index->chunks, sc_radix_table_new(index, SC_RADIX_TABLE_SLOTS_MIN));
     atomic_store(&index->children, sc_radix_table_new(index, SC_RADIX_TABLE_SLOTS_MIN));
-    if (index->directory == NULL || index->slabs == NULL || atomic_load(&index->chunks) == NULL ||
-        atomic_load(&index->children) == NULL || !sc_radix_leaves_reserve(index)) {
+    if (index->directory == NULL || index->slabs == NULL || index->arenas == NULL ||
+        atomic_load(&index->chunks) == NULL || atomic_load(&index->children) == NULL ||
+        !sc_radix_leaves_reserve(index)) {
         sc_radix_close(index);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "radix index of at most %" PRIu64 " bytes",
                        params->bytes_max);
@@ -88,8 +107,9 @@ void sc_radix_close(struct sc_radix *index)
 {
     if (index == NULL)
         return;
-    for (uint32_t number = 1; number <= index->slab_fresh; number++)
-        sc_radix_memory_give(index, atomic_load(&index->directory[number]), index->slab_bytes);
+    for (uint32_t number = 1; index->arenas != NULL && number <= index->arena_fresh; number++)
+        sc_radix_memory_give(index, index->arenas[number].memory,
+                             index->arena_slabs * index->slab_bytes);
     for (uint32_t i = 0; i < 3; i++) {
         while (index->limbo[i].tables != NULL) {
             struct sc_radix_table *table = index->limbo[i].tables;
@@ -100,6 +120,7 @@ void sc_radix_close(struct sc_radix *index)
     give_table(index, atomic_load(&index->chunks));
     give_table(index, atomic_load(&index->children));
     sc_radix_memory_give(index, index->leaves, index->leaf_capacity * sizeof(index->leaves[0]));
+    sc_radix_memory_give(index, index->arenas, arenas_bytes(index));
     sc_radix_memory_give(index, index->slabs, slabs_bytes(index));
     sc_radix_memory_give(index, index->directory, directory_bytes(index));
     SC_ASSERT(index->poison, atomic_load(&index->bytes) == sizeof(*index));

@@ -30,10 +30,12 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#define SC_RADIX_GRANULE_BYTES  32u
-#define SC_RADIX_SLAB_BYTES_MIN (64u << 10)
-#define SC_RADIX_SLABS_MAX      65536u
-#define SC_RADIX_HEADER_BYTES   96u
+#define SC_RADIX_GRANULE_BYTES   32u
+#define SC_RADIX_SLAB_BYTES_MIN  (64u << 10)
+#define SC_RADIX_SLABS_MAX       65536u
+#define SC_RADIX_ARENA_BYTES_MAX (8u << 20) /* four huge pages */
+#define SC_RADIX_ARENA_SHARE     256u /* an arena is at most 1/128 of bytes_max, or one slab */
+#define SC_RADIX_HEADER_BYTES    96u
 #define SC_RADIX_CLASSES                                                                           \
     ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES) /                    \
          SC_RADIX_GRANULE_BYTES +                                                                  \
@@ -97,11 +99,18 @@ struct sc_radix_table {
 };
 
 struct sc_radix_slab {
-    uint32_t granules; /* a slot's size; 0: the number is free */
+    uint32_t granules; /* a slot's size; 0: the slab is free */
     uint32_t used;
     uint32_t fresh;      /* slots handed out at least once */
     uint32_t free_id;    /* list through waiting_next */
-    uint32_t next, prev; /* slabs of the class with free slots; numbers, 0: none */
+    uint32_t next, prev; /* slabs of the class with free slots, by number; or free ones */
+};
+
+struct sc_radix_arena {
+    unsigned char *memory; /* NULL: the number is free */
+    uint32_t used;         /* slabs */
+    uint32_t free_slab;    /* list through next */
+    uint32_t next, prev;   /* arenas with free slabs; or free numbers */
 };
 
 struct sc_radix_limbo {
@@ -121,8 +130,10 @@ struct sc_radix {
     uint64_t slab_bytes;
     uint32_t chunk_tokens;
     uint32_t granule_bits;
-    uint32_t slab_count_max;
-    unsigned char *_Atomic *directory; /* [slab_count_max + 1]; the writer stores */
+    uint32_t arena_slabs;
+    uint32_t arena_count_max;
+    unsigned char *_Atomic *directory; /* [(arena_count_max + 1) * arena_slabs], by slab number;
+                                        * the writer stores */
 
     /* The writer stores, readers load. */
     struct sc_radix_table *_Atomic chunks;   /* chain hash at a grid border, roots at 0 */
@@ -130,9 +141,11 @@ struct sc_radix {
     _Atomic uint64_t epoch;
 
     /* Writer only. */
-    struct sc_radix_slab *slabs; /* [slab_count_max + 1] */
-    uint32_t slab_fresh;         /* numbers used at least once */
-    uint32_t slab_free;          /* list through next */
+    struct sc_radix_slab *slabs;   /* as directory */
+    struct sc_radix_arena *arenas; /* [arena_count_max + 1] */
+    uint32_t arena_fresh;          /* numbers used at least once */
+    uint32_t arena_free;           /* list through next */
+    uint32_t arena_partial;
     uint32_t partial[SC_RADIX_CLASSES];
     struct sc_radix_limbo limbo[3];
     uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */

@@ -814,7 +814,7 @@ static void failing_allocations_change_nothing(void **state)
     uint64_t failures = 0;
     for (uint64_t n = 0;; n++) {
         static struct fixture fx;
-        fixture_open(&fx, CHUNK, 64 * MIB);
+        fixture_open(&fx, CHUNK, 8 * MIB); /* an arena is one slab */
         sc_fault_arm(&fx.fault, SC_FAULT_ALLOC, n);
         uint32_t tokens[LENGTH];
         make_tokens(tokens, LENGTH, 1);
