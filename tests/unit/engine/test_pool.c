@@ -99,7 +99,8 @@ static void scratch_grows_and_belongs_to_one_thread(void **state)
     assert_ptr_equal(eng_pool_scratch(pool, 1), before);
     eng_pool_run(pool, fill_scratch, &pool, 40);
     assert_int_equal(eng_pool_reserve(pool, UINT64_MAX, &error), ENG_E_NO_MEMORY);
-    assert_int_equal(eng_pool_reserve(pool, ENG_POOL_SCRATCH_MAX_BYTES + 1, &error), ENG_E_NO_MEMORY);
+    assert_int_equal(eng_pool_reserve(pool, ENG_POOL_SCRATCH_MAX_BYTES + 1, &error),
+                     ENG_E_NO_MEMORY);
     eng_pool_run(pool, fill_scratch, &pool, 40); /* still usable */
     eng_pool_close(pool);
 }
