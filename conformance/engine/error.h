@@ -3,7 +3,8 @@
  * The engine judges the plugin, so it shares no code with it: these are its own statuses, not the
  * ABI's. Whoever decides the error writes the text, once: what, where, what was expected.
  *
- * Holds: a text is UTF-8, one line, ended by NUL; longer texts are cut.
+ * Holds: a text is UTF-8 without control characters, so one line, ended by NUL; longer texts are
+ *   cut.
  * Does not: print, allocate or end the process.
  * Threads: any; the memory is the caller's.
  * Tests: tests/unit/engine/test_safetensors.c, test_config.c (each error's text).
