@@ -1,0 +1,381 @@
+/* The loaded connector and whole requests; see fixture.h.
+ *
+ * Holds, Does not, Threads, Tests: as fixture.h. */
+#include "conformance/fixture.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WAIT_NS UINT64_C(60000000000) /* no ticket takes a minute: then it never ends */
+
+struct conf_options conf_options;
+
+void conf_skip(const char *reason)
+{
+    (void)snprintf(conf_options.shared->reason, sizeof(conf_options.shared->reason), "%s", reason);
+    conf_options.shared->skipped = 1;
+    skip();
+    abort(); /* skip does not return */
+}
+
+/* ---- Opening ---- */
+
+void fixture_shape(struct fixture *fx, struct shape shape)
+{
+    fx->shape = shape;
+    fx->model = (struct spec_model){.struct_size = sizeof(fx->model),
+                                    .layer_count = shape.layers,
+                                    .kv_head_count = shape.heads,
+                                    .query_head_count = shape.heads * 2,
+                                    .head_size = shape.head_size,
+                                    .kv_dtype = shape.dtype,
+                                    .weights_id = {"conformance", 11}};
+}
+
+void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes)
+{
+    const char *extra = fx->extra != NULL ? fx->extra : conf_options.extra;
+    int length = snprintf(text, text_bytes, "{\"path\": \"%s\"%s%s}", fx->store,
+                          extra[0] != '\0' ? ", " : "", extra);
+    if (length < 0 || (uint64_t)length >= text_bytes)
+        fail_msg("configuration of more than %" PRIu64 " bytes", text_bytes);
+}
+
+spec_status fixture_try_open(struct fixture *fx)
+{
+    char config[8192];
+    fixture_config(fx, config, sizeof(config));
+    struct spec_open_params params = {.struct_size = sizeof(params),
+                                      .role = SPEC_ROLE_WRITER,
+                                      .config = config,
+                                      .model = &fx->model};
+    return fx->api->open(&params, &fx->conn, &fx->error);
+}
+
+void fixture_open(struct fixture *fx)
+{
+    spec_connector *poison = (spec_connector *)(void *)fx;
+    fx->conn = poison;
+    assert_ok(fx, fixture_try_open(fx));
+    if (fx->conn == poison || fx->conn == NULL) {
+        fx->conn = NULL;
+        fail_msg("open: SPEC_OK, and ret_conn was not written");
+    }
+}
+
+void fixture_close(struct fixture *fx)
+{
+    fx->api->close(fx->conn);
+    fx->conn = NULL;
+}
+
+void fixture_reopen(struct fixture *fx)
+{
+    fixture_close(fx);
+    fixture_open(fx);
+}
+
+void fixture_reconfigure(struct fixture *fx, const char *extra)
+{
+    if (fx->conn != NULL)
+        fixture_close(fx);
+    fx->extra = extra;
+    fixture_open(fx);
+}
+
+int fixture_setup_bare(void **state)
+{
+    static uint64_t count;
+    struct fixture *fx = calloc(1, sizeof(*fx));
+    if (fx == NULL)
+        return -1;
+    *state = fx;
+    fx->error.struct_size = sizeof(fx->error);
+    (void)snprintf(fx->dir, sizeof(fx->dir), "%s/%ld-%" PRIu64, conf_options.dir, (long)getpid(),
+                   count++);
+    (void)snprintf(fx->store, sizeof(fx->store), "%s/store", fx->dir);
+    if (mkdir(fx->dir, 0700) != 0)
+        fail_msg("cannot make %s", fx->dir);
+    if (spec_load(conf_options.so, &fx->plugin, &fx->error) != SPEC_OK)
+        fail_msg("%s", fx->error.text);
+    fx->api = fx->plugin.api;
+    fixture_shape(fx, (struct shape){3, 2, 16, SPEC_DTYPE_F16});
+    return 0;
+}
+
+int fixture_setup(void **state)
+{
+    int failed = fixture_setup_bare(state);
+    if (failed == 0)
+        fixture_open(*state);
+    return failed;
+}
+
+int fixture_teardown(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->conn != NULL)
+        fx->api->close(fx->conn);
+    spec_unload(&fx->plugin);
+    free(fx);
+    return 0;
+}
+
+/* ---- Looking up ---- */
+
+struct spec_lookup_params lookup_params(const struct prompt *prompt)
+{
+    return (struct spec_lookup_params){.struct_size = sizeof(struct spec_lookup_params),
+                                       .tokens = prompt->tokens,
+                                       .token_count = prompt->count};
+}
+
+struct spec_lookup_result fixture_lookup(struct fixture *fx, const struct spec_lookup_params *in)
+{
+    struct spec_lookup_result found;
+    memset(&found, POISON, sizeof(found));
+    found.struct_size = sizeof(found);
+    assert_ok(fx, fx->api->lookup(fx->conn, in, &found, &fx->error));
+    uint64_t limit = in->max_tokens != 0 ? in->max_tokens : in->token_count - 1;
+    limit = limit > in->from_token ? limit : in->from_token;
+    assert_int_equal(found.struct_size, sizeof(found));
+    assert_int_not_equal(found.request, 0);
+    assert_in_range(found.state, SPEC_LOOKUP_MISS, SPEC_LOOKUP_PENDING);
+    assert_in_range(found.matched_tokens, in->from_token, limit);
+    if (found.state == SPEC_LOOKUP_MISS)
+        assert_int_equal(found.matched_tokens, in->from_token);
+    else
+        assert_true(found.matched_tokens > in->from_token);
+    assert_in_range(found.provenance.kind, SPEC_PROVENANCE_EXACT, SPEC_PROVENANCE_PRUNED);
+    return found;
+}
+
+struct spec_lookup_result fixture_find(struct fixture *fx, const struct prompt *prompt)
+{
+    struct spec_lookup_params params = lookup_params(prompt);
+    return fixture_lookup(fx, &params);
+}
+
+void fixture_release(struct fixture *fx, spec_request request)
+{
+    assert_ok(fx, fx->api->release(fx->conn, request, &fx->error));
+}
+
+void expect_match(const struct spec_lookup_result *found, uint64_t expected)
+{
+    if (found->matched_tokens > expected)
+        fail_msg("lookup promises %" PRIu64 " tokens, at most %" PRIu64 " are the prompt's",
+                 found->matched_tokens, expected);
+    if (conf_options.require_hits && found->matched_tokens != expected)
+        fail_msg("lookup promises %" PRIu64 " tokens, %" PRIu64 " were stored (hits are required)",
+                 found->matched_tokens, expected);
+    if (found->state == SPEC_LOOKUP_HIT)
+        conf_options.shared->hits++;
+    else
+        conf_options.shared->misses++;
+}
+
+/* ---- Storing ---- */
+
+spec_status fixture_put(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                        uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ret_ticket)
+{
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, count);
+    area_fill(&area, &fx->shape, prompt, first, layer);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = request,
+                                       .layer = layer,
+                                       .first_token = first,
+                                       .token_count = count,
+                                       .memory = &area.memory};
+    *ret_ticket = 0;
+    spec_status status = fx->api->store(fx->conn, &params, ret_ticket, &fx->error);
+    area_free(&area);
+    return status;
+}
+
+spec_status fixture_wait(struct fixture *fx, spec_ticket ticket)
+{
+    spec_status ended = SPEC_PENDING;
+    assert_ok(fx, fx->api->wait(fx->conn, &ticket, 1, WAIT_NS, &ended, &fx->error));
+    if (ended != SPEC_OK && ended != SPEC_E_DROPPED && ended != SPEC_E_NO_SPACE &&
+        ended != SPEC_E_BUSY && ended != SPEC_E_IO)
+        fail_msg("a ticket ended with status %d", (int)ended);
+    return ended;
+}
+
+bool fixture_store_range(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                         uint64_t first, uint64_t count)
+{
+    spec_status ended = SPEC_OK;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        spec_ticket ticket;
+        assert_ok(fx, fixture_put(fx, request, prompt, first, count, layer, &ticket));
+        assert_int_not_equal(ticket, 0);
+        ended = fixture_wait(fx, ticket);
+    }
+    if (conf_options.require_hits && ended != SPEC_OK)
+        fail_msg("a store ended with status %d (hits are required)", (int)ended);
+    return ended == SPEC_OK;
+}
+
+bool fixture_store(struct fixture *fx, const struct prompt *prompt)
+{
+    struct spec_lookup_result found = fixture_find(fx, prompt);
+    bool stored = true;
+    if (found.matched_tokens < prompt->count)
+        stored = fixture_store_range(fx, found.request, prompt, found.matched_tokens,
+                                     prompt->count - found.matched_tokens);
+    fixture_release(fx, found.request);
+    return stored;
+}
+
+/* ---- Loading ---- */
+
+struct spec_important important(spec_request request, uint32_t layer,
+                                const struct spec_memory *destination)
+{
+    struct spec_important item;
+    memset(&item, POISON, sizeof(item));
+    memset(&item, 0, offsetof(struct spec_important, status)); /* only results are poison */
+    item.struct_size = sizeof(item);
+    item.request = request;
+    item.layer = layer;
+    item.destination = destination;
+    return item;
+}
+
+void fixture_check_layer(struct fixture *fx, const struct spec_lookup_result *found,
+                         const struct prompt *prompt, uint64_t from, uint32_t layer)
+{
+    uint64_t rows = found->matched_tokens - from;
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, rows);
+    uint32_t *positions = calloc(rows + 1, sizeof(*positions));
+    struct spec_important item = important(found->request, layer, &area.memory);
+    item.positions = positions;
+    item.position_capacity = rows;
+    assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+    assert_int_equal(item.status, SPEC_OK);
+    assert_int_equal(item.row_count, rows);
+    assert_int_equal(item.next_position, found->matched_tokens);
+    for (uint64_t j = 0; j < rows; j++)
+        assert_int_equal(positions[j], from + j);
+    area_expect(&area, &fx->shape, prompt, from, rows, layer);
+    free(positions);
+    area_free(&area);
+}
+
+void fixture_check_layers(struct fixture *fx, const struct spec_lookup_result *found,
+                          const struct prompt *prompt, uint64_t from)
+{
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        assert_ok(fx, fx->api->begin_layer(fx->conn, &found->request, 1, layer, &fx->error));
+        fixture_check_layer(fx, found, prompt, from, layer);
+        assert_ok(fx, fx->api->prefetch_next(fx->conn, found->request, layer, NULL, &fx->error));
+    }
+}
+
+void fixture_check(struct fixture *fx, const struct prompt *prompt, uint64_t expected)
+{
+    struct spec_lookup_result found = fixture_find(fx, prompt);
+    expect_match(&found, expected);
+    fixture_check_layers(fx, &found, prompt, 0);
+    fixture_release(fx, found.request);
+}
+
+struct spec_stats fixture_stats(struct fixture *fx)
+{
+    struct spec_stats stats;
+    memset(&stats, POISON, sizeof(stats));
+    stats.struct_size = sizeof(stats);
+    assert_ok(fx, fx->api->stats(fx->conn, &stats, &fx->error));
+    return stats;
+}
+
+int fixture_in_child(void (*run)(void *user), void *user)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        run(user);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+/* ---- Plain functions ---- */
+
+static const char *load_all(const struct spec_api *api, spec_connector *conn,
+                            const struct shape *shape, const struct prompt *prompt,
+                            const struct spec_lookup_result *found)
+{
+    struct area area = area_make(shape, LAYOUT_PACKED, found->matched_tokens);
+    const char *wrong = NULL;
+    for (uint32_t layer = 0; layer < shape->layers && wrong == NULL; layer++) {
+        area_poison(&area);
+        struct spec_important item = important(found->request, layer, &area.memory);
+        if (api->begin_layer(conn, &found->request, 1, layer, NULL) != SPEC_OK)
+            wrong = "begin_layer failed";
+        else if (api->get_important(conn, &item, 1, NULL) != SPEC_OK)
+            wrong = "get_important failed";
+        else if (item.row_count != found->matched_tokens)
+            wrong = "get_important delivered another number of rows than was promised";
+        else if (!area_is_right(&area, shape, prompt, 0, found->matched_tokens, layer))
+            wrong = "get_important delivered wrong bytes";
+        else if (api->prefetch_next(conn, found->request, layer, NULL, NULL) != SPEC_OK)
+            wrong = "prefetch_next failed";
+    }
+    area_free(&area);
+    return wrong;
+}
+
+static const char *store_rest(const struct spec_api *api, spec_connector *conn,
+                              const struct shape *shape, const struct prompt *prompt,
+                              const struct spec_lookup_result *found)
+{
+    uint64_t first = found->matched_tokens, count = prompt->count - first;
+    struct area area = area_make(shape, LAYOUT_PACKED, count);
+    const char *wrong = NULL;
+    for (uint32_t layer = 0; layer < shape->layers && wrong == NULL; layer++) {
+        area_fill(&area, shape, prompt, first, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found->request,
+                                           .layer = layer,
+                                           .first_token = first,
+                                           .token_count = count,
+                                           .memory = &area.memory};
+        spec_ticket ticket;
+        spec_status ended;
+        if (api->store(conn, &params, &ticket, NULL) != SPEC_OK)
+            wrong = "store failed";
+        else if (api->wait(conn, &ticket, 1, WAIT_NS, &ended, NULL) != SPEC_OK)
+            wrong = "wait failed";
+    }
+    area_free(&area);
+    return wrong;
+}
+
+const char *request_run(const struct spec_api *api, spec_connector *conn, const struct shape *shape,
+                        const struct prompt *prompt)
+{
+    struct spec_lookup_params params = lookup_params(prompt);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    if (api->lookup(conn, &params, &found, NULL) != SPEC_OK)
+        return "lookup failed";
+    if (found.matched_tokens >= prompt->count)
+        return "lookup promises more than token_count - 1";
+    const char *wrong = load_all(api, conn, shape, prompt, &found);
+    if (wrong == NULL)
+        wrong = store_rest(api, conn, shape, prompt, &found);
+    if (api->release(conn, found.request, NULL) != SPEC_OK && wrong == NULL)
+        wrong = "release failed";
+    return wrong;
+}

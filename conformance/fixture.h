@@ -1,0 +1,189 @@
+/* What every test of the suite stands on: a loaded connector over a directory of its own, prompts,
+ * and the truth about their rows.
+ *
+ *   prompt   tokens [count]; history[p] hashes the salt and tokens 0 .. p
+ *   truth    bytes of K and V of (history[p], layer): a pure function, so nothing is remembered,
+ *            and rows of another prompt, position or layer are other bytes
+ *   area     [guard | what a spec_memory describes | guard], poisoned; compared whole
+ *
+ * Holds: a miss is always allowed (require_hits turns it into a failure); every row that is
+ * delivered is compared, with all the memory around it.
+ * Does not: share code with a connector, or know a store's format.
+ * Threads: one; the tests with threads use the plain functions at the end.
+ * Tests: conformance/broken/ (connectors that must pass, and that must fail). */
+#ifndef CONFORMANCE_FIXTURE_H
+#define CONFORMANCE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "abi/spec_connector.h"
+#include "abi/spec_load.h"
+
+#define POISON 0xa5u
+
+/* Counted in the children, read by the parent. */
+struct conf_shared {
+    uint64_t hits, misses;
+    int skipped;
+    char reason[200];
+};
+
+/* What the command line says; set once. */
+struct conf_options {
+    const char *so;
+    const char *extra;     /* members of the configuration beside the path, or "" */
+    const char *dir;       /* every test gets a directory below it */
+    const char *model_dir; /* for engine-driven tests; NULL: the models of the tree */
+    bool require_hits;
+    struct conf_shared *shared;
+};
+extern struct conf_options conf_options;
+
+struct shape {
+    uint32_t layers, heads, head_size, dtype;
+};
+
+struct fixture {
+    struct spec_plugin plugin;
+    const struct spec_api *api;
+    spec_connector *conn;
+    struct spec_error error;
+    struct shape shape;
+    struct spec_model model;
+    char dir[3072];    /* the test's own */
+    char store[3200];  /* the store's directory below it */
+    const char *extra; /* members of the configuration, or NULL: those of the command line */
+};
+
+/* ---- Prompts and truth ---- */
+
+struct prompt {
+    uint64_t count;
+    uint64_t salt; /* of the truth */
+    uint32_t *tokens;
+    uint64_t *history;
+};
+
+struct prompt prompt_make(uint64_t seed, uint64_t count);
+/* The first `at` tokens are those of `from`; token `at` differs; count tokens in all. */
+struct prompt prompt_diverge(const struct prompt *from, uint64_t at, uint64_t count, uint64_t seed);
+void prompt_salt(struct prompt *prompt, uint64_t salt); /* other truth for the same tokens */
+void prompt_free(struct prompt *prompt);
+
+uint64_t dtype_bytes(uint32_t dtype);
+uint64_t head_bytes(const struct shape *shape);
+uint64_t row_bytes(const struct shape *shape); /* of K alone */
+/* Writes row_bytes; value 0: K, 1: V. */
+void truth_row(const struct shape *shape, const struct prompt *prompt, uint64_t position,
+               uint32_t layer, int value, uint8_t *dst);
+
+/* ---- Memory ---- */
+
+enum layout {
+    LAYOUT_PACKED,     /* K [token][head][d], V likewise */
+    LAYOUT_HEAD_MAJOR, /* K [head][token][d] */
+    LAYOUT_PADDED,     /* packed, gaps between heads and between tokens */
+    LAYOUT_VLLM,       /* [2][block][token][head][d], slots */
+    LAYOUT_VLLM_INNER, /* [block][2][token][head][d], slots */
+    LAYOUT_VLLM_CPU,   /* [block][head]: K rows, then V rows; slots */
+    LAYOUT_BLOCKS,     /* [block][token][head][d] with a gap between blocks, no slots */
+    LAYOUTS
+};
+extern const char *const LAYOUT_NAMES[LAYOUTS];
+
+struct area {
+    uint8_t *bytes; /* [byte_count], guards included */
+    uint64_t byte_count;
+    uint64_t count; /* tokens */
+    int64_t *slots; /* NULL: none */
+    struct spec_memory memory;
+};
+
+struct area area_make(const struct shape *shape, enum layout layout, uint64_t count);
+void area_free(struct area *area);
+void area_poison(struct area *area);
+/* Address of token j, head h by the header's formula. */
+uint8_t *area_at(const struct area *area, uint64_t j, uint32_t head, int value);
+/* Fills tokens [0, count) with the truth of positions first .. */
+void area_fill(struct area *area, const struct shape *shape, const struct prompt *prompt,
+               uint64_t first, uint32_t layer);
+/* Fails unless the area is poison but for the truth of positions first .. in tokens 0 .. rows-1. */
+void area_expect(const struct area *area, const struct shape *shape, const struct prompt *prompt,
+                 uint64_t first, uint64_t rows, uint32_t layer);
+bool area_is_right(const struct area *area, const struct shape *shape, const struct prompt *prompt,
+                   uint64_t first, uint64_t rows, uint32_t layer);
+
+/* ---- The connector ---- */
+
+int fixture_setup(void **state);      /* loads and opens */
+int fixture_setup_bare(void **state); /* loads */
+int fixture_teardown(void **state);
+void fixture_shape(struct fixture *fx, struct shape shape); /* before open */
+void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes);
+spec_status fixture_try_open(struct fixture *fx);
+void fixture_open(struct fixture *fx);
+void fixture_close(struct fixture *fx);
+void fixture_reopen(struct fixture *fx);
+/* Closes, and opens with these members of the configuration; skips where the command line sets the
+ * same keys. */
+void fixture_reconfigure(struct fixture *fx, const char *extra);
+_Noreturn void conf_skip(const char *reason);
+
+#define assert_ok(fx, call)                                                                        \
+    do {                                                                                           \
+        spec_status status_ = (call);                                                              \
+        if (status_ != SPEC_OK)                                                                    \
+            fail_msg("%s: status %d: %s", #call, (int)status_, (fx)->error.text);                  \
+    } while (0)
+#define assert_status(call, expected)                                                              \
+    do {                                                                                           \
+        spec_status status_ = (call);                                                              \
+        if (status_ != (expected))                                                                 \
+            fail_msg("%s: status %d, expected %s", #call, (int)status_, #expected);                \
+    } while (0)
+
+struct spec_lookup_params lookup_params(const struct prompt *prompt);
+/* Looks up; the result is checked for what always holds. */
+struct spec_lookup_result fixture_lookup(struct fixture *fx, const struct spec_lookup_params *in);
+struct spec_lookup_result fixture_find(struct fixture *fx, const struct prompt *prompt);
+void fixture_release(struct fixture *fx, spec_request request);
+/* matched is expected, or less (a miss is allowed unless require_hits). Counts. */
+void expect_match(const struct spec_lookup_result *found, uint64_t expected);
+
+spec_status fixture_put(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                        uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ret_ticket);
+/* Stores all layers of a range and waits; true when the last ticket says OK. */
+bool fixture_store_range(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                         uint64_t first, uint64_t count);
+/* lookup, store of what is not matched, release. */
+bool fixture_store(struct fixture *fx, const struct prompt *prompt);
+spec_status fixture_wait(struct fixture *fx, spec_ticket ticket);
+
+/* One layer of a match into a fresh packed area, compared. */
+void fixture_check_layer(struct fixture *fx, const struct spec_lookup_result *found,
+                         const struct prompt *prompt, uint64_t from, uint32_t layer);
+void fixture_check_layers(struct fixture *fx, const struct spec_lookup_result *found,
+                          const struct prompt *prompt, uint64_t from);
+/* lookup, expect_match, all layers compared, release. */
+void fixture_check(struct fixture *fx, const struct prompt *prompt, uint64_t expected);
+struct spec_important important(spec_request request, uint32_t layer,
+                                const struct spec_memory *destination);
+
+struct spec_stats fixture_stats(struct fixture *fx);
+
+/* Runs in a forked child; returns waitpid's status. The child ends with 0 unless run ends it. */
+int fixture_in_child(void (*run)(void *user), void *user);
+
+/* ---- Plain functions: no assertion, any thread ---- */
+
+/* A whole request: lookup, check every layer, store the rest, release. NULL: all right. */
+const char *request_run(const struct spec_api *api, spec_connector *conn, const struct shape *shape,
+                        const struct prompt *prompt);
+
+#endif

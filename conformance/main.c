@@ -1,0 +1,265 @@
+/* spec-conformance: judges a shared object through the ABI, from outside.
+ *
+ *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
+ *                       [--require-hits] [--list]
+ *
+ *   for every test:  fork -> dlopen, open, test, close -> exit status
+ *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
+ *
+ * Holds: exits with 0 when no test failed; a crash or a hang of the judged object fails the test it
+ * happened in and no other.
+ * Does not: time anything; know a store's format.
+ * Threads: one. Tests: conformance/broken/test_broken.py */
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/suite.h"
+
+#define TEST_SECONDS 240u /* then it hangs */
+#define CLAUSES      1000u
+#define EXTRA_DEFAULT                                                                              \
+    "\"disk_bytes\": \"256MiB\", \"stage_bytes\": \"32MiB\", \"max_requests\": 16, "               \
+    "\"max_request_tokens\": 8192"
+
+static const struct conf_test *const GROUPS[] = {
+    CONF_RULES,   CONF_OPEN, CONF_NAMESPACE, CONF_LOOKUP, CONF_LOAD,  CONF_LAYOUT,
+    CONF_FAILURE, CONF_SAVE, CONF_TICKET,    CONF_LATER,  CONF_ENGINE};
+
+struct tally {
+    unsigned passed, failed, skipped;
+};
+
+struct run {
+    struct tally total, clauses[CLAUSES];
+    const char *only;
+    bool list;
+};
+
+static int usage(void)
+{
+    fprintf(stderr,
+            "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
+            "                        [--require-hits] [--list]\n"
+            "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
+            "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
+            "  --model         a model's directory for the engine-driven tests\n"
+            "  --only          a clause (51, 051, ABI-051) or a test's name\n"
+            "  --require-hits  a miss on what was stored fails\n");
+    return 2;
+}
+
+/* ---- One test ---- */
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void remove_tree(const char *path)
+{
+    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* The child: its output goes to `output`, its exit status says how it ended. */
+static void run_child(const struct conf_test *test, FILE *output)
+{
+    if (dup2(fileno(output), 1) < 0 || dup2(fileno(output), 2) < 0)
+        _exit(3);
+    alarm(TEST_SECONDS);
+    struct CMUnitTest one = {test->name, test->run, test->bare ? fixture_setup_bare : fixture_setup,
+                             fixture_teardown, NULL};
+    int failed = _cmocka_run_group_tests("spec-conformance", &one, 1, NULL, NULL);
+    exit(failed == 0 ? 0 : 1);
+}
+
+static void print_output(FILE *output)
+{
+    char line[1024];
+    rewind(output);
+    while (fgets(line, sizeof(line), output) != NULL)
+        if (strncmp(line, "[=====", 6) != 0 && strncmp(line, "[ RUN ", 6) != 0 &&
+            strstr(line, " test(s)") == NULL && strstr(line, "FAILED TEST(S)") == NULL)
+            printf("    %s", line);
+}
+
+static void print_report(const struct conf_test *test, int status, FILE *output)
+{
+    if (WIFSIGNALED(status))
+        printf("    ended by signal %d (%s)%s\n", WTERMSIG(status), strsignal(WTERMSIG(status)),
+               WTERMSIG(status) == SIGALRM ? ": it hangs" : "");
+    print_output(output);
+    printf("[  FAILED  ] %s\n", test->name);
+}
+
+static void judge_test(struct run *run, const struct conf_test *test)
+{
+    struct conf_shared *shared = conf_options.shared;
+    struct tally *clause = &run->clauses[strtoul(test->name + 4, NULL, 10) % CLAUSES];
+    FILE *output = tmpfile();
+    if (output == NULL) {
+        fprintf(stderr, "spec-conformance: no temporary file: %s\n", strerror(errno));
+        exit(2);
+    }
+    printf("[ RUN      ] %s\n", test->name);
+    fflush(NULL);
+    shared->skipped = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        run_child(test, output);
+    int status = -1;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        status = -1;
+    if (status != 0) {
+        print_report(test, status, output);
+        run->total.failed++, clause->failed++;
+    } else if (shared->skipped) {
+        printf("skipped: %s\n[  SKIPPED ] %s\n", shared->reason, test->name);
+        run->total.skipped++, clause->skipped++;
+    } else {
+        printf("[       OK ] %s\n", test->name);
+        run->total.passed++, clause->passed++;
+    }
+    fclose(output);
+    char mine[4096];
+    (void)snprintf(mine, sizeof(mine), "%s/%ld-0", conf_options.dir, (long)pid);
+    remove_tree(mine);
+}
+
+/* ---- All of them ---- */
+
+static bool is_wanted(const struct run *run, const char *name)
+{
+    if (run->only == NULL)
+        return true;
+    const char *number = run->only;
+    if (strncmp(number, "ABI-", 4) == 0)
+        number += 4;
+    char *end;
+    unsigned long clause = strtoul(number, &end, 10);
+    if (end != number && *end == '\0')
+        return clause == strtoul(name + 4, NULL, 10);
+    return strcmp(run->only, name) == 0;
+}
+
+static unsigned run_all(struct run *run)
+{
+    unsigned count = 0;
+    for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
+        for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++) {
+            if (!is_wanted(run, test->name))
+                continue;
+            count++;
+            if (run->list)
+                printf("%s\n", test->name);
+            else
+                judge_test(run, test);
+        }
+    return count;
+}
+
+static void report(const struct run *run)
+{
+    printf("\nclause   outcome  tests\n");
+    for (unsigned i = 0; i < CLAUSES; i++) {
+        const struct tally *clause = &run->clauses[i];
+        unsigned tests = clause->passed + clause->failed + clause->skipped;
+        if (tests > 0)
+            printf("ABI-%03u  %-7s  %u\n", i,
+                   clause->failed > 0   ? "fails"
+                   : clause->passed > 0 ? "holds"
+                                        : "skipped",
+                   tests);
+    }
+    printf("hits seen: %" PRIu64 ", misses: %" PRIu64 "\n", conf_options.shared->hits,
+           conf_options.shared->misses);
+    printf("%u passed, %u failed, %u skipped\n", run->total.passed, run->total.failed,
+           run->total.skipped);
+}
+
+/* The members of a JSON object's text, without its braces; NULL: not an object. */
+static const char *members_of(const char *config)
+{
+    const char *first = strchr(config, '{');
+    const char *last = strrchr(config, '}');
+    if (first == NULL || last == NULL || last < first ||
+        strspn(config, " \n\t") != (size_t)(first - config))
+        return NULL;
+    char *members = strndup(first + 1, (size_t)(last - first - 1));
+    if (members != NULL && members[strspn(members, " \n\t")] == '\0')
+        members[0] = '\0';
+    return members;
+}
+
+static bool parse(int argc, char **argv, struct run *run)
+{
+    conf_options.extra = EXTRA_DEFAULT;
+    for (int i = 1; i < argc; i++) {
+        bool has_value = i + 1 < argc;
+        if (strcmp(argv[i], "--list") == 0)
+            run->list = true;
+        else if (strcmp(argv[i], "--require-hits") == 0)
+            conf_options.require_hits = true;
+        else if (strcmp(argv[i], "--config") == 0 && has_value)
+            conf_options.extra = members_of(argv[++i]);
+        else if (strcmp(argv[i], "--dir") == 0 && has_value)
+            conf_options.dir = argv[++i];
+        else if (strcmp(argv[i], "--model") == 0 && has_value)
+            conf_options.model_dir = argv[++i];
+        else if (strcmp(argv[i], "--only") == 0 && has_value)
+            run->only = argv[++i];
+        else if (argv[i][0] != '-' && conf_options.so == NULL)
+            conf_options.so = argv[i];
+        else
+            return false;
+    }
+    return (conf_options.so != NULL || run->list) && conf_options.extra != NULL;
+}
+
+static bool make_dir(char *dir, size_t dir_bytes)
+{
+    const char *under = conf_options.dir != NULL   ? conf_options.dir
+                        : getenv("TMPDIR") != NULL ? getenv("TMPDIR")
+                                                   : "/tmp";
+    (void)mkdir(under, 0700);
+    int length = snprintf(dir, dir_bytes, "%s/spec-conformance-XXXXXX", under);
+    return length > 0 && (size_t)length < dir_bytes && mkdtemp(dir) != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static struct run run;
+    static char dir[2048], so[4096];
+    if (!parse(argc, argv, &run))
+        return usage();
+    if (run.list)
+        return run_all(&run) > 0 ? 0 : 2;
+    if (realpath(conf_options.so, so) == NULL || !make_dir(dir, sizeof(dir))) {
+        fprintf(stderr, "spec-conformance: %s: %s\n", dir[0] != '\0' ? dir : conf_options.so,
+                strerror(errno));
+        return 2;
+    }
+    conf_options.so = so;
+    conf_options.dir = dir;
+    conf_options.shared = mmap(NULL, sizeof(*conf_options.shared), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (conf_options.shared == MAP_FAILED)
+        return 2;
+    unsigned count = run_all(&run);
+    if (count == 0)
+        fprintf(stderr, "spec-conformance: no test is of clause \"%s\"\n", run.only);
+    else
+        report(&run);
+    remove_tree(dir);
+    return count == 0 ? 2 : run.total.failed > 0 ? 1 : 0;
+}

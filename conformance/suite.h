@@ -1,0 +1,37 @@
+/* The suite's tests, one list a group of clauses. A test's clause is the number in its name.
+ *
+ *   abi_NNN_what_condition_outcome(void **state)      state: struct fixture *
+ *
+ * Holds: each test runs in a process of its own, over a directory of its own.
+ * Does not: run a test twice, or in any order but the clauses'.
+ * Threads: one. Tests: as fixture.h. */
+#ifndef CONFORMANCE_SUITE_H
+#define CONFORMANCE_SUITE_H
+
+#include "conformance/fixture.h"
+
+struct conf_test {
+    const char *name; /* NULL: the list ends */
+    void (*run)(void **state);
+    bool bare; /* loads, does not open */
+};
+
+/* Opened on the default shape; BARE: only loaded. */
+#define OPENED(test)                                                                               \
+    {                                                                                              \
+#test, test, false                                                                         \
+    }
+#define BARE(test)                                                                                 \
+    {                                                                                              \
+#test, test, true                                                                          \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, false                                                                          \
+    }
+
+extern const struct conf_test CONF_RULES[], CONF_OPEN[], CONF_NAMESPACE[], CONF_LOOKUP[],
+    CONF_LOAD[], CONF_LAYOUT[], CONF_FAILURE[], CONF_SAVE[], CONF_TICKET[], CONF_LATER[],
+    CONF_ENGINE[];
+
+#endif

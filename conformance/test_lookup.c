@@ -1,0 +1,355 @@
+/* Looking up: ABI-020 .. ABI-027.
+ *
+ * Holds, Does not, Threads, Tests: as fixture.h. */
+#include "conformance/suite.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK 64u
+
+/* ---- 020 ---- */
+
+/* Prompts that leave a stored one at every offset of its second chunk. */
+static void check_divergence(struct fixture *fx, const struct prompt *prompt, bool stored)
+{
+    for (uint64_t at = CHUNK; at <= 2 * CHUNK; at++) {
+        struct prompt other = prompt_diverge(prompt, at, 3 * CHUNK, 1000 + at);
+        fixture_check(fx, &other, stored ? at : 0);
+        prompt_free(&other);
+    }
+}
+
+static void abi_020_a_match_ends_at_any_offset_of_a_chunk(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(40, 3 * CHUNK + 7);
+    bool stored = fixture_store(fx, &prompt);
+    check_divergence(fx, &prompt, stored);
+    fixture_reopen(fx);
+    check_divergence(fx, &prompt, stored);
+    prompt_free(&prompt);
+}
+
+static void abi_020_branches_at_every_offset_are_all_found(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt trunk = prompt_make(41, 3 * CHUNK);
+    struct prompt branches[CHUNK];
+    bool stored[CHUNK];
+    bool trunk_stored = fixture_store(fx, &trunk);
+    for (uint64_t i = 0; i < CHUNK; i++) {
+        branches[i] = prompt_diverge(&trunk, CHUNK + i, 2 * CHUNK + 40, 2000 + i);
+        stored[i] = fixture_store(fx, &branches[i]);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t i = 0; i < CHUNK; i++)
+            fixture_check(fx, &branches[i],
+                          trunk_stored && stored[i] ? branches[i].count - 1 : branches[i].count);
+        fixture_reopen(fx);
+    }
+    fixture_check(fx, &trunk, trunk.count - 1);
+    for (uint64_t i = 0; i < CHUNK; i++)
+        prompt_free(&branches[i]);
+    prompt_free(&trunk);
+}
+
+static void abi_020_one_and_two_tokens_are_prompts_too(void **state)
+{
+    struct fixture *fx = *state;
+    for (uint64_t count = 1; count <= 3; count++) {
+        struct prompt prompt = prompt_make(42 + count, count);
+        bool stored = fixture_store(fx, &prompt);
+        fixture_check(fx, &prompt, stored ? count - 1 : 0);
+        struct prompt longer = prompt_diverge(&prompt, count, 90, 7);
+        fixture_check(fx, &longer, stored ? count : 0);
+        prompt_free(&longer);
+        prompt_free(&prompt);
+    }
+}
+
+static void abi_020_a_prompt_that_grows_is_found_whole(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt whole = prompt_make(46, 400);
+    bool stored = true;
+    for (uint64_t count = 5; count <= 400 && stored; count += 79) {
+        struct prompt part = prompt_diverge(&whole, count, count, 1);
+        stored = fixture_store(fx, &part);
+        fixture_check(fx, &part, stored ? count - 1 : count);
+        prompt_free(&part);
+    }
+    fixture_reopen(fx);
+    fixture_check(fx, &whole, 399);
+    prompt_free(&whole);
+}
+
+/* ---- 021, 022 ---- */
+
+static void abi_021_the_match_is_at_most_max_tokens(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(50, 200);
+    bool stored = fixture_store(fx, &prompt);
+    static const uint64_t MAX[] = {0, 1, 63, 64, 65, 199, 200};
+    for (size_t i = 0; i < sizeof(MAX) / sizeof(MAX[0]); i++) {
+        struct spec_lookup_params in = lookup_params(&prompt);
+        in.max_tokens = MAX[i];
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        expect_match(&found, !stored ? 0 : MAX[i] == 0 ? 199 : MAX[i]);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        fixture_release(fx, found.request);
+    }
+    struct spec_lookup_params in = lookup_params(&prompt);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    in.max_tokens = 201;
+    spec_status status = fx->api->lookup(fx->conn, &in, &found, &fx->error);
+    assert_true(status == SPEC_E_INVALID || (status == SPEC_OK && found.matched_tokens <= 200));
+    prompt_free(&prompt);
+}
+
+static void abi_022_the_match_is_a_multiple(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(51, 200);
+    bool stored = fixture_store(fx, &prompt);
+    static const uint64_t MULTIPLE[] = {0, 1, 2, 7, 16, 64, 199, 200, 1000};
+    for (size_t i = 0; i < sizeof(MULTIPLE) / sizeof(MULTIPLE[0]); i++) {
+        struct spec_lookup_params in = lookup_params(&prompt);
+        in.multiple_of = MULTIPLE[i];
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        uint64_t step = MULTIPLE[i] > 0 ? MULTIPLE[i] : 1;
+        assert_int_equal(found.matched_tokens % step, 0);
+        expect_match(&found, stored ? 199 - 199 % step : 0);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        fixture_release(fx, found.request);
+    }
+    prompt_free(&prompt);
+}
+
+/* ---- 023 ---- */
+
+struct identity {
+    struct spec_bytes salt, lora;
+    struct spec_extra_key keys[2];
+    uint64_t key_count;
+    uint64_t shared; /* tokens that it shares with identity 0 */
+};
+
+static struct spec_extra_key extra_key(uint32_t kind, uint64_t first, const char *value)
+{
+    return (struct spec_extra_key){.struct_size = sizeof(struct spec_extra_key),
+                                   .kind = kind,
+                                   .first_token = first,
+                                   .token_count = 5,
+                                   .value = {value, strlen(value)}};
+}
+
+static struct spec_lookup_params identify(const struct prompt *prompt,
+                                          const struct identity *identity)
+{
+    struct spec_lookup_params in = lookup_params(prompt);
+    in.salt = identity->salt;
+    in.lora = identity->lora;
+    in.extra_keys = identity->key_count > 0 ? identity->keys : NULL;
+    in.extra_key_count = identity->key_count;
+    return in;
+}
+
+/* Each of several identities stores the same tokens with rows of its own; each finds its own. */
+static void check_identities(struct fixture *fx, const struct identity *identities, uint64_t count)
+{
+    struct prompt prompt = prompt_make(52, 200);
+    for (uint64_t i = 0; i < count; i++) {
+        struct prompt mine = prompt_diverge(&prompt, 200, 200, 1);
+        struct spec_lookup_params in = identify(&mine, &identities[i]);
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        expect_match(&found, i == 0 ? 0 : identities[i].shared);
+        fixture_check_layers(fx, &found, &prompt, 0); /* what is shared is identity 0's */
+        prompt_salt(&mine, i);
+        memcpy(mine.history, prompt.history, found.matched_tokens * sizeof(uint64_t));
+        bool stored = fixture_store_range(fx, found.request, &mine, found.matched_tokens,
+                                          200 - found.matched_tokens);
+        fixture_release(fx, found.request);
+        found = fixture_lookup(fx, &in);
+        expect_match(&found, stored ? 199 : 0);
+        fixture_check_layers(fx, &found, &mine, 0);
+        fixture_release(fx, found.request);
+        prompt_free(&mine);
+    }
+    prompt_free(&prompt);
+}
+
+static void abi_023_other_salts_and_loras_share_nothing(void **state)
+{
+    struct fixture *fx = *state;
+    const struct identity identities[] = {
+        {.shared = 0},        {.salt = {"a", 1}}, {.salt = {"b", 1}},
+        {.salt = {"a\0", 2}}, {.lora = {"a", 1}}, {.salt = {"a", 1}, .lora = {"a", 1}},
+        {.salt = {"aa", 2}},
+    };
+    check_identities(fx, identities, sizeof(identities) / sizeof(identities[0]));
+}
+
+static void abi_023_extra_keys_part_from_where_they_take_effect(void **state)
+{
+    struct fixture *fx = *state;
+    struct identity identities[] = {
+        {.shared = 0},
+        {.keys = {extra_key(1, 100, "cat")}, .key_count = 1, .shared = 100},
+        {.keys = {extra_key(1, 100, "dog")}, .key_count = 1, .shared = 100},
+        {.keys = {extra_key(2, 100, "cat")}, .key_count = 1, .shared = 100},
+        {.keys = {extra_key(1, 128, "cat")}, .key_count = 1, .shared = 128},
+        {.keys = {extra_key(1, 0, "cat")}, .key_count = 1, .shared = 0},
+        {.keys = {extra_key(1, 1, "cat")}, .key_count = 1, .shared = 1},
+    };
+    check_identities(fx, identities, sizeof(identities) / sizeof(identities[0]));
+}
+
+static void abi_023_unordered_extra_keys_are_invalid(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(53, 200);
+    struct spec_extra_key keys[] = {extra_key(1, 100, "cat"), extra_key(1, 50, "dog")};
+    struct spec_lookup_params in = lookup_params(&prompt);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    in.extra_keys = keys;
+    in.extra_key_count = 2;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    in.extra_keys = NULL;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    in.extra_key_count = 0;
+    in.salt.byte_count = 4;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    assert_int_equal(found.request, 0);
+    prompt_free(&prompt);
+}
+
+/* ---- 024, 025 ---- */
+
+static void abi_024_what_the_engine_holds_is_not_promised(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(54, 200);
+    bool stored = fixture_store(fx, &prompt);
+    static const uint64_t FROM[] = {1, 63, 64, 100, 198, 199, 200};
+    for (size_t i = 0; i < sizeof(FROM) / sizeof(FROM[0]); i++) {
+        struct spec_lookup_params in = lookup_params(&prompt);
+        in.from_token = FROM[i];
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        expect_match(&found, stored && FROM[i] < 199 ? 199 : FROM[i]);
+        fixture_check_layers(fx, &found, &prompt, FROM[i]);
+        fixture_release(fx, found.request);
+    }
+    prompt_free(&prompt);
+}
+
+static void abi_025_a_prompt_that_is_nowhere_stored_is_a_miss(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt stored = prompt_make(55, 200), other = prompt_diverge(&stored, 0, 200, 8);
+    (void)fixture_store(fx, &stored);
+    struct spec_lookup_params in = lookup_params(&other);
+    for (uint64_t from = 0; from <= 200; from += 100) {
+        in.from_token = from;
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        assert_int_equal(found.state, SPEC_LOOKUP_MISS);
+        assert_int_equal(found.matched_tokens, from);
+        for (uint64_t tier = 0; tier < SPEC_TIERS; tier++)
+            assert_int_equal(found.tier_bytes[tier], 0);
+        fixture_release(fx, found.request);
+    }
+    prompt_free(&stored);
+    prompt_free(&other);
+}
+
+/* ---- 026, 027 ---- */
+
+static void abi_026_promised_rows_stay_readable_until_release(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16}); /* 2 KiB a token */
+    fixture_reconfigure(fx, "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", "
+                            "\"stage_bytes\": \"32MiB\", \"max_requests\": 8, "
+                            "\"max_request_tokens\": 4096");
+    struct prompt prompt = prompt_make(56, 500);
+    bool stored = fixture_store(fx, &prompt);
+    struct spec_lookup_result held = fixture_find(fx, &prompt);
+    expect_match(&held, stored ? 499 : 0);
+    for (uint64_t i = 0; i < 12; i++) { /* three times what the disk may hold */
+        struct prompt other = prompt_make(500 + i, 500);
+        struct spec_lookup_result found = fixture_find(fx, &other);
+        spec_ticket ticket;
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+            assert_ok(fx, fixture_put(fx, found.request, &other, 0, 500, layer, &ticket));
+            (void)fixture_wait(fx, ticket);
+        }
+        fixture_release(fx, found.request);
+        prompt_free(&other);
+    }
+    fixture_check_layers(fx, &held, &prompt, 0);
+    fixture_release(fx, held.request);
+    prompt_free(&prompt);
+}
+
+static void abi_027_lookups_beyond_the_limits_are_busy(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"max_requests\": 3, "
+                            "\"max_request_tokens\": 100");
+    struct prompt prompt = prompt_make(57, 100), longer = prompt_make(57, 101);
+    struct spec_lookup_params in = lookup_params(&longer);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_BUSY);
+    spec_request open[3];
+    for (int i = 0; i < 3; i++)
+        open[i] = fixture_find(fx, &prompt).request;
+    assert_true(open[0] != open[1] && open[1] != open[2] && open[0] != open[2]);
+    in = lookup_params(&prompt);
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_BUSY);
+    assert_int_equal(found.request, 0);
+    fixture_release(fx, open[1]);
+    spec_request again = fixture_find(fx, &prompt).request;
+    assert_true(again != open[1]); /* an old handle never comes to life again */
+    prompt_free(&prompt);
+    prompt_free(&longer);
+}
+
+static void abi_027_prompts_that_cannot_be_are_invalid(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(58, 10);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    assert_status(fx->api->lookup(fx->conn, NULL, &found, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->lookup(fx->conn, &in, NULL, &fx->error), SPEC_E_INVALID);
+    in.token_count = 0;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    in = lookup_params(&prompt);
+    in.tokens = NULL;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    in = lookup_params(&prompt);
+    in.from_token = 11;
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    assert_int_equal(found.request, 0);
+    prompt_free(&prompt);
+}
+
+const struct conf_test CONF_LOOKUP[] = {
+    OPENED(abi_020_a_match_ends_at_any_offset_of_a_chunk),
+    OPENED(abi_020_branches_at_every_offset_are_all_found),
+    OPENED(abi_020_one_and_two_tokens_are_prompts_too),
+    OPENED(abi_020_a_prompt_that_grows_is_found_whole),
+    OPENED(abi_021_the_match_is_at_most_max_tokens),
+    OPENED(abi_022_the_match_is_a_multiple),
+    OPENED(abi_023_other_salts_and_loras_share_nothing),
+    OPENED(abi_023_extra_keys_part_from_where_they_take_effect),
+    OPENED(abi_023_unordered_extra_keys_are_invalid),
+    OPENED(abi_024_what_the_engine_holds_is_not_promised),
+    OPENED(abi_025_a_prompt_that_is_nowhere_stored_is_a_miss),
+    BARE(abi_026_promised_rows_stay_readable_until_release),
+    BARE(abi_027_lookups_beyond_the_limits_are_busy),
+    OPENED(abi_027_prompts_that_cannot_be_are_invalid),
+    END,
+};

@@ -1,0 +1,419 @@
+/* Storing: ABI-080 .. ABI-087, 090, 091.
+ *
+ * Holds, Does not, Threads, Tests: as fixture.h. */
+#include "conformance/suite.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- 080 ---- */
+
+static void abi_080_layers_ascend_with_one_range(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(150, 200);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_request request = found.request;
+    spec_ticket ticket;
+    assert_status(fixture_put(fx, request, &prompt, 0, 200, 1, &ticket), SPEC_E_INVALID);
+    assert_ok(fx, fixture_put(fx, request, &prompt, 0, 200, 0, &ticket));
+    assert_status(fixture_put(fx, request, &prompt, 0, 200, 0, &ticket), SPEC_E_INVALID);
+    assert_status(fixture_put(fx, request, &prompt, 0, 200, 2, &ticket), SPEC_E_INVALID);
+    assert_status(fixture_put(fx, request, &prompt, 0, 199, 1, &ticket), SPEC_E_INVALID);
+    assert_status(fixture_put(fx, request, &prompt, 1, 199, 1, &ticket), SPEC_E_INVALID);
+    assert_ok(fx, fixture_put(fx, request, &prompt, 0, 200, 1, &ticket)); /* nothing changed */
+    assert_ok(fx, fixture_put(fx, request, &prompt, 0, 200, 2, &ticket));
+    bool stored = fixture_wait(fx, ticket) == SPEC_OK;
+    assert_status(fixture_put(fx, request, &prompt, 0, 200, 3, &ticket), SPEC_E_INVALID);
+    fixture_release(fx, request);
+    fixture_check(fx, &prompt, stored ? 199 : 0);
+    prompt_free(&prompt);
+}
+
+static void abi_080_a_range_has_no_gap_and_no_unknown_token(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(151, 200);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_request request = found.request;
+    struct prompt longer = prompt_diverge(&prompt, 200, 300, 1);
+    spec_ticket ticket;
+    assert_status(fixture_put(fx, request, &longer, 10, 100, 0, &ticket), SPEC_E_INVALID);
+    assert_status(fixture_put(fx, request, &longer, 0, 201, 0, &ticket), SPEC_E_INVALID);
+    assert_status(fixture_put(fx, request, &longer, 0, 0, 0, &ticket), SPEC_E_INVALID);
+    bool stored = fixture_store_range(fx, request, &prompt, 0, 100);
+    assert_status(fixture_put(fx, request, &prompt, 101, 50, 0, &ticket), SPEC_E_INVALID);
+    stored = fixture_store_range(fx, request, &prompt, 90, 60) && stored; /* earlier is allowed */
+    stored = fixture_store_range(fx, request, &prompt, 150, 50) && stored;
+    fixture_release(fx, request);
+    fixture_check(fx, &prompt, 199);
+    prompt_free(&prompt);
+    prompt_free(&longer);
+}
+
+static void abi_080_decoded_tokens_are_appended(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt whole = prompt_make(152, 240), prompt = prompt_diverge(&whole, 200, 200, 1);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    bool stored = fixture_store_range(fx, found.request, &prompt, 0, 200);
+    spec_ticket ticket = 0;
+    for (uint64_t at = 200; at < 240; at += 10)
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+            struct area area = area_make(&fx->shape, LAYOUT_PACKED, 10);
+            area_fill(&area, &fx->shape, &whole, at, layer);
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = found.request,
+                                               .layer = layer,
+                                               .first_token = at,
+                                               .token_count = 10,
+                                               .memory = &area.memory,
+                                               .tokens = layer == 0 ? whole.tokens + at : NULL,
+                                               .tokens_count = layer == 0 ? 10 : 0};
+            assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+            area_free(&area);
+            if (layer + 1 == fx->shape.layers)
+                stored = fixture_wait(fx, ticket) == SPEC_OK && stored;
+        }
+    fixture_release(fx, found.request);
+    fixture_reopen(fx);
+    fixture_check(fx, &whole, 239);
+    prompt_free(&whole);
+    prompt_free(&prompt);
+}
+
+/* ---- 081 ---- */
+
+static void abi_081_the_source_is_free_at_return(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(153, 1000);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, 1000);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        area_fill(&area, &fx->shape, &prompt, 0, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .layer = layer,
+                                           .token_count = 1000,
+                                           .memory = &area.memory};
+        assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+        area_poison(&area);
+    }
+    area_free(&area);
+    bool stored = fixture_wait(fx, ticket) == SPEC_OK;
+    fixture_release(fx, found.request);
+    fixture_check(fx, &prompt, stored ? 999 : 0);
+    fixture_reopen(fx);
+    fixture_check(fx, &prompt, stored ? 999 : 0);
+    prompt_free(&prompt);
+}
+
+/* ---- 082, 083 ---- */
+
+static void abi_082_a_range_is_seen_only_when_all_layers_are_written(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(154, 200);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_ticket ticket;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        struct spec_lookup_result early = fixture_find(fx, &prompt);
+        assert_int_equal(early.matched_tokens, 0);
+        fixture_release(fx, early.request);
+        assert_ok(fx, fixture_put(fx, found.request, &prompt, 0, 200, layer, &ticket));
+        if (layer + 1 < fx->shape.layers)
+            (void)fixture_wait(fx, ticket);
+    }
+    bool stored = fixture_wait(fx, ticket) == SPEC_OK;
+    fixture_check(fx, &prompt, stored ? 199 : 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+static void abi_083_the_first_complete_copy_wins(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt first = prompt_make(155, 200), second = prompt_make(155, 200);
+    prompt_salt(&second, 1); /* the same tokens, other rows */
+    struct spec_lookup_result early = fixture_find(fx, &second);
+    bool stored = fixture_store(fx, &first);
+    (void)fixture_store_range(fx, early.request, &second, 0, 200);
+    fixture_release(fx, early.request);
+    fixture_check(fx, &first, stored ? 199 : 0);
+    fixture_reopen(fx);
+    fixture_check(fx, &first, stored ? 199 : 0);
+    prompt_free(&first);
+    prompt_free(&second);
+}
+
+static void abi_083_a_longer_copy_adds_only_what_was_missing(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt first = prompt_make(156, 150), second = prompt_diverge(&first, 150, 300, 1);
+    struct spec_lookup_result early = fixture_find(fx, &second);
+    bool stored = fixture_store(fx, &first);
+    stored = fixture_store_range(fx, early.request, &second, 0, 300) && stored;
+    fixture_release(fx, early.request);
+    fixture_check(fx, &second, 299);
+    fixture_reopen(fx);
+    fixture_check(fx, &second, 299);
+    prompt_free(&first);
+    prompt_free(&second);
+}
+
+/* ---- 084, 085, 086 ---- */
+
+static void abi_084_another_dtype_is_invalid_and_changes_nothing(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(157, 100);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    static const uint32_t OTHERS[] = {SPEC_DTYPE_F32, SPEC_DTYPE_BF16, 0, 9};
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        struct shape wide = fx->shape;
+        wide.dtype = SPEC_DTYPE_F32; /* as much memory as any needs */
+        struct area area = area_make(&wide, LAYOUT_PACKED, 100);
+        area.memory.dtype = OTHERS[i];
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .token_count = 100,
+                                           .memory = &area.memory};
+        spec_ticket ticket;
+        assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+        area_free(&area);
+    }
+    bool stored = fixture_store_range(fx, found.request, &prompt, 0, 100);
+    fixture_release(fx, found.request);
+    fixture_check(fx, &prompt, stored ? 99 : 0);
+    prompt_free(&prompt);
+}
+
+static void abi_085_a_full_disk_gives_the_range_up_and_the_host_goes_on(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", "
+                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 4, "
+                            "\"max_request_tokens\": 4096");
+    struct prompt prompts[8];
+    bool stored[8];
+    for (uint64_t i = 0; i < 8; i++) { /* 512 KiB of rows each */
+        prompts[i] = prompt_make(160 + i, 256);
+        struct spec_lookup_result found = fixture_find(fx, &prompts[i]);
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+            assert_ok(fx, fixture_put(fx, found.request, &prompts[i], 0, 256, layer, &ticket));
+        stored[i] = fixture_wait(fx, ticket) == SPEC_OK;
+        fixture_release(fx, found.request);
+    }
+    struct spec_stats stats = fixture_stats(fx);
+    if (stats.disk_bytes_max != 0)
+        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t i = 0; i < 8; i++) { /* what was kept is right; it may be evicted too */
+            struct spec_lookup_result found = fixture_find(fx, &prompts[i]);
+            assert_true(found.matched_tokens == 0 || stored[i]);
+            fixture_check_layers(fx, &found, &prompts[i], 0);
+            fixture_release(fx, found.request);
+        }
+        fixture_reopen(fx);
+    }
+    for (uint64_t i = 0; i < 8; i++)
+        prompt_free(&prompts[i]);
+}
+
+static const uint32_t SPECIAL_F32[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff812345, 0x7f800000,
+                                       0xff800000, 0x80000000, 0x00000001, 0x807fffff, 0};
+static const uint16_t SPECIAL_F16[] = {0x7e00, 0xfe00, 0x7c01, 0xfc55, 0x7c00,
+                                       0xfc00, 0x8000, 0x0001, 0x83ff, 0};
+
+/* Fills an area with numbers that arithmetic would change. */
+static void fill_special(const struct fixture *fx, struct area *area)
+{
+    uint64_t bytes = dtype_bytes(fx->shape.dtype), n = 0;
+    for (uint64_t j = 0; j < area->count; j++)
+        for (int value = 0; value < 2; value++)
+            for (uint32_t h = 0; h < fx->shape.heads; h++)
+                for (uint64_t d = 0; d < fx->shape.head_size; d++, n++)
+                    memcpy(area_at(area, j, h, value) + d * bytes,
+                           bytes == 4 ? (const void *)&SPECIAL_F32[n % 10]
+                                      : (const void *)&SPECIAL_F16[n % 10],
+                           bytes);
+}
+
+static void check_special(struct fixture *fx)
+{
+    struct prompt prompt = prompt_make(170, 90);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_ticket ticket = 0;
+    struct area stored = area_make(&fx->shape, LAYOUT_PACKED, 90);
+    fill_special(fx, &stored);
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .layer = layer,
+                                           .token_count = 90,
+                                           .memory = &stored.memory};
+        assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+    }
+    bool kept = fixture_wait(fx, ticket) == SPEC_OK;
+    fixture_release(fx, found.request);
+    found = fixture_find(fx, &prompt);
+    expect_match(&found, kept ? 89 : 0);
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        struct area loaded = area_make(&fx->shape, LAYOUT_PACKED, 90);
+        struct spec_important item = important(found.request, layer, &loaded.memory);
+        assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+        uint64_t bytes = found.matched_tokens * row_bytes(&fx->shape);
+        assert_memory_equal(loaded.memory.k_base, stored.memory.k_base, bytes);
+        assert_memory_equal(loaded.memory.v_base, stored.memory.v_base, bytes);
+        area_free(&loaded);
+    }
+    fixture_release(fx, found.request);
+    area_free(&stored);
+    prompt_free(&prompt);
+}
+
+static void abi_086_nan_and_infinities_are_stored_as_they_are(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint32_t DTYPES[] = {SPEC_DTYPE_F32, SPEC_DTYPE_F16, SPEC_DTYPE_BF16};
+    for (size_t i = 0; i < 3; i++) {
+        fixture_shape(fx, (struct shape){2, 2, 24, DTYPES[i]});
+        fixture_open(fx);
+        check_special(fx);
+        fixture_close(fx);
+    }
+}
+
+/* ---- 087, 091: death ---- */
+
+struct dying {
+    struct fixture *fx;
+    const struct prompt *whole, *part;
+    bool *stored; /* shared with the parent */
+};
+
+/* Stores one prompt to its last ticket and another to all layers but the last, then dies. */
+static void store_and_die(void *user)
+{
+    struct dying *dying = user;
+    struct fixture *fx = dying->fx;
+    spec_ticket ticket;
+    fixture_open(fx);
+    *dying->stored = fixture_store(fx, dying->whole);
+    struct spec_lookup_result found = fixture_find(fx, dying->part);
+    for (uint32_t layer = 0; layer + 1 < fx->shape.layers; layer++) {
+        (void)fixture_put(fx, found.request, dying->part, 0, 200, layer, &ticket);
+        (void)fixture_wait(fx, ticket);
+    }
+    raise(SIGKILL);
+}
+
+static void store_in_a_dying_child(struct fixture *fx, const struct prompt *whole,
+                                   const struct prompt *part, bool *ret_stored)
+{
+    /* hits and misses are counted in shared memory too */
+    uint64_t *word = &conf_options.shared->misses;
+    uint64_t before = *word;
+    bool *stored = (bool *)conf_options.shared->reason;
+    *stored = false;
+    struct dying dying = {fx, whole, part, stored};
+    int status = fixture_in_child(store_and_die, &dying);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    *ret_stored = *stored;
+    *word = before;
+}
+
+static void abi_087_what_a_ticket_says_is_stored_outlives_a_kill(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt whole = prompt_make(171, 300), part = prompt_make(172, 200);
+    bool stored;
+    store_in_a_dying_child(fx, &whole, &part, &stored);
+    fixture_open(fx);
+    fixture_check(fx, &whole, 299);
+    prompt_free(&whole);
+    prompt_free(&part);
+}
+
+static void abi_091_an_incomplete_store_dies_with_its_process(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt whole = prompt_make(173, 300), part = prompt_make(174, 200);
+    bool stored;
+    store_in_a_dying_child(fx, &whole, &part, &stored);
+    fixture_open(fx);
+    struct spec_lookup_result found = fixture_find(fx, &part);
+    assert_int_equal(found.matched_tokens, 0);
+    fixture_release(fx, found.request);
+    stored = fixture_store(fx, &part);
+    fixture_check(fx, &part, stored ? 199 : 0);
+    prompt_free(&whole);
+    prompt_free(&part);
+}
+
+/* ---- 090, 091 ---- */
+
+static void abi_090_abort_drops_what_is_incomplete(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(175, 300);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_request request = found.request;
+    bool stored = fixture_store_range(fx, request, &prompt, 0, 100);
+    spec_ticket ticket;
+    for (uint32_t layer = 0; layer + 1 < fx->shape.layers; layer++) {
+        assert_ok(fx, fixture_put(fx, request, &prompt, 100, 200, layer, &ticket));
+        (void)fixture_wait(fx, ticket);
+    }
+    assert_ok(fx, fx->api->store_abort(fx->conn, request, 100, &fx->error));
+    fixture_check(fx, &prompt, stored ? 100 : 0);
+    stored = fixture_store_range(fx, request, &prompt, 100, 200) && stored; /* from layer 0 again */
+    fixture_check(fx, &prompt, 299);
+    assert_ok(fx, fx->api->store_abort(fx->conn, request, 0, &fx->error)); /* complete ones stay */
+    fixture_check(fx, &prompt, 299);
+    fixture_release(fx, request);
+    assert_status(fx->api->store_abort(fx->conn, request, 0, &fx->error), SPEC_E_STALE);
+    prompt_free(&prompt);
+}
+
+static void abi_091_release_drops_what_is_incomplete(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(176, 300);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_ticket ticket;
+    for (uint32_t layer = 0; layer + 1 < fx->shape.layers; layer++)
+        assert_ok(fx, fixture_put(fx, found.request, &prompt, 0, 300, layer, &ticket));
+    fixture_release(fx, found.request);
+    found = fixture_find(fx, &prompt);
+    assert_int_equal(found.matched_tokens, 0);
+    fixture_release(fx, found.request);
+    bool stored = fixture_store(fx, &prompt);
+    fixture_check(fx, &prompt, stored ? 299 : 0);
+    prompt_free(&prompt);
+}
+
+const struct conf_test CONF_SAVE[] = {
+    OPENED(abi_080_layers_ascend_with_one_range),
+    OPENED(abi_080_a_range_has_no_gap_and_no_unknown_token),
+    OPENED(abi_080_decoded_tokens_are_appended),
+    OPENED(abi_081_the_source_is_free_at_return),
+    OPENED(abi_082_a_range_is_seen_only_when_all_layers_are_written),
+    OPENED(abi_083_the_first_complete_copy_wins),
+    OPENED(abi_083_a_longer_copy_adds_only_what_was_missing),
+    OPENED(abi_084_another_dtype_is_invalid_and_changes_nothing),
+    BARE(abi_085_a_full_disk_gives_the_range_up_and_the_host_goes_on),
+    BARE(abi_086_nan_and_infinities_are_stored_as_they_are),
+    BARE(abi_087_what_a_ticket_says_is_stored_outlives_a_kill),
+    OPENED(abi_090_abort_drops_what_is_incomplete),
+    OPENED(abi_091_release_drops_what_is_incomplete),
+    BARE(abi_091_an_incomplete_store_dies_with_its_process),
+    END,
+};
