@@ -194,6 +194,8 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
             sc_plugin_args_read(&host, sizeof(host), params->alloc, "open: alloc", reterr);
         if (status != SPEC_OK)
             return status;
+        if (host.reserved != 0)
+            return sc_fail(reterr, SPEC_E_INVALID, "open: alloc: reserved must be 0");
         if (host.alloc == NULL || host.free == NULL)
             return sc_fail(reterr, SPEC_E_INVALID, "open: alloc lacks a function");
         alloc.host_alloc = host.alloc;
