@@ -507,7 +507,7 @@ static bool decode_parts(const uint8_t *bytes, const uint8_t *end,
             return false;
         uint64_t segment = cursor_uint(&cursor), offset = cursor_uint(&cursor);
         uint64_t layer_first = cursor_uint(&cursor), layer_count = cursor_uint(&cursor);
-        if (cursor.bad || segment > UINT32_MAX || offset % SC_IO_PAGE_BYTES != 0 ||
+        if (cursor.bad || segment >= SC_STORE_SEGMENT_NUMBERS || offset % SC_IO_PAGE_BYTES != 0 ||
             layer_first != layer || layer_count == 0 || layer_count > SC_LIMIT_LAYERS - layer)
             return false;
         extent->parts[i] = (struct sc_store_part){.offset = offset,

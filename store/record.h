@@ -28,6 +28,7 @@
 #define SC_STORE_ROWS_MAX          16384u /* rows of an extent: bounds the tags a reader holds */
 #define SC_STORE_MARKS_MAX         SC_LIMIT_EXTRA_KEYS /* of one piece */
 #define SC_STORE_POSITION_MAX      (UINT64_C(1) << 48)
+#define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 

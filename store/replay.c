@@ -27,7 +27,7 @@ struct replay {
     uint64_t extent_open; /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows; /* rows of it that pieces cover so far: they ascend */
     struct sc_store_provenance provenance;
-    uint64_t refused_count; /* pieces that on_piece refused: they get drop records */
+    uint64_t refused_count; /* pieces that get drop records */
     uint64_t refused_first, refused_last;
     bool no_memory;
 };
@@ -98,6 +98,10 @@ static void replay_space(struct sc_store *store, struct replay *replay)
 static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                           uint64_t stride)
 {
+    for (uint32_t i = 0; i < count; i++) { /* a number is never used again, file or no file */
+        if (parts[i].segment >= store->number_next)
+            store->number_next = parts[i].segment + 1;
+    }
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index = sc_store_segment_find(store, parts[i].segment);
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
@@ -165,20 +169,42 @@ static void replay_extent_release(struct sc_store *store, uint64_t id)
     atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
 }
 
+/* A piece that is not believed, for what stands in the log or for what became of its segment, gets
+ * a drop record, if it has none: should its extent fit again one day, it must not take the place of
+ * what was stored meanwhile. */
+static void replay_refuse(struct sc_store *store, struct replay *replay,
+                          struct sc_store_piece_entry *entry, const char *what)
+{
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
+    if (doomed)
+        return; /* said and counted when its drop record was written */
+    replay_lie(store, what);
+    replay->refused_count++;
+    replay->refused_first = replay->refused_first == 0 ? replay->record.id : replay->refused_first;
+    replay->refused_last = replay->record.id;
+}
+
 static void replay_piece(struct sc_store *store, struct replay *replay,
                          struct sc_store_piece_entry *entry)
 {
     struct sc_store_piece *piece = &replay->record.piece;
     bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
-    atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     if (piece->extent != replay->extent_open || replay->extent_open == 0 ||
         piece->extent_row < replay->extent_rows ||
         piece->row_count > extent->row_count - piece->extent_row) {
-        replay_lie(store, "piece outside its extent");
+        replay_refuse(store, replay, entry, "piece outside its extent");
         return;
     }
     replay->extent_rows = piece->extent_row + piece->row_count;
+    piece->provenance = replay->provenance;
+    bool tells =
+        !doomed && extent->space == atomic_load(&store->space_id) && store->params.on_piece != NULL;
+    if (tells && !store->params.on_piece(piece, store->params.user)) {
+        replay_refuse(store, replay, entry, "piece's chain");
+        return;
+    }
     memcpy(entry->hash, piece->hash, sizeof(entry->hash));
     entry->first_position = piece->first_position;
     entry->extent = (uint32_t)piece->extent;
@@ -187,17 +213,8 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
     extent->live_count++;
     store->log_reserved += sc_store_record_bytes_drop();
     sc_store_count(&store->piece_count, 1);
-    atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DOOMED : SC_STORE_PIECE_LIVE);
-    piece->provenance = replay->provenance;
-    if (doomed || extent->space != atomic_load(&store->space_id) || store->params.on_piece == NULL)
-        return;
-    if (store->params.on_piece(piece, store->params.user))
-        return;
-    replay_lie(store, "piece's chain");
-    atomic_store(&entry->state, SC_STORE_PIECE_DOOMED); /* until its drop record, below */
-    replay->refused_count++;
-    replay->refused_first = replay->refused_first == 0 ? piece->id : replay->refused_first;
-    replay->refused_last = piece->id;
+    if (!doomed)
+        atomic_store(&entry->state, SC_STORE_PIECE_LIVE);
 }
 
 static void replay_drop(struct sc_store *store, uint64_t id)
@@ -255,8 +272,7 @@ static spec_status on_payload_apply(struct sc_store *store, const uint8_t *paylo
 
 /* ---- After the scans ------------------------------------------------------------------------ */
 
-/* Pieces that the caller did not believe are dropped in the log too, so that what is stored in
- * their place later is believed at the next replay. */
+/* Pieces that were not believed are dropped in the log too. */
 static spec_status replay_drop_refused(struct sc_store *store, const struct replay *replay,
                                        struct spec_error *reterr)
 {
@@ -268,7 +284,7 @@ static spec_status replay_drop_refused(struct sc_store *store, const struct repl
         sc_store_append_begin(store, &append);
         for (; id <= replay->refused_last && count < DROPS_PER_WRITE; id++) {
             struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-            if (atomic_load(&entry->state) != SC_STORE_PIECE_DOOMED)
+            if (atomic_load(&entry->state) != SC_STORE_PIECE_REFUSED)
                 continue;
             sc_store_append_frame(&append);
             sc_store_record_put_drop(&append.writer, id);
@@ -276,8 +292,11 @@ static spec_status replay_drop_refused(struct sc_store *store, const struct repl
             count++;
         }
         status = sc_store_append_commit(store, &append, reterr);
-        for (; first < id && status == SPEC_OK; first++)
-            replay_drop(store, first);
+        for (; first < id && status == SPEC_OK; first++) {
+            struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, first);
+            if (atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
+                atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+        }
     }
     return status;
 }

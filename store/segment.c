@@ -96,6 +96,8 @@ static void listing_add(const char *name, void *user)
             return;
         number = number << 4 | (uint32_t)(is_number ? *digit - '0' : *digit - 'a' + 10);
     }
+    if (number >= SC_STORE_SEGMENT_NUMBERS)
+        return;
     if (listing->count < listing->room)
         listing->numbers[listing->count] = number;
     listing->count++;
@@ -298,7 +300,7 @@ static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_i
     uint64_t index = 0;
     while (index < store->segment_count && store->segments[index].state != SC_STORE_SEGMENT_ABSENT)
         index++;
-    if (index == store->segment_max || store->number_next == UINT32_MAX)
+    if (index == store->segment_max || store->number_next == SC_STORE_SEGMENT_NUMBERS)
         return false;
     if (index == store->segment_count)
         store->segment_count++;

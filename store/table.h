@@ -20,7 +20,8 @@ enum sc_store_piece_state {
     SC_STORE_PIECE_NONE,
     SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds space until then */
     SC_STORE_PIECE_LIVE,
-    SC_STORE_PIECE_DROPPED /* or never believed */
+    SC_STORE_PIECE_REFUSED, /* replay: not believed, and no later record drops it yet */
+    SC_STORE_PIECE_DROPPED  /* or never believed */
 };
 
 struct sc_store_piece_entry {

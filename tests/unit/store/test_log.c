@@ -266,7 +266,7 @@ static void log_an_honest_forgery_is_believed(void **state)
 static void log_extents_that_do_not_fit_are_not_believed(void **state)
 {
     (void)state;
-    for (uint32_t bend = 0; bend < 14; bend++) {
+    for (uint32_t bend = 0; bend < 15; bend++) {
         struct forge *forge = forge_make();
         struct sc_store_part *part = &forge->parts[0];
         struct sc_store_record_extent *extent = &forge->extent;
@@ -288,6 +288,9 @@ static void log_extents_that_do_not_fit_are_not_believed(void **state)
             break;
         case 5: /* no such segment */
             part->segment = 1;
+            break;
+        case 14: /* a number that no segment may have */
+            part->segment = UINT32_MAX;
             break;
         case 6: /* a layer is missing */
             part->layer_count = 2;

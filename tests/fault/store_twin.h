@@ -1,0 +1,169 @@
+/* Random operations on a store, for tests that break things meanwhile: the twin knows what was
+ * committed, and every row that comes back is compared with what its key says. */
+#ifndef SC_TESTS_FAULT_STORE_TWIN_H
+#define SC_TESTS_FAULT_STORE_TWIN_H
+
+#include "tests/unit/store/store_fixture.h"
+
+static const struct world_setup twin_setups[] = {
+    {.name = "paired, 3 layers of 96-byte rows",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 48,
+     .disk_bytes = 4u << 20,
+     .segment_bytes = 1u << 20,
+     .op_bytes = 64u << 10,
+     .journal = 1},
+    {.name = "split, 2 layers of 400-byte rows",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 200,
+     .disk_bytes = 4u << 20,
+     .segment_bytes = 1u << 20,
+     .op_bytes = 64u << 10,
+     .journal = 1},
+    {.name = "paired, 5 layers of 4 KiB rows",
+     .backend = SC_BACKEND_SIM,
+     .layers = 5,
+     .k_row_bytes = 2048,
+     .disk_bytes = 8u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 128u << 10,
+     .journal = 1},
+};
+#define TWIN_SETUPS (sizeof(twin_setups) / sizeof(twin_setups[0]))
+
+struct twin {
+    struct world *world;
+    uint64_t random, key_next;
+    uint64_t rows_right, loads_failed, stores_failed;
+};
+
+static inline void twin_make(struct twin *twin, uint64_t seed)
+{
+    *twin = (struct twin){.random = seed * 77, .key_next = 1};
+    twin->world = world_make(&twin_setups[seed % TWIN_SETUPS], seed);
+    twin->world->config.stage_bytes = 2u << 20;
+}
+
+/* After an open: pieces that it did not tell of are gone. */
+static inline void twin_forget_unseen(struct twin *twin)
+{
+    struct world *world = twin->world;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        if (world->pieces[i].seen)
+            world->pieces[kept++] = world->pieces[i];
+    world->piece_count = kept;
+}
+
+static inline void twin_forget(struct twin *twin, uint32_t i)
+{
+    twin->world->pieces[i] = twin->world->pieces[--twin->world->piece_count];
+}
+
+static inline void twin_store(struct twin *twin)
+{
+    struct world *world = twin->world;
+    uint64_t first = random_below(&twin->random, 100);
+    uint32_t rows = (uint32_t)(1 + random_below(&twin->random, 150));
+    if (world->piece_count + 8 > WORLD_PIECES ||
+        world_store(world, twin->key_next++, first, rows) != SPEC_OK)
+        twin->stores_failed++;
+}
+
+static inline void twin_abort(struct twin *twin)
+{
+    struct pass *pass = pass_make(twin->world, twin->key_next++, 0, 90);
+    if (pass_begin(pass) == SPEC_OK) {
+        spec_status status = SPEC_OK;
+        uint64_t layers = random_below(&twin->random, twin->world->setup->layers);
+        for (uint64_t l = 0; l < layers && status == SPEC_OK; l++)
+            status = pass_put(pass);
+        if (status == SPEC_OK)
+            sc_store_extent_abort(pass->extent);
+        pass_wait(pass);
+        assert_int_not_equal(pass->status, SPEC_OK);
+    }
+    pass_free(pass);
+}
+
+/* Loads some ranges; rows that come are right (the fixture compares them). must: all of them come.
+ */
+static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, bool must)
+{
+    struct world *world = twin->world;
+    struct sc_store_range ranges[8];
+    const struct world_piece *twins[8];
+    uint64_t rows = 0, count = 1 + random_below(&twin->random, 8);
+    if (world->piece_count == 0)
+        return;
+    for (uint64_t r = 0; r < count; r++) {
+        uint32_t i = (uint32_t)random_below(&twin->random, world->piece_count);
+        i = r > 0 && i % 2 == 0 && twins[r - 1] + 1 < world->pieces + world->piece_count
+                ? (uint32_t)(twins[r - 1] + 1 - world->pieces)
+                : i;
+        twins[r] = &world->pieces[i];
+        uint32_t first = (uint32_t)random_below(&twin->random, twins[r]->row_count);
+        uint32_t row_count = (uint32_t)random_below(&twin->random, twins[r]->row_count - first + 1);
+        ranges[r] = (struct sc_store_range){twins[r]->id, first, row_count};
+        rows += row_count;
+    }
+    uint32_t layer = (uint32_t)random_below(&twin->random, world->setup->layers);
+    struct loaded loaded = world_load(world, reader, layer, ranges, twins, count);
+    twin->rows_right += loaded.rows;
+    if (loaded.status == SPEC_OK)
+        assert_int_equal(loaded.rows, rows);
+    else
+        twin->loads_failed++;
+    if (must && loaded.status != SPEC_OK)
+        fail_msg("a load failed: %s", world->error.text);
+}
+
+/* One operation. must: loads may not fail. */
+static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, bool must)
+{
+    struct world *world = twin->world;
+    switch (random_below(&twin->random, 8)) {
+    case 0:
+    case 1:
+    case 2:
+        twin_store(twin);
+        break;
+    case 3:
+        if (world->piece_count > 0) {
+            uint32_t i = (uint32_t)random_below(&twin->random, world->piece_count);
+            sc_store_piece_drop(world->store, world->pieces[i].id);
+            twin_forget(twin, i);
+        }
+        break;
+    case 4:
+        twin_abort(twin);
+        break;
+    default:
+        twin_load(twin, reader, must);
+        break;
+    }
+}
+
+/* Loads every piece whole, in every layer. Returns how many loads failed. */
+static inline uint64_t twin_load_all(struct twin *twin)
+{
+    struct world *world = twin->world;
+    struct sc_store_reader *reader = world_reader(world);
+    uint64_t failed = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            struct loaded loaded = world_load_piece(world, reader, layer, &world->pieces[i]);
+            twin->rows_right += loaded.rows;
+            failed += loaded.status != SPEC_OK;
+            if (loaded.status == SPEC_OK)
+                assert_int_equal(loaded.rows, world->pieces[i].row_count);
+        }
+    }
+    sc_store_reader_close(reader);
+    return failed;
+}
+
+#endif

@@ -1,0 +1,281 @@
+/* The store while things break: the n-th allocation, read, write, reserve, sync or completion
+ * fails; devices lie; power goes. After each the store opens again, and every row that it gives is
+ * right. Random operations run beside a twin in memory; a failure prints its seed.
+ *
+ * Threads: the seeded loop; one test with threads. */
+#include "tests/fault/store_twin.h"
+
+static uint64_t seed_now; /* of the run that is on: printed when it fails */
+
+static int seed_print(void **state)
+{
+    (void)state;
+    print_message("last seed: %" PRIu64 "\n", seed_now);
+    return 0;
+}
+
+/* ---- The n-th of a kind fails ------------------------------------------------------------------
+ */
+
+/* A short life of a store. Any status will do. */
+static void scenario(struct twin *twin)
+{
+    struct world *world = twin->world;
+    struct sc_store_reader *reader = NULL;
+    for (uint32_t life = 0; life < 2; life++) {
+        if (world_open(world) != SPEC_OK)
+            return;
+        if (sc_store_reader_open(world->store, &reader, NULL) == SPEC_OK) {
+            for (uint32_t i = 0; i < 14; i++)
+                twin_step(twin, reader, false);
+            sc_store_reader_close(reader);
+        }
+        world_close(world);
+    }
+}
+
+static void fault_the_nth_of_each_kind_is_survived(void **state)
+{
+    (void)state;
+    uint64_t fired_total = 0;
+    for (uint32_t kind = 0; kind < SC_FAULT_KINDS; kind++) {
+        uint64_t n = 0;
+        for (;; n++) {
+            struct twin twin;
+            seed_now = kind * 1000000 + n;
+            twin_make(&twin, 3 + n % TWIN_SETUPS);
+            twin.world->alloc.fault = &twin.world->fault;
+            sc_fault_arm(&twin.world->fault, kind, n);
+            scenario(&twin);
+            bool fired = atomic_load(&twin.world->fault.fired[kind]) > 0;
+            fired_total += fired;
+            sc_fault_init(&twin.world->fault);
+            world_open_ok(twin.world);
+            twin_forget_unseen(&twin);
+            /* What a failed write or completion was about is not in the log, so all that is told
+             * of comes back. */
+            assert_int_equal(twin_load_all(&twin), 0);
+            twin_store(&twin);
+            world_free(twin.world);
+            if (!fired)
+                break;
+        }
+        print_message("fault kind %u: %" PRIu64 " points\n", kind, n);
+        assert_true(n > 0);
+    }
+    assert_true(fired_total > 300);
+}
+
+/* ---- Without faults: the twin knows it all -----------------------------------------------------
+ */
+
+static void fault_free_random_operations_equal_the_twin(void **state)
+{
+    (void)state;
+    uint64_t full = 0, rows = 0;
+    for (seed_now = 1; seed_now <= 60; seed_now++) {
+        struct twin twin;
+        struct sc_store_stats stats;
+        twin_make(&twin, seed_now);
+        for (uint32_t life = 0; life < 3; life++) {
+            world_open_ok(twin.world);
+            assert_int_equal(twin.world->open_count, twin.world->piece_count);
+            struct sc_store_reader *reader = world_reader(twin.world);
+            for (uint32_t i = 0; i < 60; i++) {
+                twin_step(&twin, reader, true);
+                sc_store_stats(twin.world->store, &stats);
+                assert_int_equal(stats.piece_count, twin.world->piece_count);
+                assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
+            }
+            sc_store_reader_close(reader);
+            assert_int_equal(twin_load_all(&twin), 0);
+            sc_store_stats(twin.world->store, &stats);
+            assert_int_equal(stats.corrupt_rows + stats.corrupt_records + stats.io_errors, 0);
+            world_close(twin.world);
+        }
+        full += twin.stores_failed;
+        rows += twin.rows_right;
+        world_free(twin.world);
+    }
+    print_message("%" PRIu64 " rows right, %" PRIu64 " stores found no space\n", rows, full);
+    assert_true(rows > 100000);
+    assert_true(full > 0);
+}
+
+/* ---- A device that lies ------------------------------------------------------------------------
+ */
+
+static void fault_lying_devices_give_right_rows_or_none(void **state)
+{
+    (void)state;
+    static const enum sc_io_sim_fault faults[] = {
+        SC_SIM_READ_EIO, SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE,    SC_SIM_SHORT, SC_SIM_TORN,
+        SC_SIM_FLIP,     SC_SIM_LOST,      SC_SIM_MISDIRECTED, SC_SIM_LATE};
+    uint64_t failed = 0, rows = 0, fired = 0;
+    for (seed_now = 1; seed_now <= 200; seed_now++) {
+        struct twin twin;
+        twin_make(&twin, seed_now);
+        struct world *world = twin.world;
+        world_open_ok(world);
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t f = 0; f < 9; f++)
+            sc_io_sim_fault_ppm(world->disk, faults[f], (seed_now + f) % 3 == 0 ? 30000 : 0);
+        for (uint32_t i = 0; i < 60; i++)
+            twin_step(&twin, reader, false);
+        sc_store_reader_close(reader);
+        world_close(world);
+        for (uint32_t f = 0; f < 9; f++) {
+            sc_io_sim_fault_ppm(world->disk, faults[f], 0);
+            fired += sc_io_sim_fault_fired(world->disk, faults[f]);
+        }
+        world_open_ok(world);
+        twin_forget_unseen(&twin);
+        failed += twin_load_all(&twin) + twin.loads_failed;
+        rows += twin.rows_right;
+        world_free(world);
+    }
+    print_message("%" PRIu64 " faults: %" PRIu64 " rows right, %" PRIu64 " loads missed\n", fired,
+                  rows, failed);
+    assert_true(rows > 100000);
+    assert_true(failed > 100);
+}
+
+/* ---- Power cuts ---------------------------------------------------------------------------------
+ */
+
+#define CRASH_SEEDS 1500u
+
+static void fault_power_cuts_leave_right_rows_or_none(void **state)
+{
+    (void)state;
+    uint64_t rows = 0, told = 0, missed = 0, refused = 0;
+    for (seed_now = 1; seed_now <= CRASH_SEEDS; seed_now++) {
+        struct twin twin;
+        struct sc_store_reader *reader = NULL;
+        twin_make(&twin, seed_now);
+        struct world *world = twin.world;
+        uint64_t chance = random_below(&twin.random, 4) == 0 ? 12 : 160;
+        sc_io_sim_power_off_after(world->disk, random_below(&twin.random, chance));
+        for (uint32_t life = 0; life < 2 && world_open(world) == SPEC_OK; life++) {
+            assert_int_equal(sc_store_reader_open(world->store, &reader, NULL), SPEC_OK);
+            for (uint32_t i = 0; i < 25; i++)
+                twin_step(&twin, reader, false);
+            sc_store_reader_close(reader);
+            world_close(world);
+        }
+        assert_int_equal(sc_io_sim_disk_crash(world->disk, seed_now, NULL), SPEC_OK);
+        if (world_open(world) != SPEC_OK) {
+            refused++; /* identity and data cannot part: identity is synced before all else */
+            print_message("seed %" PRIu64 ": %s\n", seed_now, world->error.text);
+        } else {
+            twin_forget_unseen(&twin);
+            told += world->piece_count;
+            missed += twin_load_all(&twin);
+            /* Life goes on: what is stored now is whole after the next reopen. */
+            uint32_t before = world->piece_count;
+            twin_store(&twin);
+            uint32_t added = world->piece_count - before;
+            world_close(world);
+            world_open_ok(world);
+            assert_int_equal(world->open_count, before + added);
+        }
+        rows += twin.rows_right;
+        world_free(world);
+    }
+    print_message("%u power cuts: %" PRIu64 " pieces told of, %" PRIu64 " rows right, %" PRIu64
+                  " loads missed\n",
+                  CRASH_SEEDS, told, rows, missed);
+    assert_int_equal(refused, 0);
+    assert_true(told > 1000);
+    assert_true(missed > 100); /* crash images do tear things */
+}
+
+/* ---- Threads ------------------------------------------------------------------------------------
+ */
+
+struct producer {
+    struct world *world;
+    pthread_t thread;
+    uint64_t key_first;
+    uint64_t stored;
+};
+
+static void *producer_main(void *argument)
+{
+    struct producer *producer = argument;
+    for (uint64_t i = 0; i < 12; i++) {
+        struct pass *pass = pass_make(producer->world, producer->key_first + i, 0, 130);
+        spec_status status = pass_begin(pass);
+        if (status == SPEC_OK) {
+            while (status == SPEC_OK && pass->layer < producer->world->setup->layers)
+                status = pass_put(pass);
+            pass_wait(pass);
+            status = pass->status;
+        }
+        struct sc_store_reader *reader = NULL;
+        if (status == SPEC_OK &&
+            sc_store_reader_open(producer->world->store, &reader, NULL) == SPEC_OK) {
+            for (uint32_t p = 0; p < pass->piece_count; p++) {
+                struct world_piece piece = {.id = pass->first_id + p,
+                                            .key = pass->key,
+                                            .first_position = pass->plans[p].first_position,
+                                            .row_count = pass->plans[p].row_count};
+                const struct world_piece *twins = &piece;
+                struct sc_store_range range = {piece.id, 0, piece.row_count};
+                for (uint32_t layer = 0; layer < producer->world->setup->layers; layer++)
+                    if (world_load(producer->world, reader, layer, &range, &twins, 1).rows !=
+                        piece.row_count)
+                        status = SPEC_E_CORRUPT;
+                if (i % 3 == 0)
+                    sc_store_piece_drop(producer->world->store, piece.id);
+            }
+            sc_store_reader_close(reader);
+            producer->stored += status == SPEC_OK ? 1 : 0;
+        }
+        pass_free(pass);
+    }
+    return NULL;
+}
+
+static void fault_free_threads_write_read_and_drop_at_once(void **state)
+{
+    (void)state;
+    struct world_setup setup = twin_setups[0];
+    setup.backend = SC_BACKEND_PREAD;
+    setup.thread_count = 2;
+    setup.disk_bytes = 64u << 20;
+    struct world *world = world_make(&setup, 1);
+    struct producer producers[4];
+    world_open_ok(world);
+    for (uint64_t i = 0; i < 4; i++) {
+        producers[i] = (struct producer){.world = world, .key_first = 1000 * (i + 1)};
+        assert_int_equal(pthread_create(&producers[i].thread, NULL, producer_main, &producers[i]),
+                         0);
+    }
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(producers[i].thread, NULL), 0);
+        assert_int_equal(producers[i].stored, 12);
+    }
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.corrupt_rows, 0);
+    assert_int_equal(stats.piece_count, 4 * 8 * 3);
+    world_close(world);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 4 * 8 * 3);
+    world_free(world);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(fault_the_nth_of_each_kind_is_survived, seed_print),
+        cmocka_unit_test_teardown(fault_free_random_operations_equal_the_twin, seed_print),
+        cmocka_unit_test_teardown(fault_lying_devices_give_right_rows_or_none, seed_print),
+        cmocka_unit_test_teardown(fault_power_cuts_leave_right_rows_or_none, seed_print),
+        cmocka_unit_test(fault_free_threads_write_read_and_drop_at_once),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
