@@ -242,8 +242,10 @@ static void widen(const void *src, enum eng_dtype dtype, uint64_t count, float *
     uint64_t whole = count - count % V_LANES;
     for (uint64_t i = 0; i < whole; i += V_LANES)
         v_store(dst + i, dtype == ENG_F16 ? v_load_f16(half + i) : v_load_bf16(half + i));
-    for (uint64_t i = whole; i < count; i++)
-        dst[i] = dtype == ENG_F16 ? eng_f16_to_f32(half[i]) : eng_bf16_to_f32(half[i]);
+    for (uint64_t i = whole; i < count; i++) {
+        uint16_t bits = half_get(half + i);
+        dst[i] = dtype == ENG_F16 ? eng_f16_to_f32(bits) : eng_bf16_to_f32(bits);
+    }
 }
 
 static void narrow(const float *src, enum eng_dtype dtype, uint64_t count, void *dst)
@@ -261,7 +263,7 @@ static void narrow(const float *src, enum eng_dtype dtype, uint64_t count, void 
             v_store_bf16(half + i, v_load(src + i));
     }
     for (uint64_t i = whole; i < count; i++)
-        half[i] = dtype == ENG_F16 ? eng_f32_to_f16(src[i]) : eng_f32_to_bf16(src[i]);
+        half_put(half + i, dtype == ENG_F16 ? eng_f32_to_f16(src[i]) : eng_f32_to_bf16(src[i]));
 }
 
 #endif

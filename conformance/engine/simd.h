@@ -27,6 +27,19 @@
 
 #define ENG_INLINE static inline __attribute__((always_inline, unused))
 
+/* One 16-bit value at any alignment: weights lie in files as they like. */
+ENG_INLINE uint16_t half_get(const uint16_t *p)
+{
+    uint16_t bits;
+    memcpy(&bits, p, sizeof(bits));
+    return bits;
+}
+
+ENG_INLINE void half_put(uint16_t *p, uint16_t bits)
+{
+    memcpy(p, &bits, sizeof(bits));
+}
+
 #if defined(__clang__)
 #define ENG_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -329,7 +342,7 @@ ENG_INLINE v16 v_load_f16(const uint16_t *p)
 {
     v16 a;
     for (unsigned i = 0; i < V_LANES; i++)
-        a.lane[i] = eng_f16_to_f32(p[i]);
+        a.lane[i] = eng_f16_to_f32(half_get(p + i));
     return a;
 }
 
@@ -337,20 +350,20 @@ ENG_INLINE v16 v_load_bf16(const uint16_t *p)
 {
     v16 a;
     for (unsigned i = 0; i < V_LANES; i++)
-        a.lane[i] = eng_bf16_to_f32(p[i]);
+        a.lane[i] = eng_bf16_to_f32(half_get(p + i));
     return a;
 }
 
 ENG_INLINE void v_store_f16(uint16_t *p, v16 a)
 {
     for (unsigned i = 0; i < V_LANES; i++)
-        p[i] = eng_f32_to_f16(a.lane[i]);
+        half_put(p + i, eng_f32_to_f16(a.lane[i]));
 }
 
 ENG_INLINE void v_store_bf16(uint16_t *p, v16 a)
 {
     for (unsigned i = 0; i < V_LANES; i++)
-        p[i] = eng_f32_to_bf16(a.lane[i]);
+        half_put(p + i, eng_f32_to_bf16(a.lane[i]));
 }
 
 ENG_INLINE v16 v_fma(v16 a, v16 b, v16 c)
