@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/fixture.h"
 
+#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,17 @@ void conf_skip(const char *reason)
     conf_options.shared->skipped = 1;
     skip();
     abort(); /* skip does not return */
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info, (void)type, (void)walk;
+    return remove(path);
+}
+
+void conf_remove_tree(const char *path)
+{
+    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* ---- Opening ---- */
@@ -339,7 +351,7 @@ static const char *load_all(const struct spec_api *api, spec_connector *conn,
 
 static const char *store_rest(const struct spec_api *api, spec_connector *conn,
                               const struct shape *shape, const struct prompt *prompt,
-                              const struct spec_lookup_result *found)
+                              const struct spec_lookup_result *found, spec_status *ret_ended)
 {
     uint64_t first = found->matched_tokens, count = prompt->count - first;
     struct area area = area_make(shape, LAYOUT_PACKED, count);
@@ -353,10 +365,9 @@ static const char *store_rest(const struct spec_api *api, spec_connector *conn,
                                            .token_count = count,
                                            .memory = &area.memory};
         spec_ticket ticket;
-        spec_status ended;
         if (api->store(conn, &params, &ticket, NULL) != SPEC_OK)
             wrong = "store failed";
-        else if (api->wait(conn, &ticket, 1, WAIT_NS, &ended, NULL) != SPEC_OK)
+        else if (api->wait(conn, &ticket, 1, WAIT_NS, ret_ended, NULL) != SPEC_OK)
             wrong = "wait failed";
     }
     area_free(&area);
@@ -364,8 +375,9 @@ static const char *store_rest(const struct spec_api *api, spec_connector *conn,
 }
 
 const char *request_run(const struct spec_api *api, spec_connector *conn, const struct shape *shape,
-                        const struct prompt *prompt)
+                        const struct prompt *prompt, bool *ret_stored)
 {
+    spec_status ended = SPEC_PENDING;
     struct spec_lookup_params params = lookup_params(prompt);
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     if (api->lookup(conn, &params, &found, NULL) != SPEC_OK)
@@ -374,8 +386,10 @@ const char *request_run(const struct spec_api *api, spec_connector *conn, const 
         return "lookup promises more than token_count - 1";
     const char *wrong = load_all(api, conn, shape, prompt, &found);
     if (wrong == NULL)
-        wrong = store_rest(api, conn, shape, prompt, &found);
+        wrong = store_rest(api, conn, shape, prompt, &found, &ended);
     if (api->release(conn, found.request, NULL) != SPEC_OK && wrong == NULL)
         wrong = "release failed";
+    if (ret_stored != NULL)
+        *ret_stored = wrong == NULL && ended == SPEC_OK;
     return wrong;
 }

@@ -134,6 +134,7 @@ void fixture_reopen(struct fixture *fx);
  * same keys. */
 void fixture_reconfigure(struct fixture *fx, const char *extra);
 _Noreturn void conf_skip(const char *reason);
+void conf_remove_tree(const char *path);
 
 #define assert_ok(fx, call)                                                                        \
     do {                                                                                           \
@@ -182,8 +183,9 @@ int fixture_in_child(void (*run)(void *user), void *user);
 
 /* ---- Plain functions: no assertion, any thread ---- */
 
-/* A whole request: lookup, check every layer, store the rest, release. NULL: all right. */
+/* A whole request: lookup, check every layer, store the rest, release. NULL: all right.
+ *   ret_stored  the last ticket's status was SPEC_OK; may be NULL */
 const char *request_run(const struct spec_api *api, spec_connector *conn, const struct shape *shape,
-                        const struct prompt *prompt);
+                        const struct prompt *prompt, bool *ret_stored);
 
 #endif

@@ -12,7 +12,6 @@
  * Threads: one. Tests: conformance/broken/test_broken.py */
 #include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,17 +58,6 @@ static int usage(void)
 }
 
 /* ---- One test ---- */
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info, (void)type, (void)walk;
-    return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 /* The child: its output goes to `output`, its exit status says how it ended. */
 static void run_child(const struct conf_test *test, FILE *output)
@@ -133,7 +121,7 @@ static void judge_test(struct run *run, const struct conf_test *test)
     fclose(output);
     char mine[4096];
     (void)snprintf(mine, sizeof(mine), "%s/%ld-0", conf_options.dir, (long)pid);
-    remove_tree(mine);
+    conf_remove_tree(mine);
 }
 
 /* ---- All of them ---- */
@@ -260,6 +248,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "spec-conformance: no test is of clause \"%s\"\n", run.only);
     else
         report(&run);
-    remove_tree(dir);
+    conf_remove_tree(dir);
     return count == 0 ? 2 : run.total.failed > 0 ? 1 : 0;
 }

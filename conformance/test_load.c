@@ -161,7 +161,7 @@ static void *run_request(void *user)
         struct prompt mine = prompt_diverge(&shared, 100 + 37 * i, 350 + 10 * i, job->seed);
         struct fixture *fx = job->fx;
         for (int again = 0; again < 2 && job->wrong == NULL; again++)
-            job->wrong = request_run(fx->api, fx->conn, &fx->shape, &mine);
+            job->wrong = request_run(fx->api, fx->conn, &fx->shape, &mine, NULL);
         prompt_free(&mine);
     }
     prompt_free(&shared);

@@ -1,0 +1,95 @@
+/* A conversation of 50 turns, each 23 tokens longer than the one before: every turn finds all of
+ * the turns before it, and what the disk holds stays close to the rows themselves.
+ *
+ *   turn n   tokens [0, 23 n): the first 23 (n - 1) are loaded and compared, 23 are stored
+ *   bound    extent_bytes <= 1.1 x unique tokens x row bytes x layers
+ *
+ * Holds: the bound counts alignment and what stands beside the rows in extents, not the log.
+ * Does not: know a store's format.
+ * Threads: one. Tests: it is one; argv[1] is the connector. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "conformance/fixture.h"
+
+#define TURNS       50u
+#define TURN_TOKENS 23u
+
+static void converse(struct fixture *fx, struct shape shape, const char *name)
+{
+    uint64_t unique = TURNS * TURN_TOKENS;
+    fixture_shape(fx, shape);
+    fixture_open(fx);
+    struct prompt whole = prompt_make(7, unique);
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+        struct prompt prompt = prompt_diverge(&whole, turn * TURN_TOKENS, turn * TURN_TOKENS, 1);
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        assert_int_equal(found.matched_tokens, (turn - 1) * TURN_TOKENS);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        assert_true(fixture_store_range(fx, found.request, &prompt, found.matched_tokens,
+                                        prompt.count - found.matched_tokens));
+        fixture_release(fx, found.request);
+        prompt_free(&prompt);
+        if (turn % 10 == 0)
+            fixture_reopen(fx); /* the next turn comes to a new process */
+    }
+    fixture_check(fx, &whole, unique - 1);
+    struct spec_stats stats = fixture_stats(fx);
+    uint64_t rows = unique * 2 * row_bytes(&shape) * shape.layers;
+    printf("%s: %u turns of %u tokens: %" PRIu64 " bytes of rows, %" PRIu64
+           " in extents (x %.3f), log %" PRIu64 "\n",
+           name, TURNS, TURN_TOKENS, rows, stats.extent_bytes,
+           (double)stats.extent_bytes / (double)rows, stats.log_bytes);
+    assert_true(stats.extent_bytes >= rows);
+    assert_true(stats.extent_bytes * 10 <= rows * 11);
+    prompt_free(&whole);
+}
+
+static void opt_recall_f32_stays_within_the_bound(void **state)
+{
+    converse(*state, (struct shape){4, 4, 32, SPEC_DTYPE_F32}, "opt-recall f32");
+}
+
+static void opt_recall_f16_stays_within_the_bound(void **state)
+{
+    converse(*state, (struct shape){4, 4, 32, SPEC_DTYPE_F16}, "opt-recall f16");
+}
+
+static void smollm2_f16_stays_within_the_bound(void **state)
+{
+    converse(*state, (struct shape){30, 3, 64, SPEC_DTYPE_F16}, "smollm2 f16");
+}
+
+int main(int argc, char **argv)
+{
+    static char dir[] = "conversation-XXXXXX";
+    static char full[4096];
+    static struct conf_shared shared;
+    if (argc != 2 || mkdtemp(dir) == NULL || realpath(dir, full) == NULL) {
+        fprintf(stderr, "usage: test_conversation SO   (in a directory that can be written)\n");
+        return 2;
+    }
+    conf_options = (struct conf_options){.so = argv[1],
+                                         .extra = "\"disk_bytes\": \"256MiB\", "
+                                                  "\"stage_bytes\": \"32MiB\", "
+                                                  "\"max_requests\": 8, "
+                                                  "\"max_request_tokens\": 4096",
+                                         .dir = full,
+                                         .require_hits = true,
+                                         .shared = &shared};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(opt_recall_f32_stays_within_the_bound, fixture_setup_bare,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(opt_recall_f16_stays_within_the_bound, fixture_setup_bare,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(smollm2_f16_stays_within_the_bound, fixture_setup_bare,
+                                        fixture_teardown),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    conf_remove_tree(full);
+    return failed == 0 ? 0 : 1;
+}
