@@ -1,9 +1,12 @@
 /* The radix index: open, close, match, pins. Contract: radix.h; how it works inside:
  * radix_internal.h.
  *
- *   a match      chunk i + 16: compute its chain hash, prefetch its slot in the table of chunks
- *                chunk i +  8: read the slot, prefetch the run
- *                chunk i     : confirm it by parent, mark and tokens; else go by the children
+ *   a match      chunk i + 16..23: compute the chain hashes, then prefetch the table's slots
+ *                chunk i +  8..15: read the slots, then prefetch the runs
+ *                chunk i         : confirm it by parent, mark and tokens; else go by the children
+ *
+ * Eight at a time, because a prefetch holds the processor up until its page is translated, and
+ * neighbouring prefetches are translated side by side.
  *
  * Holds: a token is counted only after its run was confirmed by parent and tokens.
  * Does not: allocate or wait after open.
@@ -15,8 +18,10 @@
 
 #include <string.h>
 
+#define GROUP       8u  /* chunks that are hashed, or probed, together */
 #define AHEAD_HASH  16u /* chunks; more than the latency of memory / one hash */
 #define AHEAD_PROBE 8u
+#define RING        32u /* >= AHEAD_HASH + GROUP, a power of two */
 #define LINE_BYTES  64u
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -36,22 +41,19 @@ static void size_slabs(struct sc_radix *index)
     index->granule_bits = 0;
     while ((uint64_t)SC_RADIX_GRANULE_BYTES << index->granule_bits < index->slab_bytes)
         index->granule_bits++;
-}
-
-/* Entries of the arrays that slab numbers index; numbers begin with arena 1. */
-static uint64_t slab_numbers(const struct sc_radix *index)
-{
-    return ((uint64_t)index->arena_count_max + 1) * index->arena_slabs;
+    index->arena_bits = index->granule_bits;
+    while (index->arena_slabs >> (index->arena_bits - index->granule_bits) > 1)
+        index->arena_bits++;
 }
 
 static uint64_t directory_bytes(const struct sc_radix *index)
 {
-    return slab_numbers(index) * sizeof(index->directory[0]);
+    return ((uint64_t)index->arena_count_max + 1) * sizeof(index->directory[0]);
 }
 
 static uint64_t slabs_bytes(const struct sc_radix *index)
 {
-    return slab_numbers(index) * sizeof(index->slabs[0]);
+    return ((uint64_t)index->arena_count_max + 1) * index->arena_slabs * sizeof(index->slabs[0]);
 }
 
 static uint64_t arenas_bytes(const struct sc_radix *index)
@@ -107,8 +109,8 @@ void sc_radix_close(struct sc_radix *index)
 {
     if (index == NULL)
         return;
-    for (uint32_t number = 1; index->arenas != NULL && number <= index->arena_fresh; number++)
-        sc_radix_memory_give(index, index->arenas[number].memory,
+    for (uint32_t number = 1; number <= index->arena_fresh; number++)
+        sc_radix_memory_give(index, atomic_load(&index->directory[number]),
                              index->arena_slabs * index->slab_bytes);
     for (uint32_t i = 0; i < 3; i++) {
         while (index->limbo[i].tables != NULL) {
@@ -244,8 +246,8 @@ struct walk {
     uint64_t probed;      /* chunks whose slot was read */
     struct sc_hash chain; /* after `hashed` chunks */
     uint64_t hash_mark;   /* first mark at or after them */
-    struct sc_hash hashes[AHEAD_HASH];
-    uint32_t ids[AHEAD_HASH];
+    struct sc_hash hashes[RING];
+    uint32_t ids[RING];
 };
 
 static bool marked_at(const struct walk *walk, uint64_t position)
@@ -278,23 +280,33 @@ static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *nod
         walk->mark++;
 }
 
-static void hash_ahead(struct walk *walk, uint64_t chunk)
+static void hash_chunk(struct walk *walk)
 {
     const struct sc_radix_query *query = walk->query;
     uint32_t chunk_tokens = walk->index->chunk_tokens;
+    uint64_t first = walk->hashed * chunk_tokens;
+    uint64_t marks = 0;
+    while (walk->hash_mark + marks < query->mark_count &&
+           query->marks[walk->hash_mark + marks].token < first + chunk_tokens)
+        marks++;
+    walk->chain = sc_chain_step(walk->chain, first, query->tokens + first, chunk_tokens,
+                                marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
+    walk->hash_mark += marks;
+    walk->hashes[walk->hashed % RING] = walk->chain;
+    walk->hashed++;
+}
+
+static void hash_ahead(struct walk *walk, uint64_t chunk)
+{
     const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
     while (walk->hashed < walk->chunk_count && walk->hashed < chunk + AHEAD_HASH) {
-        uint64_t first = walk->hashed * chunk_tokens;
-        uint64_t marks = 0;
-        while (walk->hash_mark + marks < query->mark_count &&
-               query->marks[walk->hash_mark + marks].token < first + chunk_tokens)
-            marks++;
-        walk->chain = sc_chain_step(walk->chain, first, query->tokens + first, chunk_tokens,
-                                    marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
-        walk->hash_mark += marks;
-        walk->hashes[walk->hashed % AHEAD_HASH] = walk->chain;
-        __builtin_prefetch(&table->slots[sc_radix_chunk_hash(walk->chain) & table->mask]);
-        walk->hashed++;
+        uint64_t from = walk->hashed;
+        while (walk->hashed < walk->chunk_count && walk->hashed < from + GROUP)
+            hash_chunk(walk);
+        for (; from < walk->hashed; from++) {
+            uint64_t hash = sc_radix_chunk_hash(walk->hashes[from % RING]);
+            __builtin_prefetch(&table->slots[hash & table->mask]);
+        }
     }
 }
 
@@ -316,22 +328,31 @@ static uint32_t chunk_guess(const struct sc_radix_table *table, struct sc_hash h
     return 0;
 }
 
-static void probe_ahead(struct walk *walk, uint64_t chunk)
+static void probe_group(struct walk *walk)
 {
     const struct sc_radix *index = walk->index;
     const struct sc_radix_table *table = atomic_load(&index->chunks);
-    while (walk->probed < walk->hashed && walk->probed < chunk + AHEAD_PROBE) {
-        uint64_t slot = walk->probed % AHEAD_HASH;
-        uint32_t id = chunk_guess(table, walk->hashes[slot], &walk->match.steps);
-        walk->ids[slot] = id;
-        walk->probed++;
-        if (id == 0)
-            continue;
-        const char *run = (const char *)sc_radix_node_at(index, id);
-        uint64_t bytes = SC_RADIX_HEADER_BYTES + 4 * (uint64_t)index->chunk_tokens;
-        for (uint64_t line = 0; line < bytes; line += LINE_BYTES)
-            __builtin_prefetch(run + line);
+    const char *runs[GROUP];
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < GROUP && walk->probed < walk->hashed; i++, walk->probed++) {
+        uint64_t at = walk->probed % RING;
+        walk->ids[at] = chunk_guess(table, walk->hashes[at], &walk->match.steps);
+        if (walk->ids[at] != 0)
+            runs[count++] = (const char *)sc_radix_node_at(index, walk->ids[at]);
     }
+    uint64_t bytes = SC_RADIX_HEADER_BYTES + 4 * (uint64_t)index->chunk_tokens;
+    for (uint64_t i = 0; i < count; i++)
+        __builtin_prefetch(runs[i]);
+    for (uint64_t i = 0; i < count; i++) {
+        for (uint64_t line = LINE_BYTES; line < bytes; line += LINE_BYTES)
+            __builtin_prefetch(runs[i] + line);
+    }
+}
+
+static void probe_ahead(struct walk *walk, uint64_t chunk)
+{
+    while (walk->probed < walk->hashed && walk->probed < chunk + AHEAD_PROBE)
+        probe_group(walk);
 }
 
 /* The chunk at `position`, a grid border, as one run that its chain hash names. */
@@ -344,7 +365,7 @@ static bool take_chunk(struct walk *walk)
         return false;
     hash_ahead(walk, chunk);
     probe_ahead(walk, chunk);
-    uint32_t id = walk->ids[chunk % AHEAD_HASH];
+    uint32_t id = walk->ids[chunk % RING];
     if (id == 0)
         return false;
     bool marked = marked_at(walk, walk->position);

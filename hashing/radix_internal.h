@@ -1,6 +1,6 @@
 /* The inside of the radix index, shared by its files and by its tests only.
  *
- *   id (32 bit):  slab number | granule (32 bytes) inside the slab      0: none
+ *   id (32 bit):  arena number | slab inside it | granule (32 bytes) inside that      0: none
  *
  *   run in a slab:   header 96 | tokens 4 x length | mark digest 16, if any      (one size class
  * per 32 bytes) split at k:      before   parent ----------------> C [cut 0]  0 1 2 3 4 5 6 7 after
@@ -107,10 +107,9 @@ struct sc_radix_slab {
 };
 
 struct sc_radix_arena {
-    unsigned char *memory; /* NULL: the number is free */
-    uint32_t used;         /* slabs */
-    uint32_t free_slab;    /* list through next */
-    uint32_t next, prev;   /* arenas with free slabs; or free numbers */
+    uint32_t used;       /* slabs */
+    uint32_t free_slab;  /* list through next */
+    uint32_t next, prev; /* arenas with free slabs; or free numbers */
 };
 
 struct sc_radix_limbo {
@@ -132,8 +131,8 @@ struct sc_radix {
     uint32_t granule_bits;
     uint32_t arena_slabs;
     uint32_t arena_count_max;
-    unsigned char *_Atomic *directory; /* [(arena_count_max + 1) * arena_slabs], by slab number;
-                                        * the writer stores */
+    uint32_t arena_bits;
+    unsigned char *_Atomic *directory; /* [arena_count_max + 1], by arena; the writer stores */
 
     /* The writer stores, readers load. */
     struct sc_radix_table *_Atomic chunks;   /* chain hash at a grid border, roots at 0 */
@@ -141,7 +140,7 @@ struct sc_radix {
     _Atomic uint64_t epoch;
 
     /* Writer only. */
-    struct sc_radix_slab *slabs;   /* as directory */
+    struct sc_radix_slab *slabs;   /* [(arena_count_max + 1) * arena_slabs], by slab number */
     struct sc_radix_arena *arenas; /* [arena_count_max + 1] */
     uint32_t arena_fresh;          /* numbers used at least once */
     uint32_t arena_free;           /* list through next */
@@ -191,10 +190,10 @@ static inline uint64_t sc_radix_node_end(const struct sc_radix_node *node)
 
 static inline struct sc_radix_node *sc_radix_node_at(const struct sc_radix *index, uint32_t id)
 {
-    unsigned char *slab =
-        atomic_load_explicit(&index->directory[id >> index->granule_bits], memory_order_relaxed);
-    uint64_t granule = id & ((UINT32_C(1) << index->granule_bits) - 1);
-    return (struct sc_radix_node *)(void *)(slab + granule * SC_RADIX_GRANULE_BYTES);
+    unsigned char *arena =
+        atomic_load_explicit(&index->directory[id >> index->arena_bits], memory_order_relaxed);
+    uint64_t granule = id & ((UINT32_C(1) << index->arena_bits) - 1);
+    return (struct sc_radix_node *)(void *)(arena + granule * SC_RADIX_GRANULE_BYTES);
 }
 
 /* The mark that begins at the run's first token: true when there is one. `up` is a state of it. */

@@ -122,7 +122,8 @@ static uint32_t arena_open(struct sc_radix *index)
         index->arena_free = index->arenas[number].next;
     else
         number = ++index->arena_fresh;
-    index->arenas[number] = (struct sc_radix_arena){.memory = memory};
+    index->arenas[number] = (struct sc_radix_arena){.used = 0};
+    atomic_store_explicit(&index->directory[number], memory, memory_order_relaxed);
     for (uint32_t i = index->arena_slabs; i-- > 0;) { /* the first one is used first */
         uint32_t slab = number * index->arena_slabs + i;
         index->slabs[slab] = (struct sc_radix_slab){.next = index->arenas[number].free_slab};
@@ -135,8 +136,10 @@ static uint32_t arena_open(struct sc_radix *index)
 static void arena_close(struct sc_radix *index, uint32_t number)
 {
     arena_list_drop(index, number);
-    sc_radix_memory_give(index, index->arenas[number].memory,
+    sc_radix_memory_give(index,
+                         atomic_load_explicit(&index->directory[number], memory_order_relaxed),
                          index->arena_slabs * index->slab_bytes);
+    atomic_store_explicit(&index->directory[number], NULL, memory_order_relaxed);
     index->arenas[number] = (struct sc_radix_arena){.next = index->arena_free};
     index->arena_free = number;
 }
@@ -154,9 +157,6 @@ static uint32_t slab_open(struct sc_radix *index, uint32_t granules)
     if (arena->free_slab == 0)
         arena_list_drop(index, arena_number);
     index->slabs[number] = (struct sc_radix_slab){.granules = granules};
-    unsigned char *memory =
-        arena->memory + (number - arena_number * index->arena_slabs) * index->slab_bytes;
-    atomic_store_explicit(&index->directory[number], memory, memory_order_relaxed);
     partial_add(index, number);
     return number;
 }
@@ -166,7 +166,6 @@ static void slab_close(struct sc_radix *index, uint32_t number)
     uint32_t arena_number = number / index->arena_slabs;
     struct sc_radix_arena *arena = &index->arenas[arena_number];
     partial_drop(index, number);
-    atomic_store_explicit(&index->directory[number], NULL, memory_order_relaxed);
     if (arena->free_slab == 0)
         arena_list_add(index, arena_number);
     index->slabs[number] = (struct sc_radix_slab){.next = arena->free_slab};
