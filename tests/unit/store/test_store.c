@@ -313,10 +313,10 @@ static void store_an_abort_or_discard_leaves_nothing(void **state)
         world_open_ok(world);
         for (uint32_t layers = 0; layers <= setups[i].layers; layers++) {
             struct pass *pass = pass_make(world, 1, 0, 100);
+            pass->discards = true;
             assert_int_equal(pass_begin(pass), SPEC_OK);
             for (uint32_t l = 0; l < layers; l++)
                 assert_int_equal(pass_put(pass), SPEC_OK);
-            pass->discards = true;
             if (layers < setups[i].layers)
                 sc_store_extent_abort(pass->extent);
             pass_wait(pass);

@@ -1,0 +1,139 @@
+/* Every byte of a small store flipped, one after the other: each row that is loaded is right, and
+ * each that is not is a miss with a status. The store: two namespaces' worth of records, extents of
+ * 128 KiB, identity and lock.
+ *
+ * Threads: the seeded loop. */
+#include "tests/unit/store/store_fixture.h"
+
+#define FILES_MAX   16u
+#define FLIPPED_MAX (128u << 10) /* bytes of the segment that extents use, and a little more */
+#define PATH_BYTES  256u
+
+struct files {
+    char paths[FILES_MAX][PATH_BYTES];
+    uint64_t sizes[FILES_MAX];
+    uint32_t count;
+};
+
+struct counts {
+    uint64_t flips, rows, missed, refused;
+};
+
+static const struct world_setup small = {.name = "small",
+                                         .backend = SC_BACKEND_SIM,
+                                         .layers = 2,
+                                         .k_row_bytes = 80,
+                                         .disk_bytes = 4u << 20,
+                                         .segment_bytes = 1u << 20,
+                                         .op_bytes = 64u << 10};
+
+static void list_file(const char *path, uint64_t bytes, void *user)
+{
+    struct files *files = user;
+    assert_true(files->count < FILES_MAX);
+    (void)snprintf(files->paths[files->count], PATH_BYTES, "%s", path);
+    files->sizes[files->count++] = bytes;
+}
+
+/* Loads everything in every layer; the fixture compares every byte of every row. */
+static void load_all(struct world *world, struct sc_store_reader *reader, struct counts *counts)
+{
+    counts->flips++;
+    for (uint64_t key = 1; key <= 3; key++) {
+        for (uint32_t layer = 0; layer < small.layers; layer++) {
+            struct loaded loaded = world_load_key(world, reader, layer, key);
+            counts->rows += loaded.rows;
+            counts->missed += loaded.status != SPEC_OK;
+        }
+    }
+}
+
+static void open_and_load(struct world *world, struct counts *counts)
+{
+    if (world_open(world) != SPEC_OK) {
+        counts->flips++;
+        counts->refused++;
+        return;
+    }
+    struct sc_store_reader *reader = world_reader(world);
+    load_all(world, reader, counts);
+    sc_store_reader_close(reader);
+    world_close(world);
+}
+
+static void flip(struct world *world, const char *path, uint64_t offset)
+{
+    uint8_t byte;
+    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
+    byte ^= (uint8_t)(1u << (offset % 8));
+    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+}
+
+/* Log and identity: read by open, which may cut the log. */
+static void flip_metadata(struct world *world, const char *path, uint64_t bytes,
+                          struct counts *counts)
+{
+    static uint8_t whole[64u << 10];
+    assert_true(bytes <= sizeof(whole));
+    assert_true(sc_io_sim_disk_peek(world->disk, path, 0, whole, bytes));
+    for (uint64_t offset = 0; offset < bytes; offset++) {
+        flip(world, path, offset);
+        open_and_load(world, counts);
+        assert_true(sc_io_sim_disk_resize(world->disk, path, bytes));
+        assert_true(sc_io_sim_disk_poke(world->disk, path, 0, whole, bytes));
+    }
+}
+
+/* Segments: open does not look into them. */
+static void flip_segment(struct world *world, const char *path, uint64_t bytes,
+                         struct counts *counts)
+{
+    world_open_ok(world);
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint64_t offset = 0; offset < bytes && offset < FLIPPED_MAX; offset++) {
+        flip(world, path, offset);
+        load_all(world, reader, counts);
+        flip(world, path, offset);
+    }
+    sc_store_reader_close(reader);
+    world_close(world);
+}
+
+static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 3);
+    struct files files = {.count = 0};
+    struct counts counts = {0};
+    world->config.stage_bytes = 1u << 20;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 30, 120), SPEC_OK);
+    assert_int_equal(world_store(world, 3, 0, 40), SPEC_OK);
+    world_close(world);
+    sc_io_sim_disk_files(world->disk, list_file, &files);
+    for (uint32_t f = 0; f < files.count; f++) {
+        if (strstr(files.paths[f], "/seg-") != NULL)
+            flip_segment(world, files.paths[f], files.sizes[f], &counts);
+        else if (strstr(files.paths[f], "lock") == NULL) /* every open writes those */
+            flip_metadata(world, files.paths[f], files.sizes[f], &counts);
+    }
+    print_message("%" PRIu64 " flips: %" PRIu64 " rows right, %" PRIu64 " loads missed, %" PRIu64
+                  " opens refused\n",
+                  counts.flips, counts.rows, counts.missed, counts.refused);
+    assert_true(counts.flips > FLIPPED_MAX);
+    assert_true(counts.missed > 100000);
+    struct counts after = {0};
+    open_and_load(world, &after);
+    assert_int_equal(after.missed + after.refused, 0);
+    assert_int_equal(after.rows, 360 * small.layers);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(store_every_flipped_byte_gives_right_rows_or_a_miss),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
