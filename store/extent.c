@@ -460,9 +460,13 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, !extent->ended);
-    if (layer != extent->layer_next || layer >= store->shape.layer_count)
+    if (layer != extent->layer_next) {
+        uint32_t expected = extent->layer_next;
+        extent_fail(extent, SPEC_E_DROPPED);
+        producer_end(extent); /* the handle may be another's from here on */
         return sc_fail(reterr, SPEC_E_INVALID, "layer %" PRIu32 ", expected %" PRIu32, layer,
-                       extent->layer_next);
+                       expected);
+    }
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
     struct layer_job job = {.extent = extent,
                             .part = part,

@@ -1,6 +1,7 @@
 /* The store of one rank: rows on disk, found again after any crash, or missed; never wrong.
  *
  *   DIR/store.msgpack                    identity: magic, format version, store id
+ *      /store.lock                       held while the identity is made
  *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
  *                        /log            framed msgpack records, appended in order
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
@@ -144,9 +145,10 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);
 
 /* Packs one layer: calls pack(user, row_first, row_count, dst) for runs of whole rows, in order,
- * straight into staging, computes tags, queues writes. Layers ascend by one from 0; one thread at a
- * time for one extent. Never waits: SPEC_E_BUSY when staging is full (the extent is then failed and
- * on_written says SPEC_E_DROPPED). After the last layer, on_written follows. */
+ * straight into staging, computes tags, queues writes. A split layout calls it twice for every row
+ * (for its K half, then for its V half). Layers ascend by one from 0 (SPEC_E_INVALID otherwise);
+ * one thread at a time for one extent. Never waits: SPEC_E_BUSY when staging is full (the extent is
+ * then failed and on_written says SPEC_E_DROPPED). After the last layer, on_written follows. */
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
                                       void (*pack)(void *user, uint64_t row_first,
                                                    uint64_t row_count, uint8_t *dst),
@@ -171,7 +173,8 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
 void sc_store_extent_discard(struct sc_store_extent *extent);
 
 /* A tombstone: the piece is void at every layer, here and after reopen. Space is freed when no
- * piece of the extent lives. Any thread; one buffered write. Unknown ids are ignored. */
+ * piece of the extent lives. Any thread; one buffered write. Unknown ids are ignored. When the
+ * record cannot be written, the piece is void until close, and its space stays taken. */
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece);
 
 /* ---- Reading -------------------------------------------------------------------------------- */
@@ -184,7 +187,9 @@ struct sc_store_range { /* rows of one piece, in logical order */
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
- * follows, so a layer read ahead goes on without the caller. */
+ * follows, so a layer read ahead goes on without the caller, up to 64 operations ahead. A reader
+ * that is waited for progresses even when other readers hold every frame: readers may be begun in
+ * any number and consumed in any order. */
 struct sc_store_reader;
 
 spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
@@ -205,9 +210,10 @@ struct sc_store_rows {
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
 };
-/* Waits for the next run of rows and verifies their tags on the caller's thread. SPEC_OK with
- * row_count 0: the load is complete. SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says
- * where. SPEC_E_TIMEOUT: nothing consumed, call again or cancel. One thread at a time. */
+/* Waits for the next run of rows (at most 256 KiB, so that a copy finds them in cache) and verifies
+ * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.
+ * SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT: nothing
+ * consumed, call again or cancel. One thread at a time. */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  struct sc_store_rows *ret_rows, struct spec_error *reterr);
 /* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
