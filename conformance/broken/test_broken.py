@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""test_broken.py SPEC_CONFORMANCE ALWAYS_MISS OK_WRITES_NOTHING ROWS_NOT_WRITTEN: the suite judged.
+
+A connector that never finds anything passes every clause. One that claims everything and keeps
+nothing, and one that is right but for the rows it does not write, fail every clause that promises
+data: DATA below.
+"""
+import re
+import subprocess
+import sys
+import unittest
+
+SUITE, ALWAYS_MISS, OK_WRITES_NOTHING, ROWS_NOT_WRITTEN = "", "", "", ""
+
+# Clauses whose test looks at bytes that were stored and came back.
+DATA = ("001 004 005 007 008 010 011 012 013 015 020 021 022 023 024 026 040 050 051 052 053 054 "
+        "055 056 058 059 070 080 081 082 083 084 085 086 087 090 091 100 110 134 135").split()
+
+
+def judge(connector, *options):
+    """(exit code, {clause: outcome}, the report's text) of a run over one connector."""
+    ended = subprocess.run([SUITE, connector, *options], capture_output=True, text=True,
+                           timeout=500, check=False)
+    clauses = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
+    return ended.returncode, clauses, ended.stdout
+
+
+class Broken(unittest.TestCase):
+    """The suite over connectors whose faults are known."""
+
+    def test_a_connector_that_never_finds_anything_passes(self):
+        code, clauses, report = judge(ALWAYS_MISS)
+        self.assertEqual(0, code, report[-4000:])
+        self.assertGreater(len(clauses), 50)
+        self.assertEqual(set(), {c for c, outcome in clauses.items() if outcome == "fails"})
+        self.assertIn("hits seen: 0,", report)
+
+    def test_a_connector_that_never_finds_anything_fails_where_hits_are_required(self):
+        code, clauses, report = judge(ALWAYS_MISS, "--require-hits", "--only", "051")
+        self.assertEqual(1, code, report[-4000:])
+        self.assertEqual({"051": "fails"}, clauses)
+
+    def check_fails_wherever_data_is_promised(self, connector):
+        code, clauses, report = judge(connector)
+        self.assertEqual(1, code, report[-4000:])
+        self.assertEqual([], [c for c in DATA if clauses.get(c) != "fails"], report[-4000:])
+
+    def test_a_connector_that_says_ok_and_writes_nothing_fails_where_data_is_promised(self):
+        self.check_fails_wherever_data_is_promised(OK_WRITES_NOTHING)
+
+    def test_a_connector_that_is_right_but_for_the_rows_fails_where_data_is_promised(self):
+        self.check_fails_wherever_data_is_promised(ROWS_NOT_WRITTEN)
+
+
+if __name__ == "__main__":
+    ROWS_NOT_WRITTEN, OK_WRITES_NOTHING = sys.argv.pop(), sys.argv.pop()
+    ALWAYS_MISS, SUITE = sys.argv.pop(), sys.argv.pop()
+    sys.exit(unittest.main(verbosity=0))
