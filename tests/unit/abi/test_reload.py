@@ -23,7 +23,8 @@ class Reload(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             ended = subprocess.run(
                 ["valgrind", "--leak-check=full", "--show-leak-kinds=all", "--track-fds=yes",
-                 "--suppressions=" + SUPPRESSIONS, "--error-exitcode=9", RELOAD, PLUGIN, os.path.join(folder, "store"), "3"],
+                 "--suppressions=" + SUPPRESSIONS, "--error-exitcode=9", RELOAD, PLUGIN,
+                 os.path.join(folder, "store"), "3"],
                 capture_output=True, text=True, timeout=240, check=False)
         report = ended.stderr[-6000:]
         self.assertEqual(0, ended.returncode, report)
