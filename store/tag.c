@@ -1,14 +1,55 @@
-/* Row tags and log checksums; the only file of the store that compiles xxHash. It is included
- * whole, so that the hash of a row is inlined into the loop over rows.
+/* Row tags and log checksums: the baseline rung, and the choice of a rung.
  *
- * Holds, Does not, Threads: store/tag.h.
+ * Holds, Does not, Threads: store/tag.h. The choice is made once a process and is a fact of the
+ * machine: the only thing here that is not constant, and the same for everybody.
  * Tests: tests/unit/store/test_tag.c */
-#include "store/tag.h"
+#define TAG_RUNG sc_store_tag_base_rung
+#include "store/tag_rung.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#if defined(SC_STORE_HAS_AVX2)
+#include <cpuid.h>
+
+/* By hand, because libgcc's __builtin_cpu_supports would bring a static constructor. */
+static bool cpu_has_avx2(void)
+{
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0)
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    (void)high;
+    if ((low & 0x6) != 0x6) /* the system saves the wide registers */
+        return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
+}
+#endif
+
+const struct sc_store_tag_rung *sc_store_tag_rung_at(uint32_t i)
+{
+    if (i == 0)
+        return &sc_store_tag_base_rung;
+#if defined(SC_STORE_HAS_AVX2)
+    if (i == 1 && cpu_has_avx2())
+        return &sc_store_tag_avx2;
+#endif
+    return NULL;
+}
+
+/* cpuid traps in a virtual machine (about a microsecond), so it is asked once. */
+static const struct sc_store_tag_rung *rung_best(void)
+{
+    static const struct sc_store_tag_rung *_Atomic best;
+    const struct sc_store_tag_rung *rung = atomic_load_explicit(&best, memory_order_acquire);
+    if (rung != NULL)
+        return rung;
+    rung = sc_store_tag_rung_at(1);
+    rung = rung != NULL ? rung : sc_store_tag_rung_at(0);
+    atomic_store_explicit(&best, rung, memory_order_release);
+    return rung;
+}
 
 static void tag_put32(uint8_t *dst, uint32_t value)
 {
@@ -27,34 +68,19 @@ uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16
     return XXH3_64bits(identity, sizeof(identity));
 }
 
-static inline uint64_t tag_seed(uint64_t base, uint64_t position)
-{
-    uint64_t x = base + position * UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
-}
-
 void sc_store_tag_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
                        uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
                        uint64_t tag_step)
 {
-    for (uint64_t i = 0; i < count; i++)
-        ret_tags[i * tag_step] = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
-                                                      tag_seed(base, position_first + i));
+    rung_best()->make(base, position_first, rows, row_bytes, row_stride, count, ret_tags, tag_step);
 }
 
 uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
                              uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                              const uint64_t *tags, uint64_t tag_step)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t tag = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
-                                            tag_seed(base, position_first + i));
-        if (tag != tags[i * tag_step])
-            return i;
-    }
-    return count;
+    return rung_best()->verify(base, position_first, rows, row_bytes, row_stride, count, tags,
+                               tag_step);
 }
 
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed)

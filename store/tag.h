@@ -15,6 +15,7 @@
 #ifndef SC_STORE_TAG_H
 #define SC_STORE_TAG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum sc_store_tag_part { SC_STORE_PART_ROW = 0, SC_STORE_PART_K = 1, SC_STORE_PART_V = 2 };
@@ -33,6 +34,18 @@ void sc_store_tag_make(uint64_t base, uint64_t position_first, const uint8_t *ro
 uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
                              uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                              const uint64_t *tags, uint64_t tag_step);
+
+/* The same by one instruction set each; i = 0 (baseline), 1, ... until NULL: what this machine has.
+ * The functions above use the best. */
+struct sc_store_tag_rung {
+    void (*make)(uint64_t base, uint64_t position_first, const uint8_t *rows, uint64_t row_bytes,
+                 uint64_t row_stride, uint64_t count, uint64_t *ret_tags, uint64_t tag_step);
+    uint64_t (*verify)(uint64_t base, uint64_t position_first, const uint8_t *rows,
+                       uint64_t row_bytes, uint64_t row_stride, uint64_t count,
+                       const uint64_t *tags, uint64_t tag_step);
+};
+extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2;
+const struct sc_store_tag_rung *sc_store_tag_rung_at(uint32_t i);
 
 /* The log's checksums: XXH3-64 with a seed. */
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed);

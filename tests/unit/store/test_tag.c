@@ -95,12 +95,42 @@ static void tag_finds_the_first_bad_row(void **state)
     assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), 3);
 }
 
+/* Lengths around XXH3's own borders (16, 128, 240 bytes; stripes of 64, blocks of 1,024), odd
+ * addresses, and rows of real models. */
+static void tag_rungs_agree_bit_for_bit(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {1,    3,    8,    9,    16,   17,   128,  129,
+                                     240,  241,  255,  256,  511,  768,  1023, 1024,
+                                     1025, 1088, 2048, 4096, 5000, 16384};
+    static uint8_t rows[4 * 16384 + 16];
+    uint32_t rungs = 1;
+    rows_fill(rows, sizeof(rows));
+    for (; sc_store_tag_rung_at(rungs) != NULL; rungs++) {
+        for (uint32_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            for (uint64_t shift = 0; shift < 16; shift += 5) {
+                uint64_t expected[4], got[4];
+                const uint8_t *at = rows + shift;
+                sc_store_tag_rung_at(0)->make(77, i, at, sizes[i], sizes[i], 4, expected, 1);
+                sc_store_tag_rung_at(rungs)->make(77, i, at, sizes[i], sizes[i], 4, got, 1);
+                assert_memory_equal(expected, got, sizeof(got));
+                assert_int_equal(sc_store_tag_rung_at(rungs)->verify(77, i, at, sizes[i], sizes[i],
+                                                                     4, expected, 1),
+                                 4);
+            }
+        }
+    }
+    print_message("%u rungs\n", rungs);
+    assert_null(sc_store_tag_rung_at(rungs + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tag_vectors_are_frozen),
         cmocka_unit_test(tag_of_another_identity_fails),
         cmocka_unit_test(tag_finds_the_first_bad_row),
+        cmocka_unit_test(tag_rungs_agree_bit_for_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,46 @@
+/* The loops over rows, compiled once a rung: each includer defines TAG_RUNG, the name of its table,
+ * and includes this file, which brings xxHash in whole for the instruction set of that file.
+ *
+ * Holds: all rungs give the same tags, bit for bit (XXH3 is one function; the instruction set is
+ * how fast).
+ * Tests: tests/unit/store/test_tag.c compares every rung that the machine has. */
+#ifndef TAG_RUNG
+#error "tag_rung.h is included by store/tag*.c only"
+#endif
+
+#include "store/tag.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static inline uint64_t tag_seed(uint64_t base, uint64_t position)
+{
+    uint64_t x = base + position * UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+static void rung_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
+                      uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
+                      uint64_t tag_step)
+{
+    for (uint64_t i = 0; i < count; i++)
+        ret_tags[i * tag_step] = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
+                                                      tag_seed(base, position_first + i));
+}
+
+static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
+                            uint64_t row_bytes, uint64_t row_stride, uint64_t count,
+                            const uint64_t *tags, uint64_t tag_step)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t tag = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
+                                            tag_seed(base, position_first + i));
+        if (tag != tags[i * tag_step])
+            return i;
+    }
+    return count;
+}
+
+const struct sc_store_tag_rung TAG_RUNG = {.make = rung_make, .verify = rung_verify};
