@@ -31,8 +31,8 @@
     "\"max_request_tokens\": 8192"
 
 static const struct conf_test *const GROUPS[] = {
-    CONF_RULES,   CONF_OPEN, CONF_NAMESPACE, CONF_LOOKUP, CONF_LOAD,  CONF_LAYOUT,
-    CONF_FAILURE, CONF_SAVE, CONF_TICKET,    CONF_LATER,  CONF_ENGINE};
+    CONF_RULES,   CONF_OPEN, CONF_NAMESPACE, CONF_LOOKUP, CONF_LOAD,   CONF_LAYOUT,
+    CONF_FAILURE, CONF_SAVE, CONF_TICKET,    CONF_LATER,  CONF_ENGINE, CONF_BATCH};
 
 struct tally {
     unsigned passed, failed, skipped;
@@ -71,14 +71,19 @@ static void run_child(const struct conf_test *test, FILE *output)
     exit(failed == 0 ? 0 : 1);
 }
 
+/* What the test said, without cmocka's frame around it. */
 static void print_output(FILE *output)
 {
+    static const char *const FRAME[] = {"[=====", "[ RUN ", "[  FAILED  ]", "[  PASSED  ]", " "};
     char line[1024];
     rewind(output);
-    while (fgets(line, sizeof(line), output) != NULL)
-        if (strncmp(line, "[=====", 6) != 0 && strncmp(line, "[ RUN ", 6) != 0 &&
-            strstr(line, " test(s)") == NULL && strstr(line, "FAILED TEST(S)") == NULL)
+    while (fgets(line, sizeof(line), output) != NULL) {
+        bool is_frame = line[0] == '\n' || strstr(line, "FAILED TEST(S)") != NULL;
+        for (size_t i = 0; i < sizeof(FRAME) / sizeof(FRAME[0]); i++)
+            is_frame |= strncmp(line, FRAME[i], strlen(FRAME[i])) == 0;
+        if (!is_frame)
             printf("    %s", line);
+    }
 }
 
 static void print_report(const struct conf_test *test, int status, FILE *output)
