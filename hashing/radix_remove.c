@@ -203,7 +203,6 @@ static void hide(struct sc_radix *index, uint32_t top)
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
     bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
     uint64_t stamp = 0;
-    leave_children(index, top, top_node);
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
         if (stamp_of(node) > stamp)
