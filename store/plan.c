@@ -5,9 +5,14 @@
 #include "store/plan.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
-#define GAP_BYTES                                                                                  \
-    (64ull << 10) /* read through rather than start another operation: what a device               \
-                   * of 1 GB/s moves in the latency of one */
+
+/* A gap is read through, rather than another operation started, up to what a device of 1 GB/s moves
+ * in the latency of one. */
+#define GAP_BYTES (64ull << 10)
+
+/* Two I/O threads are the default: a run of two latencies' worth each is cut for them. */
+#define PARTS_WANTED 2u
+#define PART_BYTES   (256ull << 10)
 
 void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *ranges, uint64_t range_count)
@@ -122,6 +127,19 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     op->v_at = op_add(op, v_start, v_start + op->row_count * k_bytes);
 }
 
+/* Bytes of rows that one operation of the run takes: op_bytes, or less, so that a run's operations
+ * are of one size and a short run is several, which devices serve at once and the caller consumes
+ * one by one. */
+static uint64_t op_bytes_even(const struct sc_store_plan *plan, uint64_t row_bytes)
+{
+    uint64_t bytes = plan->run_count * row_bytes, most = plan->store->op_bytes;
+    uint64_t count = (bytes + most - 1) / most, parts = bytes / PART_BYTES;
+    parts = parts < PARTS_WANTED ? parts : PARTS_WANTED;
+    count = count > parts ? count : parts;
+    uint64_t even = count > 0 ? sc_store_up((bytes + count - 1) / count, row_bytes) : row_bytes;
+    return even < most ? even : most;
+}
+
 /* Paired rows; with all tags of the run in front, when that is one operation. */
 static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t tag_bytes)
 {
@@ -130,7 +148,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op,
     uint64_t tags = plan->layer_offset + plan->run_first * tag_bytes;
     uint64_t rows = plan->layer_offset + plan->extent->row_offset +
                     (plan->run_first + plan->rows_planned) * row_bytes;
-    uint64_t start = rows, most = store->op_bytes / row_bytes;
+    uint64_t start = rows, most = op_bytes_even(plan, row_bytes) / row_bytes;
     if (plan->tags_planned == 0) {
         uint64_t tags_end = tags + plan->run_count * tag_bytes;
         if (rows - tags_end > GAP_BYTES || rows - tags + row_bytes > store->op_bytes) {
@@ -138,7 +156,8 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op,
             return;
         }
         start = tags;
-        most = (store->op_bytes - (rows - tags)) / row_bytes;
+        uint64_t fit = (store->op_bytes - (rows - tags)) / row_bytes;
+        most = fit < most ? fit : most;
         op->tag_count = plan->tags_planned = plan->run_count;
     }
     op->row_count = left < most ? left : most;
