@@ -66,15 +66,17 @@ static void untake_save(spec_connector *conn, struct sc_plugin_save *save)
 
 /* ---- Resolving, under index_lock ---- */
 
-void sc_plugin_sweep(spec_connector *conn)
-{
-    sc_radix_sweep(conn->radix, NULL);
-}
-
 static void piece_removed(const struct sc_radix_segment *segment, void *user)
 {
     spec_connector *conn = user;
     sc_store_piece_drop(conn->store, segment->value.piece);
+}
+
+/* What was pinned below a failed piece goes with its last pin, and its records with it. */
+void sc_plugin_sweep(spec_connector *conn)
+{
+    struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    sc_radix_sweep(conn->radix, &removal);
 }
 
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
