@@ -197,6 +197,7 @@ static void abi_058_a_store_of_other_bytes_is_an_error_or_a_miss(void **state)
     if (status != SPEC_OK) {
         assert_true(status == SPEC_E_VERSION || status == SPEC_E_CORRUPT || status == SPEC_E_IO);
         assert_true(strlen(fx->error.text) > 0);
+        prompt_free(&prompt);
         return;
     }
     struct spec_lookup_result found = fixture_find(fx, &prompt);

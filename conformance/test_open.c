@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -87,6 +88,21 @@ static void abi_012_models_that_cannot_be_are_invalid(void **state)
     fx->model.kv_scale_count = 4;
     assert_status(fixture_try_open(fx), SPEC_E_INVALID);
     assert_null(fx->conn);
+}
+
+static void abi_012_paths_that_cannot_be_are_errors(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const PATHS[] = {"/nonexistent/parent/store", "/dev/null/store", "/dev/null",
+                                        "/proc/spec-store"};
+    for (size_t i = 0; i < sizeof(PATHS) / sizeof(PATHS[0]); i++) {
+        (void)snprintf(fx->store, sizeof(fx->store), "%s", PATHS[i]);
+        spec_status status = fixture_try_open(fx);
+        if (status != SPEC_E_IO && status != SPEC_E_VERSION)
+            fail_msg("%s: status %d, expected SPEC_E_IO", PATHS[i], (int)status);
+        assert_null(fx->conn);
+        assert_true(strlen(fx->error.text) > 0);
+    }
 }
 
 struct log_watch {
@@ -187,6 +203,7 @@ static void abi_014_a_second_writer_is_locked_out(void **state)
     spec_status status = fixture_try_open(&second);
     if (status == SPEC_OK) { /* both could write the same files */
         fixture_close(&second);
+        prompt_free(&prompt);
         if (!stored && !conf_options.require_hits)
             return; /* a connector that keeps nothing locks nothing */
         fail_msg("a second writer was let in");
@@ -199,6 +216,41 @@ static void abi_014_a_second_writer_is_locked_out(void **state)
     fixture_reopen(fx);
     fixture_check(fx, &prompt, stored ? 99 : 0);
     prompt_free(&prompt);
+}
+
+static uint64_t count_entries(const char *path)
+{
+    uint64_t count = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
+static void abi_014_a_foreign_directory_is_refused_and_left_alone(void **state)
+{
+    struct fixture *fx = *state;
+    char path[4096], line[64] = "";
+    assert_int_equal(mkdir(fx->store, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%s/thesis.tex", fx->store);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs("chapter one", file) >= 0);
+    fclose(file);
+    uint64_t entries = count_entries(fx->store);
+    for (int i = 0; i < 2; i++) {
+        assert_status(fixture_try_open(fx), SPEC_E_VERSION);
+        assert_null(fx->conn);
+        assert_true(strlen(fx->error.text) > 0);
+        assert_int_equal(count_entries(fx->store), entries);
+    }
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof(line), file));
+    fclose(file);
+    assert_string_equal(line, "chapter one");
 }
 
 struct writer {
@@ -357,11 +409,13 @@ const struct conf_test CONF_OPEN[] = {
     BARE(abi_012_config_may_be_the_path_of_a_file),
     BARE(abi_012_open_errors_leave_ret_conn_alone),
     BARE(abi_012_models_that_cannot_be_are_invalid),
+    BARE(abi_012_paths_that_cannot_be_are_errors),
     BARE(abi_012_log_lines_come_on_the_hosts_threads),
     BARE(abi_013_config_errors_name_the_key),
     BARE(abi_013_a_wrong_config_leaves_the_store_as_it_was),
     OPENED(abi_014_a_second_writer_is_locked_out),
     BARE(abi_014_a_killed_writer_leaves_no_lock),
+    BARE(abi_014_a_foreign_directory_is_refused_and_left_alone),
     BARE(abi_015_close_takes_null),
     OPENED(abi_015_close_waits_for_submitted_and_drops_incomplete_stores),
     BARE(abi_015_close_gives_back_all_of_the_hosts_memory),

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -227,6 +228,42 @@ static void abi_085_a_full_disk_gives_the_range_up_and_the_host_goes_on(void **s
         prompt_free(&prompts[i]);
 }
 
+/* The file system refuses to let files grow past a size: writes fail, whoever asks for them. */
+static void abi_085_a_file_system_that_refuses_writes_is_survived(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt before = prompt_make(168, 300);
+    bool stored = fixture_store(fx, &before);
+    struct rlimit limit, small = {64 << 10, 64 << 10};
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small.rlim_max = limit.rlim_max;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (uint64_t i = 0; i < 20; i++) {
+        struct prompt prompt = prompt_make(600 + i, 1000);
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+            assert_ok(fx, fixture_put(fx, found.request, &prompt, 0, 1000, layer, &ticket));
+        bool kept = fixture_wait(fx, ticket) == SPEC_OK;
+        fixture_release(fx, found.request);
+        found = fixture_find(fx, &prompt);
+        assert_true(found.matched_tokens == 0 || kept);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        fixture_release(fx, found.request);
+        prompt_free(&prompt);
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    fixture_check(fx, &before, stored ? 299 : 0);
+    fixture_reopen(fx); /* with room again it stores again */
+    fixture_check(fx, &before, stored ? 299 : 0);
+    struct prompt after = prompt_make(169, 300);
+    stored = fixture_store(fx, &after);
+    fixture_check(fx, &after, stored ? 299 : 0);
+    prompt_free(&before);
+    prompt_free(&after);
+}
+
 static const uint32_t SPECIAL_F32[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff812345, 0x7f800000,
                                        0xff800000, 0x80000000, 0x00000001, 0x807fffff, 0};
 static const uint16_t SPECIAL_F16[] = {0x7e00, 0xfe00, 0x7c01, 0xfc55, 0x7c00,
@@ -410,6 +447,7 @@ const struct conf_test CONF_SAVE[] = {
     OPENED(abi_083_a_longer_copy_adds_only_what_was_missing),
     OPENED(abi_084_another_dtype_is_invalid_and_changes_nothing),
     BARE(abi_085_a_full_disk_gives_the_range_up_and_the_host_goes_on),
+    OPENED(abi_085_a_file_system_that_refuses_writes_is_survived),
     BARE(abi_086_nan_and_infinities_are_stored_as_they_are),
     BARE(abi_087_what_a_ticket_says_is_stored_outlives_a_kill),
     OPENED(abi_090_abort_drops_what_is_incomplete),
