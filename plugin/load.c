@@ -112,6 +112,21 @@ static struct spec_important *item_at(struct spec_important *items, uint64_t i)
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
 
+/* Every row is delivered, so queries and new keys choose nothing: they are only checked. */
+static spec_status check_unneeded(const struct spec_important *in, struct spec_error *reterr)
+{
+    struct spec_queries queries;
+    struct spec_memory new_keys;
+    spec_status status = SPEC_OK;
+    if (in->queries != NULL)
+        status = sc_plugin_args_read(&queries, sizeof(queries), in->queries,
+                                     "get_important: queries", reterr);
+    if (status == SPEC_OK && in->new_keys != NULL)
+        status = sc_plugin_args_read(&new_keys, sizeof(new_keys), in->new_keys,
+                                     "get_important: new_keys", reterr);
+    return status;
+}
+
 static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
                               struct load_item *ret_item, struct spec_error *reterr)
 {
@@ -133,6 +148,9 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     if (in->refine_of != 0 || in->exact_bits != NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "get_important: refine_of and exact_bits belong to layered KV");
+    status = check_unneeded(in, reterr);
+    if (status != SPEC_OK)
+        return status;
     ret_item->request = sc_plugin_request_find(conn, in->request);
     if (ret_item->request == NULL)
         return sc_plugin_stale(in->request, reterr);
