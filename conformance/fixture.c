@@ -163,6 +163,10 @@ struct spec_lookup_result fixture_lookup(struct fixture *fx, const struct spec_l
         assert_int_equal(found.matched_tokens, in->from_token);
     else
         assert_true(found.matched_tokens > in->from_token);
+    uint64_t tier_bytes = 0;
+    for (uint64_t tier = 0; tier < SPEC_TIERS; tier++)
+        tier_bytes += found.tier_bytes[tier];
+    assert_true(tier_bytes > 0 || found.matched_tokens == in->from_token);
     assert_in_range(found.provenance.kind, SPEC_PROVENANCE_EXACT, SPEC_PROVENANCE_PRUNED);
     return found;
 }
@@ -277,6 +281,13 @@ void fixture_check_layer(struct fixture *fx, const struct spec_lookup_result *fo
     assert_int_equal(item.next_position, found->matched_tokens);
     for (uint64_t j = 0; j < rows; j++)
         assert_int_equal(positions[j], from + j);
+    uint64_t tier_rows = 0;
+    for (uint64_t tier = 0; tier < SPEC_TIERS; tier++)
+        tier_rows += item.tier_rows[tier];
+    assert_int_equal(tier_rows, rows);
+    assert_true(item.prefetched_rows <= rows);
+    if (item.provenance.kind == SPEC_PROVENANCE_EXACT)
+        assert_int_equal(item.exact_rows, rows);
     area_expect(&area, &fx->shape, prompt, from, rows, layer);
     free(positions);
     area_free(&area);

@@ -85,6 +85,22 @@ static void abi_020_a_prompt_that_grows_is_found_whole(void **state)
     prompt_free(&whole);
 }
 
+static void abi_020_exact_rows_match_where_exactness_is_required(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(47, 300);
+    bool stored = fixture_store(fx, &prompt);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.flags = SPEC_LOOKUP_REQUIRE_EXACT;
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    expect_match(&found, stored ? 299 : 0);
+    assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_EXACT);
+    assert_int_equal(found.provenance.held, SPEC_HELD_ROWS);
+    fixture_check_layers(fx, &found, &prompt, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
 /* ---- 021, 022 ---- */
 
 static void abi_021_the_match_is_at_most_max_tokens(void **state)
@@ -341,6 +357,7 @@ const struct conf_test CONF_LOOKUP[] = {
     OPENED(abi_020_branches_at_every_offset_are_all_found),
     OPENED(abi_020_one_and_two_tokens_are_prompts_too),
     OPENED(abi_020_a_prompt_that_grows_is_found_whole),
+    OPENED(abi_020_exact_rows_match_where_exactness_is_required),
     OPENED(abi_021_the_match_is_at_most_max_tokens),
     OPENED(abi_022_the_match_is_a_multiple),
     OPENED(abi_023_other_salts_and_loras_share_nothing),

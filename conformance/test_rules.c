@@ -119,6 +119,45 @@ static void abi_001_outputs_are_written_up_to_struct_size(void **state)
     prompt_free(&prompt);
 }
 
+/* Queries that are given are read, whether or not they are needed. */
+static void abi_001_wrong_queries_and_keys_are_found(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(14, 100);
+    bool stored = fixture_store(fx, &prompt);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    expect_match(&found, stored ? 99 : 0);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, found.matched_tokens);
+    float rows[4 * 16] = {1.0f};
+    struct spec_queries queries = {.struct_size = 0,
+                                   .dtype = SPEC_DTYPE_F32,
+                                   .data = rows,
+                                   .byte_count = sizeof(rows),
+                                   .row_count = 1,
+                                   .row_stride_bytes = sizeof(rows),
+                                   .head_stride_bytes = 16 * sizeof(float),
+                                   .first_position = 99};
+    struct spec_memory keys = area.memory;
+    struct spec_important item = important(found.request, 0, &area.memory);
+    item.queries = &queries;
+    assert_status(fx->api->get_important(fx->conn, &item, 1, &fx->error), SPEC_E_INVALID);
+    queries.struct_size = sizeof(queries);
+    keys.struct_size = 0;
+    item.new_keys = &keys;
+    assert_status(fx->api->get_important(fx->conn, &item, 1, &fx->error), SPEC_E_INVALID);
+    area_expect(&area, &fx->shape, &prompt, 0, 0, 0);
+    item.new_keys = NULL;
+    assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+    assert_int_equal(item.row_count, found.matched_tokens);
+    area_expect(&area, &fx->shape, &prompt, 0, found.matched_tokens, 0);
+    queries.struct_size = 0;
+    assert_status(fx->api->prefetch_next(fx->conn, found.request, 0, &queries, &fx->error),
+                  SPEC_E_INVALID);
+    fixture_release(fx, found.request);
+    area_free(&area);
+    prompt_free(&prompt);
+}
+
 /* ---- 002: reserved members ---- */
 
 static void abi_002_reserved_members_that_are_not_zero_are_invalid(void **state)
@@ -518,6 +557,7 @@ const struct conf_test CONF_RULES[] = {
     OPENED(abi_001_unknown_tail_that_is_not_zero_is_unsupported),
     OPENED(abi_001_members_that_the_caller_lacks_read_as_zero),
     OPENED(abi_001_outputs_are_written_up_to_struct_size),
+    OPENED(abi_001_wrong_queries_and_keys_are_found),
     OPENED(abi_002_reserved_members_that_are_not_zero_are_invalid),
     BARE(abi_002_open_reserved_members_that_are_not_zero_are_invalid),
     OPENED(abi_003_error_is_written_on_errors_only),

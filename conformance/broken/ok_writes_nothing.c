@@ -6,6 +6,7 @@
  * Threads: any; a counter for handles is all there is. Tests: conformance/broken/test_broken.py */
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "abi/spec_connector.h"
 
@@ -48,7 +49,8 @@ static spec_status lookup_ok(spec_connector *conn, const struct spec_lookup_para
         .struct_size = ret_result->struct_size,
         .state = matched > params->from_token ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS,
         .request = handle,
-        .matched_tokens = matched};
+        .matched_tokens = matched,
+        .tier_bytes = {[SPEC_TIER_DISK] = matched - params->from_token}};
     return SPEC_OK;
 }
 
@@ -65,8 +67,9 @@ static spec_status get_important_ok(spec_connector *conn, struct spec_important 
     (void)reterr;
     for (uint64_t i = 0; i < count; i++) {
         const struct claim *claim = &conn->claims[items[i].request % REQUESTS];
-        items[i].status = SPEC_OK;
-        items[i].row_count = items[i].exact_rows = claim->matched_tokens - claim->from_token;
+        memset(&items[i].status, 0, sizeof(items[i]) - offsetof(struct spec_important, status));
+        items[i].row_count = items[i].exact_rows = items[i].tier_rows[SPEC_TIER_DISK] =
+            claim->matched_tokens - claim->from_token;
         items[i].next_position = claim->matched_tokens;
         items[i].failed_position = UINT64_MAX;
         for (uint64_t j = 0; items[i].positions != NULL && j < items[i].row_count; j++)
