@@ -295,14 +295,40 @@ static void describe_model(const struct eng_driver_params *params, struct spec_m
     ret_model->rope_scaling[3] = (double)config->rope.original_positions;
 }
 
+/* The names of the model's weight files, and of config.json: the same weights under another
+ * activation or epsilon have other keys and values. */
+static eng_status find_weights(const char *model_dir, glob_t *ret_files, struct eng_error *reterr)
+{
+    char pattern[8192]; /* the directory's own name is no pattern: escaped */
+    uint64_t used = 0;
+    for (const char *c = model_dir; *c != '\0' && used + 32 < sizeof(pattern); c++) {
+        if (strchr("*?[\\", *c) != NULL)
+            pattern[used++] = '\\';
+        pattern[used++] = *c;
+    }
+    int found = GLOB_ABORTED;
+    if (used + 32 < sizeof(pattern)) {
+        strcpy(pattern + used, "/*.safetensors");
+        found = glob(pattern, 0, NULL, ret_files);
+    }
+    if (found == 0) {
+        strcpy(pattern + used, "/config.json");
+        found = glob(pattern, GLOB_APPEND, NULL, ret_files);
+    }
+    if (found == 0)
+        return ENG_OK;
+    globfree(ret_files);
+    return eng_fail(reterr, ENG_E_INPUT, "%s: no *.safetensors files with a config.json",
+                    model_dir);
+}
+
 static eng_status open_connector(struct eng_driver *driver, const struct eng_driver_params *params,
                                  struct eng_error *reterr)
 {
-    char pattern[4096];
     glob_t weights = {0};
-    int length = snprintf(pattern, sizeof(pattern), "%s/*.safetensors", params->model_dir);
-    if (length < 0 || (uint64_t)length >= sizeof(pattern) || glob(pattern, 0, NULL, &weights) != 0)
-        return eng_fail(reterr, ENG_E_INPUT, "%s: no *.safetensors files", params->model_dir);
+    eng_status found = find_weights(params->model_dir, &weights, reterr);
+    if (found != ENG_OK)
+        return found;
     struct spec_model model;
     describe_model(params, &model);
     model.weights_paths = (const char *const *)weights.gl_pathv;

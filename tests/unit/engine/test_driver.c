@@ -156,6 +156,31 @@ static void other_dtype_shares_nothing(void **state)
     close_fixture(&fx);
 }
 
+/* The same weights under another activation make other keys and values. */
+static void another_config_of_the_same_weights_shares_nothing(void **state)
+{
+    struct fixture fx = {0};
+    struct eng_error error;
+    uint64_t restarts;
+    char command[256];
+    (void)state;
+    open_fixture(&fx, false, ENG_F32);
+    assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), 0);
+    (void)snprintf(command, sizeof(command), "sed -i s/gelu_new/relu/ %s/config.json", fx.folder);
+    assert_int_equal(system(command), 0);
+    eng_runner_close(fx.runner);
+    eng_model_close(fx.model);
+    must(eng_model_open(fx.folder, 2, &fx.model, &error), &error);
+    must(eng_runner_open(fx.model, ENG_F32, 512, &fx.runner, &error), &error);
+    struct eng_result result = run(&fx, NULL, PREFIX_COUNT, 0);
+    assert_memory_not_equal(result.logits, fx.wanted, fx.vocab * sizeof(float));
+    memcpy(fx.wanted, result.logits, fx.vocab * sizeof(float));
+    eng_result_done(&result);
+    assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), 0);
+    assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), PREFIX_COUNT);
+    close_fixture(&fx);
+}
+
 static void spoil_segment(const struct fixture *fx, long offset)
 {
     char pattern[128];
@@ -222,6 +247,7 @@ int main(void)
         cmocka_unit_test(reuse_is_bit_identical_for_both_families_and_every_dtype),
         cmocka_unit_test(passes_of_any_size_store_what_one_pass_stores),
         cmocka_unit_test(other_dtype_shares_nothing),
+        cmocka_unit_test(another_config_of_the_same_weights_shares_nothing),
         cmocka_unit_test(a_flipped_bit_is_a_restart_and_never_promised_again),
         cmocka_unit_test(wrong_plugins_and_configurations_are_one_line),
     };
