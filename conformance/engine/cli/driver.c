@@ -245,6 +245,20 @@ static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
     return status;
 }
 
+static const char *store_reason(spec_status status)
+{
+    switch (status) {
+    case SPEC_E_NO_SPACE:
+        return "no space left on disk or in the store's share of it";
+    case SPEC_E_BUSY:
+        return "the connector's staging memory is full";
+    case SPEC_E_IO:
+        return "a write failed";
+    default:
+        return "the connector gave it up";
+    }
+}
+
 static eng_status settle_request(void *user, struct eng_result *result, struct eng_error *reterr)
 {
     struct eng_driver *driver = user;
@@ -261,7 +275,8 @@ static eng_status settle_request(void *user, struct eng_result *result, struct e
     for (uint64_t i = 0; status == ENG_OK && i < driver->ticket_count; i++)
         if (driver->statuses[i] != SPEC_OK && driver->problem[0] == '\0')
             (void)snprintf(driver->problem, sizeof(driver->problem),
-                           "the prefix was not stored (status %" PRId32 ")", driver->statuses[i]);
+                           "the prefix was not stored: %s (status %" PRId32 ")",
+                           store_reason(driver->statuses[i]), driver->statuses[i]);
     driver->ticket_count = 0;
     return status;
 }
