@@ -1,0 +1,197 @@
+/* Fuzzes the replay of the log: the input is payloads, [bytes u16][payload] ..., which are framed
+ * with honest checksums, so that the decoder and every check behind it meet them. The disk has an
+ * identity and one empty segment of 1 MiB.
+ *
+ * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
+ * tells of the same pieces; loading what was told of gives no rows (none were ever written).
+ * Accepted: a piece was told of.
+ * Threads: one (the seeded loop). */
+#include "tests/fuzz/fuzz.h"
+
+#include "store/io_sim.h"
+#include "store/record.h"
+
+#include <string.h>
+
+#define LOG_PATH     "/sim/store/rank-0000-of-0001/log"
+#define SEGMENT_PATH "/sim/store/rank-0000-of-0001/seg-00000000"
+#define LOG_BYTES    (1u << 20)
+#define TOLD_MAX     4096u
+
+int fuzz_was_accepted;
+
+static struct {
+    struct sc_alloc alloc;
+    struct sc_log log;
+    struct sc_poison poison;
+    struct sc_exec *exec;
+    struct sc_config config;
+    struct sc_store_params params;
+    struct sc_io_sim_disk *empty; /* identity and a segment */
+    uint64_t seed;                /* of the log's chain */
+} world;
+
+static struct sc_store_range told[TOLD_MAX];
+static uint32_t told_count;
+
+static bool on_piece(const struct sc_store_piece *piece, void *user)
+{
+    (void)user;
+    FUZZ_CHECK(piece->id > 0 && piece->extent > 0);
+    FUZZ_CHECK(piece->row_count > 0 && piece->skip < piece->row_count);
+    FUZZ_CHECK((uint64_t)piece->extent_row + piece->row_count <= SC_STORE_ROWS_MAX);
+    FUZZ_CHECK(piece->chunk_first <= piece->first_position);
+    uint32_t sum = 0;
+    for (uint64_t i = 0; i < piece->first_position + piece->row_count - piece->chunk_first; i++)
+        sum += piece->tokens[i];
+    for (uint32_t i = 0; i < piece->mark_count; i++)
+        FUZZ_CHECK(piece->marks[i].token >= piece->chunk_first);
+    if (told_count < TOLD_MAX)
+        told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count};
+    told_count++;
+    return sum != 0x5EED; /* now and then a piece is refused */
+}
+
+static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                       void *user)
+{
+    (void)status;
+    (void)extent_user;
+    (void)user;
+    sc_store_extent_discard(extent);
+}
+
+static void on_line(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)line;
+    (void)user;
+}
+
+static void segment_make(void)
+{
+    struct sc_io_params params = {.alloc = &world.alloc,
+                                  .exec = world.exec,
+                                  .log = &world.log,
+                                  .backend = SC_BACKEND_SIM,
+                                  .sim_disk = world.empty};
+    struct sc_io *io;
+    struct sc_io_file *file;
+    FUZZ_CHECK(sc_io_open(&params, &io, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_file_open(io, SEGMENT_PATH, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file,
+                               NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_file_reserve(io, file, 1u << 20, NULL) == SPEC_OK);
+    sc_io_file_close(io, file);
+    sc_io_close(io);
+}
+
+static void world_make(void)
+{
+    struct sc_io_sim_disk_params disk = {.alloc = &world.alloc};
+    struct sc_exec_params exec = {.alloc = &world.alloc, .poison = &world.poison};
+    struct sc_store *store;
+    uint8_t identity[4096];
+    uint64_t count = 0, chain = 0, frame_bytes;
+    struct sc_store_identity found;
+    sc_alloc_init(&world.alloc);
+    sc_log_init(&world.log, on_line, NULL, 0);
+    FUZZ_CHECK(sc_exec_open(&exec, &world.exec, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_sim_disk_open(&disk, &world.empty, NULL) == SPEC_OK);
+    world.config = (struct sc_config){.path = "/sim/store",
+                                      .chunk_tokens = 64,
+                                      .disk_bytes = 4u << 20,
+                                      .segment_bytes = 1u << 20,
+                                      .stage_bytes = 1u << 20,
+                                      .io_backend = SC_BACKEND_SIM,
+                                      .io_op_bytes = 64u << 10,
+                                      .max_requests = 1};
+    world.params = (struct sc_store_params){
+        .alloc = &world.alloc,
+        .exec = world.exec,
+        .log = &world.log,
+        .poison = &world.poison,
+        .config = &world.config,
+        .sim_disk = world.empty,
+        .rank_count = 1,
+        .space = {.digest = {7}, .layer_count = 2, .k_row_bytes = 48, .descriptor = "{}"},
+        .on_piece = on_piece,
+        .on_written = on_written};
+    FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
+    sc_store_close(store);
+    segment_make();
+    while (count < sizeof(identity) &&
+           sc_io_sim_disk_peek(world.empty, "/sim/store/store.msgpack", count, identity + count, 1))
+        count++;
+    FUZZ_CHECK(sc_store_frame_check(identity, count, 0, &chain, &frame_bytes) == SC_STORE_FRAME_OK);
+    FUZZ_CHECK(sc_store_record_get_identity(identity + SC_STORE_FRAME_BYTES,
+                                            frame_bytes - SC_STORE_FRAME_BYTES, &found));
+    world.seed = sc_store_frame_seed(found.store_id, 0, 1);
+}
+
+/* Frames the payloads; returns the log's bytes. */
+static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
+{
+    struct sc_store_writer writer = {bytes, 0, LOG_BYTES, false};
+    uint64_t chain = world.seed, sequence = 0, whole = 0;
+    for (size_t at = 0; at + 2 <= size;) {
+        uint64_t count = data[at] | (uint64_t)data[at + 1] << 8;
+        at += 2;
+        count = count < size - at ? count : size - at;
+        if (count == 0)
+            break;
+        uint64_t begin = sc_store_frame_begin(&writer);
+        if (writer.overflow || count > writer.capacity - writer.used)
+            break;
+        memcpy(writer.bytes + writer.used, data + at, count);
+        writer.used += count;
+        at += count;
+        sc_store_frame_end(&writer, begin, ++sequence, &chain);
+        whole = writer.used;
+    }
+    return whole;
+}
+
+/* Opens; false: refused. What is told of has no rows. */
+static bool look(void)
+{
+    struct sc_store *store;
+    struct sc_store_reader *reader;
+    struct sc_store_rows rows;
+    struct sc_store_stats stats;
+    told_count = 0;
+    spec_status status = sc_store_open(&world.params, &store, NULL);
+    FUZZ_CHECK(status == SPEC_OK || status == SPEC_E_VERSION);
+    if (status != SPEC_OK)
+        return false;
+    sc_store_stats(store, &stats);
+    FUZZ_CHECK(stats.extent_bytes <= 1u << 20);
+    FUZZ_CHECK(sc_store_reader_open(store, &reader, NULL) == SPEC_OK);
+    for (uint32_t i = 0; i < told_count && i < 16; i++) {
+        sc_store_reader_begin(reader, i % 2, &told[i], 1, SC_LANE_DEMAND);
+        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
+    }
+    sc_store_reader_close(reader);
+    sc_store_close(store);
+    return true;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t bytes[LOG_BYTES];
+    if (world.empty == NULL)
+        world_make();
+    uint64_t count = log_make(data, size, bytes);
+    fuzz_was_accepted = 0;
+    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.params.sim_disk, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_sim_disk_resize(world.params.sim_disk, LOG_PATH, count));
+    FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(world.params.sim_disk, LOG_PATH, 0, bytes, count));
+    if (look()) {
+        uint32_t first_count = told_count;
+        fuzz_was_accepted = told_count > 0;
+        FUZZ_CHECK(look());
+        FUZZ_CHECK(told_count <= first_count); /* less the refused ones, which were dropped */
+    }
+    sc_io_sim_disk_close(world.params.sim_disk);
+    world.params.sim_disk = world.empty;
+    return 0;
+}
