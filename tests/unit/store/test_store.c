@@ -56,6 +56,27 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
+    assert_int_equal(fclose(file), 0);
+}
+
+static uint32_t count_names(const char *path)
+{
+    DIR *dir = opendir(path);
+    uint32_t count = 0;
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    (void)closedir(dir);
+    return count - 2;
+}
+
 static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
 {
     struct sc_store_reader *reader = world_reader(world);
@@ -459,6 +480,114 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
     }
 }
 
+/* A thread that consumes one load; the rows were checked by others, here progress counts. */
+struct consumer {
+    struct sc_store_reader *reader;
+    pthread_t thread;
+    uint64_t rows;
+};
+
+static void *consumer_main(void *argument)
+{
+    struct consumer *consumer = argument;
+    struct sc_store_rows got;
+    while (sc_store_reader_next(consumer->reader, SC_EXEC_FOREVER, &got, NULL) == SPEC_OK &&
+           got.row_count > 0)
+        consumer->rows += got.row_count;
+    return NULL;
+}
+
+static void store_starved_readers_share_the_spare_frame(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[2]; /* 14 frames of 1 MiB */
+    setup.backend = SC_BACKEND_PREAD;
+    setup.thread_count = 2;
+    struct world *world = world_make(&setup, 3);
+    struct sc_store_reader *hoards[2];
+    struct consumer consumers[4];
+    struct sc_store_range ranges[32];
+    struct sc_store_stats stats;
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 8; key++) /* 2 MiB a layer, each */
+        assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
+    for (uint32_t r = 0; r < 32; r++)
+        ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
+    for (uint32_t i = 0; i < 2; i++) { /* nobody consumes these */
+        hoards[i] = world_reader(world);
+        sc_store_reader_begin(hoards[i], 0, ranges, 32, SC_LANE_DEMAND);
+    }
+    sc_store_stats(world->store, &stats);
+    assert_true(stats.stage_full > 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        consumers[i] = (struct consumer){.reader = world_reader(world)};
+        sc_store_reader_begin(consumers[i].reader, 1, ranges, 32, SC_LANE_DEMAND);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&consumers[i].thread, NULL, consumer_main, &consumers[i]),
+                         0);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(consumers[i].thread, NULL), 0);
+        assert_int_equal(consumers[i].rows, 32 * 64);
+        sc_store_reader_close(consumers[i].reader);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        sc_store_reader_close(hoards[i]);
+    world_free(world);
+}
+
+static void store_cost_of_a_load_is_its_rows_tags_and_pages(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_read_cost cost;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load_key(world, reader, 0, 1).rows, 256);
+    sc_store_reader_cost(reader, &cost);
+    assert_int_equal(cost.wanted_bytes, 256 * (1024 + 8));
+    assert_true(cost.read_bytes >= cost.wanted_bytes);
+    assert_true(cost.read_bytes <= cost.wanted_bytes + cost.op_count * 2 * 4096);
+    assert_int_equal(cost.op_count, 5); /* 64 KiB each, the first with the tags */
+    assert_true(cost.wait_ns > 0);
+    struct sc_store_range range = {world->pieces[3].id, 10, 1};
+    const struct world_piece *twin = &world->pieces[3];
+    assert_int_equal(world_load(world, reader, 1, &range, &twin, 1).rows, 1);
+    sc_store_reader_cost(reader, &cost);
+    assert_int_equal(cost.op_count, 2); /* its tag lies far in front */
+    assert_int_equal(cost.wanted_bytes, 1024 + 8);
+    assert_true(cost.read_bytes <= 4 * 4096);
+    sc_store_reader_close(reader);
+    world_free(world);
+}
+
+static void store_more_extents_at_once_than_there_are_is_busy(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct pass *passes[64];
+    uint32_t begun = 0;
+    world_open_ok(world);
+    for (; begun < 64; begun++) {
+        passes[begun] = pass_make(world, 1 + begun, 0, 20);
+        spec_status status = pass_begin(passes[begun]);
+        if (status != SPEC_OK) {
+            assert_int_equal(status, SPEC_E_BUSY);
+            pass_free(passes[begun]);
+            break;
+        }
+    }
+    assert_int_equal(begun, 8 + 16); /* max_requests and some to be committed */
+    for (uint32_t i = 0; i < begun; i++) {
+        sc_store_extent_abort(passes[i]->extent);
+        pass_wait(passes[i]);
+        pass_free(passes[i]);
+    }
+    assert_int_equal(world_store(world, 100, 0, 20), SPEC_OK);
+    world_free(world);
+}
+
 static void store_cancelled_loads_leave_nothing_behind(void **state)
 {
     (void)state;
@@ -570,6 +699,47 @@ static void store_keeps_namespaces_and_ranks_apart(void **state)
     world_free(world);
 }
 
+struct rank {
+    struct world *world;
+    struct sc_store_params params;
+    struct sc_store *store;
+    pthread_t thread;
+    spec_status status;
+    struct spec_error error;
+};
+
+static void *rank_main(void *argument)
+{
+    struct rank *rank = argument;
+    rank->error.struct_size = sizeof(rank->error);
+    rank->status = sc_store_open(&rank->params, &rank->store, &rank->error);
+    return NULL;
+}
+
+static void store_ranks_that_start_together_agree_on_one_identity(void **state)
+{
+    (void)state;
+    for (uint32_t turn = 0; turn < 10; turn++) {
+        struct world *world = world_make(&setups[4], turn);
+        struct rank ranks[6] = {0};
+        for (uint32_t i = 0; i < 6; i++) {
+            ranks[i].params = world->params;
+            ranks[i].params.rank = i;
+            ranks[i].params.rank_count = 6;
+            assert_int_equal(pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]), 0);
+        }
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(pthread_join(ranks[i].thread, NULL), 0);
+        for (uint32_t i = 0; i < 6; i++) {
+            if (ranks[i].status != SPEC_OK)
+                fail_msg("rank %u: %s", i, ranks[i].error.text);
+            sc_store_close(ranks[i].store);
+        }
+        assert_int_equal(count_names(world->config.path), 2 + 6);
+        world_free(world);
+    }
+}
+
 static struct sc_store_mark told_marks[8];
 static uint32_t told_mark_count, told_skip;
 
@@ -637,27 +807,6 @@ static void store_a_refused_piece_is_dropped_for_good(void **state)
 
 /* ---- Refusals at open --------------------------------------------------------------------------
  */
-
-static void write_file(const char *dir, const char *name, const char *text)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
-}
-
-static uint32_t count_names(const char *path)
-{
-    DIR *dir = opendir(path);
-    uint32_t count = 0;
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        count++;
-    (void)closedir(dir);
-    return count - 2;
-}
 
 static void store_refuses_a_foreign_directory_and_leaves_it_alone(void **state)
 {
@@ -777,10 +926,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_commit_of_later_pieces_only_and_with_a_skip),
         cmocka_unit_test(store_full_staging_fails_the_extent_and_nothing_else),
         cmocka_unit_test(store_many_readers_progress_in_any_order_of_consumption),
+        cmocka_unit_test(store_starved_readers_share_the_spare_frame),
+        cmocka_unit_test(store_cost_of_a_load_is_its_rows_tags_and_pages),
+        cmocka_unit_test(store_more_extents_at_once_than_there_are_is_busy),
         cmocka_unit_test(store_cancelled_loads_leave_nothing_behind),
         cmocka_unit_test(store_an_operation_that_never_completes_times_out),
         cmocka_unit_test(store_paths_of_layers_and_requests_allocate_nothing),
         cmocka_unit_test(store_keeps_namespaces_and_ranks_apart),
+        cmocka_unit_test(store_ranks_that_start_together_agree_on_one_identity),
         cmocka_unit_test(store_marks_and_skip_survive_a_reopen),
         cmocka_unit_test(store_a_refused_piece_is_dropped_for_good),
         cmocka_unit_test(store_refuses_a_foreign_directory_and_leaves_it_alone),
