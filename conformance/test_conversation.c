@@ -4,6 +4,9 @@
  *   turn n   tokens [0, 23 n): the first 23 (n - 1) are loaded and compared, 23 are stored
  *   bound    extent_bytes <= 1.1 x unique tokens x row bytes x layers
  *
+ * The engine does the same with a model's own rows, beside its own cache (a small Llama of 160
+ * positions with turns of 3 tokens).
+ *
  * Holds: the bound counts alignment and what stands beside the rows in extents, not the log.
  * Does not: know a store's format.
  * Threads: one. Tests: it is one; argv[1] is the connector. */
@@ -14,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "conformance/fixture.h"
+#include "conformance/through.h"
 
 #define TURNS       50u
 #define TURN_TOKENS 23u
@@ -47,6 +50,53 @@ static void converse(struct fixture *fx, struct shape shape, const char *name)
     assert_true(stats.extent_bytes >= rows);
     assert_true(stats.extent_bytes * 10 <= rows * 11);
     prompt_free(&whole);
+}
+
+/* The engine talks through the connector beside the engine with its own cache: the same logits and
+ * the same cache, bit for bit, at every turn. */
+static void engine_converses(struct fixture *fx, const char *name, enum eng_dtype dtype,
+                             uint64_t turn_tokens)
+{
+    static uint32_t tokens[TURNS * TURN_TOKENS];
+    struct through alone = {0}, reused = {0};
+    char dir[4096];
+    (void)snprintf(dir, sizeof(dir), "%s/%s", SC_SOURCE_DIR, name);
+    through_open(&alone, fx, dir, 1, TURNS * turn_tokens, dtype);
+    through_open(&reused, fx, dir, 1, TURNS * turn_tokens, dtype);
+    fixture_open(fx);
+    for (uint64_t i = 0; i < TURNS * turn_tokens; i++)
+        tokens[i] = (uint32_t)((i * 31 + i * i * 13 + 3) % alone.config->vocab);
+    struct sequence *own = &alone.sequences[0], *theirs = &reused.sequences[0];
+    own->tokens = theirs->tokens = tokens;
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+        uint64_t expected = (turn - 1) * turn_tokens;
+        own->count = theirs->count = turn * turn_tokens;
+        through_alone(&alone);
+        through_connector(&reused, &expected);
+        assert_int_equal(theirs->matched, expected);
+        assert_memory_equal(theirs->logits, own->logits, alone.config->vocab * sizeof(float));
+        for (uint64_t layer = 0; layer < own->kv.layers; layer++) {
+            uint64_t bytes = own->count * own->kv.row_bytes;
+            assert_memory_equal(eng_kv_k(&theirs->kv, layer, 0), eng_kv_k(&own->kv, layer, 0),
+                                bytes);
+            assert_memory_equal(eng_kv_v(&theirs->kv, layer, 0), eng_kv_v(&own->kv, layer, 0),
+                                bytes);
+        }
+        if (turn % 10 == 0)
+            fixture_reopen(fx);
+    }
+    through_close(&alone);
+    through_close(&reused);
+}
+
+static void opt_recall_f16_has_the_same_bits_at_every_turn(void **state)
+{
+    engine_converses(*state, "models/opt-recall", ENG_F16, TURN_TOKENS);
+}
+
+static void llama_f32_has_the_same_bits_at_every_turn(void **state)
+{
+    engine_converses(*state, "tests/data/golden/llama-gqa-bias-fp32", ENG_F32, 3);
 }
 
 static void opt_recall_f32_stays_within_the_bound(void **state)
@@ -88,6 +138,10 @@ int main(int argc, char **argv)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(smollm2_f16_stays_within_the_bound, fixture_setup_bare,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(opt_recall_f16_has_the_same_bits_at_every_turn,
+                                        fixture_setup_bare, fixture_teardown),
+        cmocka_unit_test_setup_teardown(llama_f32_has_the_same_bits_at_every_turn,
+                                        fixture_setup_bare, fixture_teardown),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     conf_remove_tree(full);

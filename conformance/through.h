@@ -1,0 +1,50 @@
+/* Forwards of the reference engine whose prefix rows come from a connector and whose new rows go to
+ * it: several sequences in one forward, each with a request of its own.
+ *
+ *   lookup each -> forward { begin_layer all; per sequence: get_important into its cache;
+ *                            prefetch_next; store } -> wait, release each
+ *
+ * Holds: every failure of a call fails the test with the connector's text.
+ * Does not: share code with a connector.
+ * Threads: one, beside the engine's. Tests: as fixture.h. */
+#ifndef CONFORMANCE_THROUGH_H
+#define CONFORMANCE_THROUGH_H
+
+#include "conformance/engine/model.h"
+#include "conformance/fixture.h"
+
+#define SEQUENCES_MAX 8u
+
+struct sequence {
+    const uint32_t *tokens;
+    uint64_t count;      /* of tokens */
+    uint64_t max_tokens; /* of the match; 0: count - 1 */
+    uint64_t matched;    /* of the last forward */
+    struct eng_kv kv;
+    float *logits; /* [vocab] of the last token */
+    spec_request request;
+    spec_ticket ticket;
+};
+
+struct through {
+    struct fixture *fx;
+    struct eng_model *model;
+    const struct eng_config *config;
+    uint64_t sequence_count;
+    struct sequence sequences[SEQUENCES_MAX];
+    struct eng_pass passes[SEQUENCES_MAX];
+    struct eng_error error;
+};
+
+/* Opens the model, and caches of `capacity` tokens; sets the fixture's shape, opens no connector.
+ * Skips where the directory is absent. */
+void through_open(struct through *through, struct fixture *fx, const char *dir, uint64_t count,
+                  uint64_t capacity, enum eng_dtype dtype);
+void through_close(struct through *through);
+
+/* Without a connector: tokens behind each cache's rows are computed over what it holds. */
+void through_alone(struct through *through);
+/* With it, from empty caches. Sequence i may match expected[i] tokens at most. */
+void through_connector(struct through *through, const uint64_t *expected);
+
+#endif
