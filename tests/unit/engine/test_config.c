@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "conformance/engine/json.h"
+
 static const char *const opt_text =
     "{\"architectures\":[\"OPTForCausalLM\"],\"activation_function\":\"relu\",\"hidden_size\":64,"
     "\"ffn_dim\":192,\"num_hidden_layers\":3,\"num_attention_heads\":4,\"vocab_size\":512,"
@@ -170,6 +172,26 @@ static void refuses_a_text_cut_anywhere(void **state)
     }
 }
 
+/* Every 61st character that JSON escapes as a pair, its value's UTF-8 written out here. */
+static void surrogate_pairs_are_the_characters_they_name(void **state)
+{
+    (void)state;
+    for (unsigned c = 0x10000; c < 0x110000; c += 61) {
+        char text[64];
+        char wanted[5] = {(char)(0xf0 | c >> 18), (char)(0x80 | (c >> 12 & 63)),
+                          (char)(0x80 | (c >> 6 & 63)), (char)(0x80 | (c & 63)), '\0'};
+        struct json_object *value = NULL;
+        const char *found = "";
+        int bytes = snprintf(text, sizeof(text), "{\"a\": \"\\\\\\u%04x\\u%04X\\\\u\"}",
+                             0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
+        assert_int_equal(eng_json_parse("t", text, (uint64_t)bytes, &value, NULL), ENG_OK);
+        assert_int_equal(eng_json_get_string("t", value, "a", &found, NULL), ENG_OK);
+        assert_true(found[0] == '\\' && memcmp(found + 1, wanted, 4) == 0);
+        assert_string_equal(found + 5, "\\u");
+        json_object_put(value);
+    }
+}
+
 static void names_the_missing_file(void **state)
 {
     (void)state;
@@ -186,6 +208,7 @@ int main(void)
         cmocka_unit_test(reads_llama_in_both_spellings),
         cmocka_unit_test(refuses_wrong_members),
         cmocka_unit_test(refuses_a_text_cut_anywhere),
+        cmocka_unit_test(surrogate_pairs_are_the_characters_they_name),
         cmocka_unit_test(names_the_missing_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
