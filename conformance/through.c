@@ -122,7 +122,7 @@ void through_connector(struct through *through, const uint64_t *expected)
                                     .before_layer = begin_layer,
                                     .before_attention = load,
                                     .after_attention = prefetch,
-                                    .after_layer = save};
+                                    .after_layer = through->loads_only ? NULL : save};
     for (uint64_t i = 0; i < through->sequence_count; i++) {
         struct sequence *sequence = &through->sequences[i];
         struct spec_lookup_params params = {.struct_size = sizeof(params),
@@ -137,8 +137,22 @@ void through_connector(struct through *through, const uint64_t *expected)
     }
     forward(through, &hooks);
     for (uint64_t i = 0; i < through->sequence_count; i++) {
-        (void)fixture_wait(fx, through->sequences[i].ticket);
+        if (!through->loads_only)
+            (void)fixture_wait(fx, through->sequences[i].ticket);
         fixture_release(fx, through->sequences[i].request);
+    }
+}
+
+void through_expect_same(const struct through *have, const struct through *want, uint64_t index,
+                         uint64_t count)
+{
+    const struct sequence *ours = &have->sequences[index], *theirs = &want->sequences[index];
+    assert_memory_equal(ours->logits, theirs->logits, want->config->vocab * sizeof(float));
+    for (uint64_t layer = 0; layer < theirs->kv.layers; layer++) {
+        uint64_t bytes = count * theirs->kv.row_bytes;
+        assert_true(ours->kv.rows[layer] >= count && theirs->kv.rows[layer] >= count);
+        assert_memory_equal(eng_kv_k(&ours->kv, layer, 0), eng_kv_k(&theirs->kv, layer, 0), bytes);
+        assert_memory_equal(eng_kv_v(&ours->kv, layer, 0), eng_kv_v(&theirs->kv, layer, 0), bytes);
     }
 }
 
@@ -151,7 +165,7 @@ void through_open(struct through *through, struct fixture *fx, const char *dir, 
         conf_skip("the tree's models are absent");
     through->fx = fx;
     through->sequence_count = count;
-    must(through, eng_model_open(dir, 2, &through->model, &through->error));
+    must(through, eng_model_open(dir, 1, &through->model, &through->error));
     through->config = eng_model_config(through->model);
     for (uint64_t i = 0; i < count; i++) {
         struct sequence *sequence = &through->sequences[i];

@@ -6,7 +6,8 @@
  *
  * Holds: every failure of a call fails the test with the connector's text.
  * Does not: share code with a connector.
- * Threads: one, beside the engine's. Tests: as fixture.h. */
+ * Threads: one; the model has no thread beside the caller's, so that a child may be forked. Tests:
+ * as fixture.h. */
 #ifndef CONFORMANCE_THROUGH_H
 #define CONFORMANCE_THROUGH_H
 
@@ -30,6 +31,7 @@ struct through {
     struct fixture *fx;
     struct eng_model *model;
     const struct eng_config *config;
+    bool loads_only; /* stores nothing */
     uint64_t sequence_count;
     struct sequence sequences[SEQUENCES_MAX];
     struct eng_pass passes[SEQUENCES_MAX];
@@ -46,5 +48,8 @@ void through_close(struct through *through);
 void through_alone(struct through *through);
 /* With it, from empty caches. Sequence i may match expected[i] tokens at most. */
 void through_connector(struct through *through, const uint64_t *expected);
+/* Fails unless logits and the first `count` rows of all layers are the same bytes. */
+void through_expect_same(const struct through *have, const struct through *want, uint64_t index,
+                         uint64_t count);
 
 #endif
