@@ -18,6 +18,7 @@ then every skip was expected.  Tests: tests/unit/tools/test_run_tests.py.
 """
 import argparse
 import collections
+import json
 import os
 import re
 import shutil
@@ -51,10 +52,12 @@ REASON_LINE = re.compile(r"^\s*skipped: *(.*\S)\s*$")
 
 
 def cmocka_cases(output):
-    """The cases that a cmocka program printed: ([(name, outcome, reason)], reasons given by cases
-    that then passed). A case that began and never ended has failed: the program died in it."""
-    cases, parts, running, reasons = [], [], None, []
+    """The cases that a cmocka program printed: ([Case], [(name, reason)] of what passing cases left
+    out). A case that began and never ended has failed: the program died in it. A failed case keeps
+    what was printed while it ran."""
+    cases, parts, running, reasons, printed = [], [], None, [], []
     for line in output.split("\n"):
+        printed.append(line)
         reason = REASON_LINE.match(line)
         if reason:
             reasons.append(reason.group(1))
@@ -65,17 +68,20 @@ def cmocka_cases(output):
         word, name = match.groups()
         if word == "RUN":
             if running is not None:
-                cases.append((running, "failed", None))
-            running, reasons = name, []
+                cases.append(Case(running, "failed", None, tail_of("\n".join(printed[:-1]))))
+            running, reasons, printed = name, [], []
         elif running is not None and name == running:
             if word == "SKIPPED":
-                cases.append((name, "skipped", reasons[-1] if reasons else "no reason given"))
-            else:
-                cases.append((name, "passed" if word == "OK" else "failed", None))
+                why = reasons[-1] if reasons else "no reason given"
+                cases.append(Case(name, "skipped", why, ""))
+            elif word == "OK":
+                cases.append(Case(name, "passed", None, ""))
                 parts += [(name, reason) for reason in reasons]
+            else:
+                cases.append(Case(name, "failed", None, tail_of("\n".join(printed[:-1]))))
             running, reasons = None, []
     if running is not None:
-        cases.append((running, "failed", None))
+        cases.append(Case(running, "failed", None, tail_of("\n".join(printed))))
     return cases, parts
 
 
@@ -84,36 +90,29 @@ def tail_of(output):
     return "\n".join(lines[-TAIL_LINES:])
 
 
-def test_cases(name, ran, failed, message, output):
-    """The cases of one ctest, and the reasons that passing cases gave for a part left out."""
+def test_cases(name, ran, failed, message, output, strict=False):
+    """The cases of one ctest, and the reasons that passing cases gave for a part left out. strict:
+    the ctest is a cmocka program itself, whose exit status may not hide a failed case."""
     found, parts = cmocka_cases(output)
     reasons = [m.group(1) for m in map(REASON_LINE.match, output.split("\n")) if m]
     if not ran:
         if message.startswith("SKIP_"):
             return [Case(name, "skipped", reasons[-1] if reasons else "no reason given", "")], []
         return [Case(name, "failed", None, "not run: %s\n%s" % (message, tail_of(output)))], []
-    bad = [case for case in found if case[1] == "failed"]
-    if not failed and bad:
+    bad = [case for case in found if case.outcome == "failed"]
+    if not failed and bad and not strict:
         # A program that must fail ran inside this test, which judged it and was content.
         return [Case(name, "passed", None, "")], []
-    cases = [Case("%s: %s" % (name, case), outcome, reason, "")
-             for case, outcome, reason in found]
-    if failed:
-        cases = [case for case in cases if case.outcome != "failed"]
-        names = ", ".join(case for case, _, _ in bad)
-        cases += [Case("%s: %s" % (name, case), "failed", None, "") for case, _, _ in bad[1:]]
-        first = "%s: %s" % (name, bad[0][0]) if bad else name
-        cases.append(Case(first, "failed", None, "%s%s" % (
-            "cases: %s\n" % names if len(bad) > 1 else "", tail_of(output))))
+    cases = [case._replace(name="%s: %s" % (name, case.name)) for case in found]
+    if failed and not bad:
+        cases.append(Case(name, "failed", None, tail_of(output)))
     elif not cases:
-        cases = [Case(name, "passed", None, "")]
-        parts = [(name, reason) for reason in reasons]
-    return cases, [("%s: %s" % (name, case) if case != name else name, reason)
-                   for case, reason in parts]
+        return [Case(name, "passed", None, "")], [(name, reason) for reason in reasons]
+    return cases, [("%s: %s" % (name, case), reason) for case, reason in parts]
 
 
-def read_junit(path):
-    """All cases of a ctest --output-junit file, and the parts left out."""
+def read_junit(path, strict=()):
+    """All cases of a ctest --output-junit file, and the parts left out. strict: names of ctests."""
     cases, parts = [], []
     for test in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         skipped = test.find("skipped")
@@ -121,7 +120,8 @@ def read_junit(path):
         new_cases, new_parts = test_cases(
             test.get("name"), test.get("status") not in ("notrun", "disabled"),
             test.get("status") == "fail",
-            skipped.get("message", "") if skipped is not None else test.get("status"), output)
+            skipped.get("message", "") if skipped is not None else test.get("status"), output,
+            test.get("name") in strict)
         cases += new_cases
         parts += new_parts
     return cases, parts
@@ -272,6 +272,15 @@ def ctest_command(stage, junit, slow):
     return command
 
 
+def cmocka_programs(folder):
+    """Names of the ctests that are one of our own test programs, in FOLDER/tests."""
+    listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"],
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    home = os.path.join(folder, "tests")
+    return {test["name"] for test in json.loads(listed.stdout)["tests"]
+            if os.path.dirname(test.get("command", [""])[0]) == home}
+
+
 def run_stage(stage, slow):
     result = Result(stage)
     start = time.monotonic()
@@ -291,7 +300,8 @@ def run_stage(stage, slow):
                             env=test_env(), cwd=ROOT, check=False).returncode
     result.test_s = time.monotonic() - start
     try:
-        result.cases, result.parts = read_junit(junit)
+        folder = os.path.join(ROOT, stage.folder)
+        result.cases, result.parts = read_junit(junit, cmocka_programs(folder))
     except (OSError, xml.etree.ElementTree.ParseError) as error:
         result.fail("ctest", "no results: %s" % error)
     if not result.cases:

@@ -73,6 +73,17 @@ class Counting(unittest.TestCase):
         cases, _ = run_tests.test_cases("t", True, False, "", CMOCKA)
         self.assertEqual(outcomes(cases), [("t", "passed")])
 
+    def test_a_program_of_ours_that_hides_a_failed_case_fails(self):
+        cases, _ = run_tests.test_cases("t", True, False, "", CMOCKA, strict=True)
+        self.assertIn(("t: breaks", "failed"), outcomes(cases))
+
+    def test_a_failed_case_shows_what_was_printed_in_it(self):
+        cases, _ = run_tests.test_cases("t", True, True, "", CMOCKA + "more\n" * 90)
+        tails = {c.name: c.tail for c in cases}
+        self.assertIn("0x1 != 0x2", tails["t: breaks"])
+        self.assertNotIn("0x1 != 0x2", tails["t: has_no_setup"])
+        self.assertIn("setup failed", tails["t: has_no_setup"])
+
     def test_a_skipped_ctest_gives_its_reason(self):
         cases, _ = run_tests.test_cases("t", False, False, "SKIP_RETURN_CODE=77",
                                         "skipped: no GPU\n")
