@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/engine/unicode.h"
+
 #define TEXT_COLUMNS 48
 
 struct output {
@@ -113,20 +115,19 @@ static struct json_object *json_request(const struct eng_request *request,
     return entry;
 }
 
-/* Generated ids may end inside a character: bytes that are not UTF-8 become U+FFFD. */
+/* Generated ids may end inside a character, and be any bytes: what is not UTF-8, and NUL, becomes
+ * U+FFFD. */
 static char *text_repair(const char *text, uint64_t bytes)
 {
+    static const char replacement[] = "\xef\xbf\xbd";
     char *repaired = calloc(bytes + 1, 3);
-    uint64_t used = 0;
-    for (uint64_t i = 0; repaired != NULL && i < bytes;) {
-        unsigned char c = (unsigned char)text[i];
-        uint64_t length = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-        bool good = length != 0 && c < 0xf5 && i + length <= bytes && c != 0;
-        for (uint64_t j = 1; good && j < length; j++)
-            good = ((unsigned char)text[i + j] & 0xc0) == 0x80;
-        memcpy(repaired + used, good ? text + i : "\xef\xbf\xbd", good ? length : 3);
-        used += good ? length : 3;
-        i += good ? length : 1;
+    uint64_t used = 0, good_end = 0;
+    for (uint64_t i = 0; repaired != NULL && i < bytes; i++) {
+        if (i >= good_end)
+            good_end = i + eng_utf8_valid_bytes(text + i, bytes - i);
+        bool good = i < good_end && text[i] != '\0';
+        memcpy(repaired + used, good ? text + i : replacement, good ? 1 : 3);
+        used += good ? 1 : 3;
     }
     return repaired;
 }
@@ -201,6 +202,8 @@ eng_status eng_report_add(struct eng_report *report, const struct eng_request *r
     if (report->json.file != NULL)
         json_object_array_add(report->requests, json_request(request, result, text));
     free(text);
+    if (ferror(stdout) != 0)
+        return eng_fail(reterr, ENG_E_SYSTEM, "standard output: cannot write: %s", strerror(errno));
     return ENG_OK;
 }
 

@@ -320,7 +320,7 @@ static char folder[] = "/tmp/eng_program_XXXXXX";
 static int program(const char *arguments, char *message, size_t message_bytes)
 {
     char command[2048];
-    (void)snprintf(command, sizeof(command), "cd %s && %s/bin/spec-engine %s 2>&1 >out </dev/null",
+    (void)snprintf(command, sizeof(command), "cd %s && %s/bin/spec-engine 2>&1 >out </dev/null %s",
                    folder, SC_BINARY_DIR, arguments);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
@@ -398,6 +398,7 @@ static void the_program_answers_bad_input_with_one_line(void **state)
         {"--model " GOLDEN " --prefix-ids ,", "has no tokens", 1},
         {"--model " GOLDEN " --prefix-ids 1 --json no/where", "no/where: cannot write", 1},
         {"--model " GOLDEN " --prefix-ids 1 --logits /dev/full", "/dev/full: cannot write", 1},
+        {"--model " GOLDEN " --prefix-ids 1 >/dev/full", "standard output: cannot write", 1},
         {"--model " GOLDEN " --tokenize", "json", 1},
     };
     (void)state;
