@@ -384,6 +384,60 @@ static void the_program_writes_logits_and_json(void **state)
     json_object_put(json);
 }
 
+static void the_program_tokenizes_json_lines(void **state)
+{
+    (void)state;
+    static uint8_t out[256];
+    char message[512], path[128];
+    (void)snprintf(path, sizeof(path), "%s/lines", folder);
+    FILE *lines = fopen(path, "w");
+    assert_non_null(lines);
+    (void)fputs("{\"text\": \"A \\ud83d\\ude00\"}\n\n{\"text\": \"\"}\n", lines);
+    assert_int_equal(fclose(lines), 0);
+    const char *arguments = "--model " SC_SOURCE_DIR "/tests/data/bpe/gpt2 --tokenize <lines";
+    assert_int_equal(program(arguments, message, sizeof(message)), 0);
+    out[file_read("out", out, sizeof(out) - 1)] = '\0';
+    assert_string_equal(out, "{\"ids\":[32,220,172,253,246,222]}\n{\"ids\":[]}\n");
+}
+
+/* One line a layer of the passes that took rows from the connector. */
+static void the_program_traces_layers_of_a_hit(void **state)
+{
+    (void)state;
+    static uint8_t trace[8192];
+    static const char *const names[] = {"request",    "pass",      "layer",    "k",
+                                        "similarity", "threshold", "fallback", "positions",
+                                        "prefetched", "missing"};
+    char message[512];
+    const char *arguments = "--model " GOLDEN " --prefix-ids 5,6,7,8 --query-ids 9,10 11,12 "
+                            "--connector " SC_BINARY_DIR "/lib/libspec_connector.so "
+                            "--config '{\"path\": \"store\"}' --trace trace --max-new 3";
+    assert_int_equal(program(arguments, message, sizeof(message)), 0);
+    assert_string_equal(message, "");
+    trace[file_read("trace", trace, sizeof(trace) - 1)] = '\0';
+    uint64_t layer = 0;
+    char *rest = NULL;
+    for (char *line = strtok_r((char *)trace, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest), layer++) {
+        struct json_object *row = NULL;
+        assert_int_equal(eng_json_parse("trace", line, strlen(line), &row, NULL), ENG_OK);
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            assert_non_null(eng_json_member(row, names[i]));
+        assert_int_equal(json_object_get_uint64(eng_json_member(row, "request")), 1);
+        assert_int_equal(json_object_get_uint64(eng_json_member(row, "layer")), layer);
+        assert_int_equal(json_object_get_uint64(eng_json_member(row, "k")), 4);
+        assert_int_equal(json_object_array_length(eng_json_member(row, "positions")), 4);
+        assert_int_equal(json_object_get_uint64(eng_json_member(row, "prefetched")) +
+                             json_object_get_uint64(eng_json_member(row, "missing")),
+                         4);
+        json_object_put(row);
+    }
+    assert_int_equal(layer, 3); /* of the model */
+    char command[128];
+    (void)snprintf(command, sizeof(command), "rm -r %s/store", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static void the_program_answers_bad_input_with_one_line(void **state)
 {
     static const struct {
@@ -421,7 +475,7 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    static const char *const names[] = {"out", "last", "all", "json"};
+    static const char *const names[] = {"out", "last", "all", "json", "lines", "trace"};
     char path[128];
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -440,6 +494,8 @@ int main(void)
         cmocka_unit_test(passes_and_a_resident_prefix_change_no_bit),
         cmocka_unit_test(a_source_supplies_the_prefix_and_may_lose_it),
         cmocka_unit_test(the_program_writes_logits_and_json),
+        cmocka_unit_test(the_program_tokenizes_json_lines),
+        cmocka_unit_test(the_program_traces_layers_of_a_hit),
         cmocka_unit_test(the_program_answers_bad_input_with_one_line),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
