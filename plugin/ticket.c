@@ -3,7 +3,8 @@
  *   word  [generation 32][remaining 16][status 8][flags 8]     flags 0: free
  *   spec_ticket  [generation 32][slot + 1 32]
  *
- * Holds: a ticket is reported done once, then ended; the worst status of its parts is kept.
+ * Holds: a ticket is reported done once, then ended, also when several threads ask for it at once;
+ * the first failure of its parts is kept.
  * Threads: any. Tests: tests/unit/plugin/test_ticket.c, conformance (abi_100_*, abi_101_*) */
 #include "plugin/connector.h"
 
@@ -101,23 +102,44 @@ static spec_status check_tickets(spec_connector *conn, const spec_ticket *ticket
     return SPEC_OK;
 }
 
-/* Writes the statuses; tickets that are done are ended by it. */
-static uint64_t report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
-                       spec_status *ret_statuses)
+static bool is_ticket_word(uint64_t word, spec_ticket ticket)
 {
-    uint64_t pending_count = 0;
+    return (word & TICKET_USED) && word >> 32 == ticket >> 32;
+}
+
+/* Its status; one that is done is ended by it. Another thread that asked for the same ticket may
+ * have ended it since it was checked: then it is INVALID, as for a later call, and its slot may be
+ * another ticket's already. */
+static spec_status report_one(spec_connector *conn, spec_ticket ticket)
+{
+    _Atomic uint64_t *word = ticket_word(conn, ticket);
+    uint64_t value = atomic_load(word);
+    do {
+        if (!is_ticket_word(value, ticket))
+            return SPEC_E_INVALID;
+        if (TICKET_REMAINING(value) != 0)
+            return SPEC_PENDING;
+    } while (!atomic_compare_exchange_weak(word, &value, TICKET_FREED(value)));
+    atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+    return TICKET_STATUS(value);
+}
+
+/* Writes the statuses and counts those that are not done. */
+static spec_status report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                          spec_status *ret_statuses, uint64_t *ret_pending_count,
+                          struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    *ret_pending_count = 0;
     for (uint64_t i = 0; i < count; i++) {
-        _Atomic uint64_t *word = ticket_word(conn, tickets[i]);
-        uint64_t value = atomic_load(word);
-        bool done = TICKET_REMAINING(value) == 0;
-        ret_statuses[i] = done ? TICKET_STATUS(value) : SPEC_PENDING;
-        pending_count += !done;
-        if (done) {
-            atomic_store(word, TICKET_FREED(value));
-            atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
-        }
+        ret_statuses[i] = report_one(conn, tickets[i]);
+        *ret_pending_count += ret_statuses[i] == SPEC_PENDING;
+        if (ret_statuses[i] == SPEC_E_INVALID)
+            status =
+                sc_fail(reterr, SPEC_E_INVALID,
+                        "ticket %#" PRIx64 " was reported to another thread meanwhile", tickets[i]);
     }
-    return pending_count;
+    return status;
 }
 
 spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
@@ -126,15 +148,17 @@ spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uin
     spec_status status = check_tickets(conn, tickets, count, ret_statuses, reterr);
     if (status != SPEC_OK)
         return status;
-    report(conn, tickets, count, ret_statuses);
-    return SPEC_OK;
+    uint64_t pending_count;
+    return report(conn, tickets, count, ret_statuses, &pending_count, reterr);
 }
 
 static uint64_t count_pending(spec_connector *conn, const spec_ticket *tickets, uint64_t count)
 {
     uint64_t pending_count = 0;
-    for (uint64_t i = 0; i < count; i++)
-        pending_count += TICKET_REMAINING(atomic_load(ticket_word(conn, tickets[i]))) != 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t word = atomic_load(ticket_word(conn, tickets[i]));
+        pending_count += is_ticket_word(word, tickets[i]) && TICKET_REMAINING(word) != 0;
+    }
     return pending_count;
 }
 
@@ -155,9 +179,10 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
             break;
         in_time = sc_exec_wait(conn->exec, &conn->ticket_word, seen, deadline_ns);
     }
-    uint64_t pending_count = report(conn, tickets, count, ret_statuses);
-    if (pending_count > 0)
+    uint64_t pending_count;
+    status = report(conn, tickets, count, ret_statuses, &pending_count, reterr);
+    if (status == SPEC_OK && pending_count > 0)
         return sc_fail(reterr, SPEC_E_TIMEOUT, "%" PRIu64 " of %" PRIu64 " tickets are pending",
                        pending_count, count);
-    return SPEC_OK;
+    return status;
 }
