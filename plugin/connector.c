@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define INDEX_BYTES_MAX (UINT64_C(64) << 30) /* the most that the index can address */
+
 static spec_status check_model(const struct spec_model *model, struct spec_error *reterr)
 {
     if (model->layer_count == 0 || model->layer_count > SC_LIMIT_LAYERS)
@@ -119,12 +121,15 @@ static spec_status open_index(spec_connector *conn, struct spec_error *reterr)
     struct sc_radix_params params = {.alloc = &conn->alloc,
                                      .poison = &conn->poison,
                                      .chunk_tokens = conn->config.chunk_tokens,
-                                     .bytes_max = conn->config.index_bytes_max};
+                                     .bytes_max = conn->config.index_bytes_max < INDEX_BYTES_MAX
+                                                      ? conn->config.index_bytes_max
+                                                      : INDEX_BYTES_MAX};
     return sc_radix_open(&params, &conn->radix, reterr);
 }
 
 static spec_status open_store(spec_connector *conn, const struct spec_open_params *params,
-                              const struct spec_model *model, struct spec_error *reterr)
+                              const struct spec_model *model, struct sc_io_sim_disk *disk,
+                              struct spec_error *reterr)
 {
     char *descriptor;
     spec_status status = sc_plugin_namespace(conn, model, &conn->name_space, &descriptor, reterr);
@@ -137,6 +142,7 @@ static spec_status open_store(spec_connector *conn, const struct spec_open_param
         .fault = &conn->fault,
         .poison = &conn->poison,
         .config = &conn->config,
+        .sim_disk = disk,
         .rank = params->rank,
         .rank_count = params->rank_count > 0 ? params->rank_count : 1,
         .space = {.layer_count = conn->layer_count,
@@ -154,7 +160,8 @@ static spec_status open_store(spec_connector *conn, const struct spec_open_param
 }
 
 static spec_status open_parts(spec_connector *conn, const struct spec_open_params *params,
-                              const struct spec_model *model, struct spec_error *reterr)
+                              const struct spec_model *model, struct sc_io_sim_disk *disk,
+                              struct spec_error *reterr)
 {
     spec_status status = sc_config_parse(&conn->alloc, params->config, &conn->config, reterr);
     if (status != SPEC_OK)
@@ -170,13 +177,14 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         .alloc = &conn->alloc,
         .thread_count = conn->config.io_backend == SC_BACKEND_SIM ? 0 : conn->config.io_threads,
         .seed = conn->config.sim_seed,
-        .name = "spec"};
+        .name = "spec",
+        .poison = &conn->poison};
     if (status == SPEC_OK)
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
         status = open_index(conn, reterr);
     if (status == SPEC_OK)
-        status = open_store(conn, params, model, reterr);
+        status = open_store(conn, params, model, disk, reterr);
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
     return status;
@@ -240,10 +248,12 @@ static void destroy_connector(spec_connector *conn)
     struct sc_alloc alloc = conn->alloc;
     alloc.fault = NULL;
     sc_alloc_free(&alloc, conn);
+    sc_alloc_done(&alloc);
 }
 
-spec_status sc_plugin_open(const struct spec_open_params *host_params, spec_connector **ret_conn,
-                           struct spec_error *reterr)
+spec_status sc_plugin_open_on(const struct spec_open_params *host_params,
+                              struct sc_io_sim_disk *disk, spec_connector **ret_conn,
+                              struct spec_error *reterr)
 {
     struct spec_open_params params;
     struct spec_model model;
@@ -263,7 +273,7 @@ spec_status sc_plugin_open(const struct spec_open_params *host_params, spec_conn
     status = make_connector(&params, &conn, reterr);
     if (status != SPEC_OK)
         return status;
-    status = open_parts(conn, &params, &model, reterr);
+    status = open_parts(conn, &params, &model, disk, reterr);
     if (status != SPEC_OK) {
         destroy_connector(conn);
         return status;
@@ -271,6 +281,12 @@ spec_status sc_plugin_open(const struct spec_open_params *host_params, spec_conn
     sc_log_drain(&conn->log);
     *ret_conn = conn;
     return SPEC_OK;
+}
+
+spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
+                           struct spec_error *reterr)
+{
+    return sc_plugin_open_on(params, NULL, ret_conn, reterr);
 }
 
 void sc_plugin_close(spec_connector *conn)

@@ -131,6 +131,10 @@ struct spec_connector {
 
 spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
                            struct spec_error *reterr);
+/* The same on a simulated disk that outlives the connector (io.backend "sim"); NULL: an empty one
+ * of its own. */
+spec_status sc_plugin_open_on(const struct spec_open_params *params, struct sc_io_sim_disk *disk,
+                              spec_connector **ret_conn, struct spec_error *reterr);
 void sc_plugin_close(spec_connector *conn);
 
 /* request.c: the open request of a handle, or NULL (STALE). */
@@ -159,6 +163,8 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
 spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
                                   struct spec_error *reterr);
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
+/* What the open pass is computed on is void: it goes on, and stores nothing. */
+void sc_plugin_pass_void(struct sc_plugin_request *request);
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user);
@@ -168,6 +174,8 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);
 /* Frees what waited for pins; index_lock is held. */
 void sc_plugin_sweep(spec_connector *conn);
+/* The same when something waits and the lock is free; else the next save that ends does it. */
+void sc_plugin_sweep_try(spec_connector *conn);
 
 /* ticket.c */
 spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining); /* 0: none free */

@@ -180,6 +180,7 @@ static void fail_request(spec_connector *conn, struct sc_plugin_request *request
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
            piece, request->segments[first].first, sc_status_name(why));
     sc_plugin_readers_cancel(request);
+    sc_plugin_pass_void(request);
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 

@@ -74,6 +74,9 @@ static void describe_model(struct description *d, const spec_connector *conn,
 static spec_status weights_hash(spec_connector *conn, const struct spec_model *model,
                                 struct sc_hash *ret_hash, struct spec_error *reterr)
 {
+    if (model->kv_scale_count > UINT64_MAX / sizeof(float))
+        return sc_fail(reterr, SPEC_E_INVALID, "model: kv_scale_count %" PRIu64 " is no count",
+                       model->kv_scale_count);
     if (model->weights_path_count > 0 && model->weights_paths == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "model: weights_paths is NULL with a count");
     if (model->weights_path_count > 0)

@@ -60,10 +60,7 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     sc_plugin_pass_abort(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};
-    if (request->failed_position != UINT64_MAX && pthread_mutex_trylock(&conn->index_lock) == 0) {
-        sc_plugin_sweep(conn); /* our pin may have been the last on what failed */
-        pthread_mutex_unlock(&conn->index_lock);
-    }
+    sc_plugin_sweep_try(conn); /* our pin may have been the last on what failed */
     atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_request_unhold(request);
     return SPEC_OK;

@@ -79,6 +79,16 @@ void sc_plugin_sweep(spec_connector *conn)
     sc_radix_sweep(conn->radix, &removal);
 }
 
+void sc_plugin_sweep_try(spec_connector *conn)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(conn->radix, &stats);
+    if (stats.hidden == 0 || pthread_mutex_trylock(&conn->index_lock) != 0)
+        return;
+    sc_plugin_sweep(conn);
+    pthread_mutex_unlock(&conn->index_lock);
+}
+
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
 {
     pthread_mutex_lock(&conn->index_lock);
@@ -88,14 +98,15 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     pthread_mutex_unlock(&conn->index_lock);
 }
 
-/* One piece into the index; true when the index has it now. */
+/* One piece into the index; true when the index has its tokens now. new_count 0: it had them, from
+ * another piece. */
 static bool insert_piece(spec_connector *conn, const struct sc_radix_insertion *insertion,
                          struct sc_radix_inserted *ret_inserted)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_radix_insert(conn->radix, insertion, ret_inserted, &error);
     if (status == SPEC_OK)
-        return ret_inserted->new_count > 0;
+        return true;
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s", insertion->value.piece,
            error.text);
     return false;
@@ -137,7 +148,7 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
     };
     struct sc_radix_inserted inserted;
-    return insert_piece(conn, &insertion, &inserted);
+    return insert_piece(conn, &insertion, &inserted) && inserted.new_count > 0;
 }
 
 /* Where chunk `first` begins on the grid. */
@@ -146,13 +157,14 @@ static uint64_t chunk_of(const spec_connector *conn, uint64_t position)
     return position - position % conn->config.chunk_tokens;
 }
 
-/* Inserts the committed pieces, ids from first_id on; a piece that cannot be indexed is dropped. */
-static void index_save(spec_connector *conn, const struct sc_plugin_save *save, uint64_t present,
-                       uint64_t first_id)
+/* Inserts the committed pieces, ids from first_id on; a piece that cannot be indexed is dropped,
+ * with all behind it. Returns where the tokens end that the index has now. */
+static uint64_t index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                           uint64_t present, uint64_t first_id)
 {
     const struct sc_plugin_request *request = save->request;
     uint64_t end = save->first + save->count;
-    uint64_t id = first_id;
+    uint64_t id = first_id, indexed_end = present;
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
                                    .token_count = chunk_of(conn, present),
@@ -177,9 +189,37 @@ static void index_save(spec_connector *conn, const struct sc_plugin_save *save, 
             .mark_count = request->mark_count,
             .value = {id, (uint32_t)(position - piece_first), request->provenance.kind},
         };
-        if (inserted.whole_end != chunk_first || !insert_piece(conn, &insertion, &inserted))
+        bool is_indexed = indexed_end == position && inserted.whole_end == chunk_first &&
+                          insert_piece(conn, &insertion, &inserted);
+        if (!is_indexed || inserted.new_count == 0)
             sc_store_piece_drop(conn->store, id);
+        indexed_end = is_indexed ? piece_end : indexed_end;
         position = piece_end;
+    }
+    return indexed_end;
+}
+
+/* Chunks that [first, end) touches. */
+static uint64_t count_chunks(const spec_connector *conn, uint64_t first, uint64_t end)
+{
+    uint64_t chunk = conn->config.chunk_tokens;
+    return end > first ? (end - 1) / chunk - first / chunk + 1 : 0;
+}
+
+/* What a ticket says (the ABI lists the statuses) for what went wrong inside. */
+static spec_status ticket_status(spec_status status)
+{
+    switch (status) {
+    case SPEC_OK:
+    case SPEC_E_DROPPED:
+    case SPEC_E_BUSY:
+    case SPEC_E_IO:
+    case SPEC_E_NO_SPACE:
+        return status;
+    case SPEC_E_NO_MEMORY: /* a table or the index may not grow: a limit */
+        return SPEC_E_BUSY;
+    default:
+        return SPEC_E_DROPPED;
     }
 }
 
@@ -199,7 +239,8 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     if (present < save->first || present >= end) {
         sc_store_extent_discard(save->extent);
         if (present >= end)
-            atomic_fetch_add_explicit(&conn->stats.duplicate_chunks, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&conn->stats.duplicate_chunks,
+                                      count_chunks(conn, save->first, end), memory_order_relaxed);
         return present >= end ? SPEC_OK : SPEC_E_DROPPED;
     }
     uint64_t chunk = conn->config.chunk_tokens;
@@ -221,11 +262,12 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
                save->first, end, error.text);
         return status;
     }
-    index_save(conn, save, present, first_id);
-    atomic_fetch_add_explicit(&conn->stats.stored_tokens, end - present, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.stored_chunks, (end - 1) / chunk - present / chunk + 1,
+    uint64_t indexed_end = index_save(conn, save, present, first_id);
+    atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
                               memory_order_relaxed);
-    return SPEC_OK;
+    atomic_fetch_add_explicit(&conn->stats.stored_chunks, count_chunks(conn, present, indexed_end),
+                              memory_order_relaxed);
+    return indexed_end == end ? SPEC_OK : SPEC_E_BUSY; /* the index is full */
 }
 
 static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
@@ -237,9 +279,9 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
         sc_store_extent_discard(save->extent);
     if (status != SPEC_OK)
         atomic_fetch_add_explicit(&conn->stats.dropped_chunks,
-                                  (save->count - 1) / conn->config.chunk_tokens + 1,
+                                  count_chunks(conn, save->first, save->first + save->count),
                                   memory_order_relaxed);
-    save->status = status;
+    save->status = ticket_status(status);
 }
 
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
@@ -357,16 +399,50 @@ static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
+/* Begins every extent of the pass. */
+static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
+                               const struct spec_store_params *params, struct spec_error *reterr)
+{
+    struct sc_chain chain;
+    sc_chain_init(&chain, request->root, conn->config.chunk_tokens);
+    sc_chain_extend(&chain, request->tokens, params->first_token, request->marks,
+                    request->mark_count, NULL, 0);
+    uint64_t end = params->first_token + params->token_count;
+    spec_status status = SPEC_OK;
+    for (uint64_t first = params->first_token; first < end && status == SPEC_OK;) {
+        uint64_t next = chunk_of(conn, first) + save_tokens_max(conn);
+        next = next < end ? next : end;
+        status = begin_save(conn, request, &chain, first, next - first, reterr);
+        first = next;
+    }
+    return status;
+}
+
+/* Nothing of the pass is wanted: so configured, or what it was computed on is void (the engine
+ * was told so by get_important, and its rows after that are of no prompt). */
+static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_request *request,
+                        uint64_t token_count)
+{
+    return conn->config.preset == SC_PRESET_RECOMPUTE ||
+           token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
+}
+
+/* Gives the open pass up: no later layer is packed, and what is begun is discarded. */
+static void give_pass_up(struct sc_plugin_request *request, spec_status why)
+{
+    for (uint64_t i = 0; i < request->pass_saves; i++)
+        sc_store_extent_abort(request->pass[i]->extent);
+    request->pass_status = why;
+}
+
 /* Opens the pass: its extents and its ticket. A lack of space or of objects gives the pass up. */
 static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *request,
                               const struct spec_store_params *params, struct spec_error *reterr)
 {
     uint64_t save_count = count_saves(conn, params->first_token, params->token_count);
-    if (save_count > SC_PLUGIN_PASS_SAVES)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: %" PRIu64 " tokens at once are more than %u extents can hold",
-                       params->token_count, SC_PLUGIN_PASS_SAVES);
-    request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)save_count);
+    bool fits = save_count <= SC_PLUGIN_PASS_SAVES;
+    uint64_t part_count = fits ? save_count : 1;
+    request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)part_count);
     if (request->pass_ticket == 0)
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
                        SC_LIMIT_TICKETS);
@@ -374,31 +450,30 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
     request->pass_first = params->first_token;
     request->pass_count = params->token_count;
     request->pass_status = SPEC_OK;
-    struct sc_chain chain;
-    sc_chain_init(&chain, request->root, conn->config.chunk_tokens);
-    sc_chain_extend(&chain, request->tokens, params->first_token, request->marks,
-                    request->mark_count, NULL, 0);
-    uint64_t end = params->first_token + params->token_count;
-    uint64_t begun = 0;
-    if (conn->config.preset == SC_PRESET_RECOMPUTE ||
-        params->token_count < conn->config.store_min_tokens)
-        request->pass_status = SPEC_E_DROPPED; /* configured so: nothing to log */
-    for (uint64_t first = params->first_token; first < end && request->pass_status == SPEC_OK;
-         begun++) {
-        uint64_t next = chunk_of(conn, first) + save_tokens_max(conn);
-        next = next < end ? next : end;
-        struct spec_error why = {.struct_size = sizeof(why)};
-        request->pass_status = begin_save(conn, request, &chain, first, next - first, &why);
-        if (request->pass_status != SPEC_OK) {
-            SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s",
-                   params->token_count, why.text);
-            for (uint64_t i = 0; i < request->pass_saves; i++)
-                sc_store_extent_abort(request->pass[i]->extent);
-            break;
-        }
-        first = next;
+    struct spec_error why = {.struct_size = sizeof(why)};
+    spec_status status = SPEC_OK;
+    if (is_unwanted(conn, request, params->token_count))
+        request->pass_status = SPEC_E_DROPPED; /* nothing to log */
+    else if (!fits)
+        status = sc_fail(&why, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u", save_count,
+                         SC_PLUGIN_PASS_SAVES);
+    else
+        status = begin_saves(conn, request, params, &why);
+    if (status != SPEC_OK) {
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s",
+               params->token_count, why.text);
+        uint64_t begun_end = params->first_token;
+        if (request->pass_saves > 0)
+            begun_end = request->pass[request->pass_saves - 1]->first +
+                        request->pass[request->pass_saves - 1]->count;
+        atomic_fetch_add_explicit(
+            &conn->stats.dropped_chunks,
+            count_chunks(conn, begun_end, params->first_token + params->token_count),
+            memory_order_relaxed);
+        give_pass_up(request, ticket_status(status));
     }
-    for (; begun < save_count; begun++)
+    /* Extents that were begun resolve their parts themselves. */
+    for (uint64_t i = request->pass_saves; i < part_count; i++)
         sc_plugin_ticket_resolve(conn, request->pass_ticket, request->pass_status);
     return SPEC_OK;
 }
@@ -423,8 +498,8 @@ static void put_layer(spec_connector *conn, struct sc_plugin_request *request, u
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
         struct pack_source source = {conn, memory, request->pass[i]->first - request->pass_first};
         struct spec_error why = {.struct_size = sizeof(why)};
-        request->pass_status =
-            sc_store_extent_put_layer(request->pass[i]->extent, layer, pack_rows, &source, &why);
+        request->pass_status = ticket_status(
+            sc_store_extent_put_layer(request->pass[i]->extent, layer, pack_rows, &source, &why));
         if (request->pass_status == SPEC_OK)
             continue;
         SC_LOG(&conn->log, SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
@@ -526,8 +601,10 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         status = begin_pass(conn, request, &params, reterr);
     if (status != SPEC_OK) {
         request->token_count -= params.tokens_count;
-        if (ticket != 0)
+        if (ticket != 0) { /* nobody will ask for it, and nothing is left to be done for it */
             sc_plugin_ticket_forget(conn, ticket);
+            sc_plugin_ticket_resolve(conn, ticket, status);
+        }
         return status;
     }
     put_layer(conn, request, params.layer, &memory);
@@ -549,12 +626,17 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     if (request->pass_layer == 0)
         return;
     if (request->pass_status == SPEC_OK)
-        for (uint64_t i = 0; i < request->pass_saves; i++)
-            sc_store_extent_abort(request->pass[i]->extent);
+        give_pass_up(request, SPEC_E_DROPPED);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->pass_layer = 0;
     request->pass_saves = 0;
     atomic_fetch_add_explicit(&conn->stats.aborted_stores, 1, memory_order_relaxed);
+}
+
+void sc_plugin_pass_void(struct sc_plugin_request *request)
+{
+    if (request->pass_layer > 0 && request->pass_status == SPEC_OK)
+        give_pass_up(request, SPEC_E_DROPPED);
 }
 
 spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
