@@ -1,6 +1,6 @@
 /* Timing and printing for benchmark programs; see bench.h.
  *
- * Threads: one. Tests: tests/unit/tools/test_bench.py */
+ * Threads: one. Tests: bench/run engine, bench/run ttft */
 #include "bench/bench.h"
 
 #include <errno.h>

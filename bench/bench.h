@@ -2,7 +2,7 @@
  *
  * Holds: raw samples are printed, never means: bench/run takes medians, minima and maxima.
  * Threads: one.
- * Tests: tests/unit/tools/test_bench.py (the reader) */
+ * Tests: none of its own; bench/run engine and bench/run ttft run it */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 

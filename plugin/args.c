@@ -1,6 +1,6 @@
 /* Reading and writing structures that grow at their end; see args.h.
  *
- * Threads: any. Tests: tests/unit/plugin/test_args.c */
+ * Threads: any. Tests: conformance/test_rules.c (abi_001_*, abi_002_*) */
 #include "plugin/args.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * Holds: a member that the caller's structure lacks reads as 0; a tail that we do not know must be
  * zero; nothing beyond the caller's struct_size is read or written.
  * Threads: any.
- * Tests: tests/unit/plugin/test_args.c, conformance (abi_001_*, abi_002_*) */
+ * Tests: conformance/test_rules.c (abi_001_*, abi_002_*) */
 #ifndef SC_PLUGIN_ARGS_H
 #define SC_PLUGIN_ARGS_H
 

@@ -3,7 +3,7 @@
  *
  * Holds: open undoes what it made when it fails; close leaves no thread, mapping or descriptor.
  * Threads: open any; close one, alone.
- * Tests: conformance (abi_012_* .. abi_015_*), tests/unit/plugin/test_connector.c */
+ * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
 #include "plugin/args.h"
 

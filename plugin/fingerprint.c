@@ -7,7 +7,7 @@
  *
  * Holds: a damaged or foreign cache file is ignored and written anew; the fingerprint never depends
  * on the path.
- * Threads: any (open only). Tests: tests/unit/plugin/test_fingerprint.c */
+ * Threads: any (open only). Tests: conformance/test_namespace.c (abi_011_*) */
 #include "plugin/connector.h"
 
 #include <errno.h>

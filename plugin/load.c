@@ -8,7 +8,7 @@
  * staging frames, so that calls side by side always progress.
  * Does not: allocate, choose rows (with selection, k < R, a planner joins here).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
- * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+ * Tests: conformance (abi_040_* .. abi_071_*) */
 #include "plugin/args.h"
 #include "plugin/connector.h"
 

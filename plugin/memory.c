@@ -1,6 +1,6 @@
 /* Checking described memory; see memory.h.
  *
- * Threads: any. Tests: tests/unit/plugin/test_memory.c */
+ * Threads: any. Tests: conformance (abi_008_*), conformance/test_layout.c */
 #include "plugin/memory.h"
 #include "plugin/args.h"
 

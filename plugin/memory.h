@@ -3,7 +3,7 @@
  * Holds: after a check, every address that pack or unpack forms for these tokens lies inside
  * k_bytes and v_bytes; arithmetic cannot wrap.
  * Threads: any.
- * Tests: tests/unit/plugin/test_memory.c */
+ * Tests: conformance (abi_008_*), conformance/test_layout.c */
 #ifndef SC_PLUGIN_MEMORY_H
 #define SC_PLUGIN_MEMORY_H
 

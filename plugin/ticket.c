@@ -5,7 +5,7 @@
  *
  * Holds: a ticket is reported done once, then ended, also when several threads ask for it at once;
  * the first failure of its parts is kept.
- * Threads: any. Tests: tests/unit/plugin/test_ticket.c, conformance (abi_100_*, abi_101_*) */
+ * Threads: any. Tests: conformance (abi_100_*, abi_101_*) */
 #include "plugin/connector.h"
 
 #define TICKET_USED         UINT64_C(1)

@@ -1,5 +1,5 @@
 /* Where bytes of segments are free: a bitmap a segment, one bit a 4 KiB page. Knows nothing of
- * files; the store's segments (store/segment.h) carry the same indices.
+ * files; the store's segments (store/segment.c) carry the same indices.
  *
  *   segment 0  [1 1 1 0 0 1 1 ...]      1: taken by an extent
  *   segment 1  [0 0 ...]
