@@ -68,15 +68,16 @@ static const struct key keys[] = {
      MEMBER(preset),
      .choices = {"recompute", "as-like"}},
     {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
-      "Tokens of a chunk, the unit of hashing and of eviction. A store keeps the value it was made "
-      "with."},
+      "Tokens of a chunk, the unit of hashing and of eviction. What was stored with another value "
+      "is not found."},
      .kind = KIND_INTEGER,
      MEMBER(chunk_tokens),
      .min = 16,
      .max = 256,
      .is_power_of_two = true},
     {{"disk_bytes", "size", "0", "0, or segment_bytes .. 1024TiB",
-      "Hard cap of the store on disk. 0: the smaller of 20 GiB and half of what is free at open."},
+      "Hard cap of the store on disk, at least 2MiB a rank. 0: the smaller of 20 GiB and half of "
+      "what is free at open."},
      .kind = KIND_SIZE,
      MEMBER(disk_bytes),
      .min = 0,
