@@ -3,12 +3,18 @@
  * lied. */
 #include <glob.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,6 +55,16 @@ static struct eng_result run(struct fixture *fx, const struct eng_source *source
     return result;
 }
 
+/* Prompt `number`, and the logits that it has without a connector. */
+static void make_prompt(struct fixture *fx, uint32_t number)
+{
+    for (uint32_t i = 0; i < PREFIX_COUNT + QUERY_COUNT; i++)
+        fx->tokens[i] = (uint32_t)((i * 37 + 5 + (i >= 40 ? number * (i + 3) : 0)) % fx->vocab);
+    struct eng_result result = run(fx, NULL, PREFIX_COUNT, 0);
+    memcpy(fx->wanted, result.logits, fx->vocab * sizeof(float));
+    eng_result_done(&result);
+}
+
 static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
 {
     struct eng_error error;
@@ -61,13 +77,9 @@ static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
     must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
     fx->vocab = eng_model_config(fx->model)->vocab;
     must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);
-    for (uint32_t i = 0; i < PREFIX_COUNT + QUERY_COUNT; i++)
-        fx->tokens[i] = (uint32_t)((i * 37 + 5) % fx->vocab);
-    struct eng_result result = run(fx, NULL, PREFIX_COUNT, 0);
     fx->wanted = malloc(fx->vocab * sizeof(float));
     assert_non_null(fx->wanted);
-    memcpy(fx->wanted, result.logits, fx->vocab * sizeof(float));
-    eng_result_done(&result);
+    make_prompt(fx, 0);
 }
 
 static void close_fixture(struct fixture *fx)
@@ -216,6 +228,130 @@ static void a_flipped_bit_is_a_restart_and_never_promised_again(void **state)
     }
 }
 
+/* ---- Killed, then damaged ---- */
+
+#define IMAGES 60u
+
+static uint64_t dice_state = 1;
+
+static uint64_t dice(uint64_t sides)
+{
+    dice_state = dice_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (dice_state >> 33) % sides;
+}
+
+struct signal { /* in memory that parent and child share */
+    _Atomic int opened;
+};
+
+/* A child with a model of its own stores the prompt in passes of 17 and is killed at a random
+ * moment after its first write began to be possible. */
+static void kill_while_storing(struct fixture *fx, enum eng_dtype dtype, struct signal *shared)
+{
+    struct timespec delay = {.tv_nsec = (long)dice(9000000)};
+    atomic_store(&shared->opened, 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct eng_error error;
+        if (eng_model_open(fx->folder, 1, &fx->model, &error) != ENG_OK ||
+            eng_runner_open(fx->model, dtype, 512, &fx->runner, &error) != ENG_OK)
+            _exit(1);
+        struct eng_driver *driver = open_driver(fx, dtype);
+        atomic_store(&shared->opened, 1);
+        run(fx, eng_driver_source(driver), PREFIX_COUNT, 17);
+        for (;;)
+            pause();
+    }
+    int status = 0;
+    pid_t ended = 0;
+    while (atomic_load(&shared->opened) == 0 && (ended = waitpid(pid, &status, WNOHANG)) == 0)
+        sched_yield();
+    assert_int_equal(ended, 0);
+    (void)nanosleep(&delay, NULL);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+/* The rank's file of this name, opened; its size. */
+static FILE *open_part(const struct fixture *fx, const char *name, long *ret_bytes)
+{
+    char pattern[128];
+    glob_t found = {0};
+    (void)snprintf(pattern, sizeof(pattern), "%s/store/rank-*/%s", fx->folder, name);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    FILE *file = fopen(found.gl_pathv[0], "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *ret_bytes = ftell(file);
+    globfree(&found);
+    return file;
+}
+
+/* Cuts the log a few bytes short: inside its last record, which is longer. */
+static void cut_log(const struct fixture *fx)
+{
+    long bytes;
+    FILE *log = open_part(fx, "log", &bytes);
+    if (bytes > 16)
+        assert_int_equal(ftruncate(fileno(log), bytes - 1 - (long)dice(16)), 0);
+    assert_int_equal(fclose(log), 0);
+}
+
+/* Zeroes up to 8 sectors that end somewhere in the last 16 KiB that were written. */
+static void zero_sectors(const struct fixture *fx)
+{
+    static const uint8_t zeros[8 * 512];
+    uint8_t page[4096];
+    long bytes, at;
+    FILE *segment = open_part(fx, "seg-00000000", &bytes);
+    for (at = bytes - 4096; at > 0; at -= 4096) {
+        assert_int_equal(fseek(segment, at, SEEK_SET), 0);
+        assert_int_equal(fread(page, 1, sizeof(page), segment), sizeof(page));
+        if (memcmp(page, zeros, sizeof(page)) != 0)
+            break;
+    }
+    at += 4096 - 512 * (long)dice(32);
+    uint64_t count = 1 + dice(8);
+    at = at > (long)count * 512 ? at - (long)count * 512 : 0;
+    assert_int_equal(fseek(segment, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(zeros, 512, count, segment), count);
+    assert_int_equal(fclose(segment), 0);
+}
+
+static void damaged_images_of_killed_stores_give_the_same_logits(void **state)
+{
+    struct signal *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    (void)state;
+    for (int llama = 0; llama < 2; llama++) {
+        enum eng_dtype dtype = llama ? ENG_BF16 : ENG_F32;
+        uint64_t restarts_total = 0, matched_total = 0;
+        struct fixture fx = {0};
+        open_fixture(&fx, llama != 0, dtype);
+        for (uint32_t i = 0; i < IMAGES / 2; i++) {
+            uint64_t restarts;
+            make_prompt(&fx, i);
+            kill_while_storing(&fx, dtype, shared);
+            if (i % 2 == 0)
+                cut_log(&fx);
+            else
+                zero_sectors(&fx);
+            matched_total += matched_fresh(&fx, dtype, 0, &restarts);
+            restarts_total += restarts;
+        }
+        print_message("%s: %u kills, %u images cut or zeroed, %" PRIu64 " tokens reused, %" PRIu64
+                      " restarts\n",
+                      llama ? "llama" : "opt", IMAGES / 2, IMAGES / 2, matched_total,
+                      restarts_total);
+        assert_true(matched_total > 0);
+        close_fixture(&fx);
+    }
+    assert_int_equal(munmap(shared, sizeof(*shared)), 0);
+}
+
 static void wrong_plugins_and_configurations_are_one_line(void **state)
 {
     static const char *const configs[] = {"{}", "{\"path\": 3}", "{\"path\": \"/tmp/x\", \"a\": 1}",
@@ -249,6 +385,7 @@ int main(void)
         cmocka_unit_test(other_dtype_shares_nothing),
         cmocka_unit_test(another_config_of_the_same_weights_shares_nothing),
         cmocka_unit_test(a_flipped_bit_is_a_restart_and_never_promised_again),
+        cmocka_unit_test(damaged_images_of_killed_stores_give_the_same_logits),
         cmocka_unit_test(wrong_plugins_and_configurations_are_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
