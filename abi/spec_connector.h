@@ -78,10 +78,13 @@ struct spec_error {
  * not know must be all zero, else SPEC_E_UNSUPPORTED. struct_size 0, or smaller than version 0.1's
  * first member group, is SPEC_E_INVALID. [ABI-001] Reserved members must be 0, and that is checked:
  * SPEC_E_INVALID. [ABI-002]
+ * Arrays of structures are walked by the first element's struct_size; all have the same, else
+ * SPEC_E_INVALID. Arrays of requests and items hold at most 256 elements.
  * Output structures are written up to struct_size, on SPEC_OK (and SPEC_PENDING) only, unless the
  * call says otherwise. An error return has changed nothing: the same call with the same bad input
  * gives the same status. [ABI-004]
- * In a forked child every call answers SPEC_E_FORKED; close then frees memory only. [ABI-005]
+ * In a forked child every call answers SPEC_E_FORKED, and close touches nothing: the connector's
+ * threads are not there, and its memory is a copy that goes with the process. [ABI-005]
  * After a call returns, the plugin never writes memory it was given. [ABI-006]
  * Several connectors in a process share nothing; load, close, unload, load again works. [ABI-007]
  * "Threads: any" means any thread, at the same time as any other call on the connector, close
@@ -126,8 +129,9 @@ struct spec_alloc {
  *   V[j][h] = the same from v_base                      each head_size elements, contiguous
  *
  * block_tokens 0: no blocks, slot * token_stride_bytes. A negative slot skips token j: a load does
- * not write it, a store of it is SPEC_E_INVALID. Every address must lie inside k_bytes / v_bytes,
- * checked before anything is read or written. [ABI-008] Expresses rows [token][head][d], head-major
+ * not write it, a store of it is SPEC_E_INVALID. Bases and strides are multiples of the element's
+ * size, and every address must lie inside k_bytes / v_bytes, checked before anything is read or
+ * written. [ABI-008] Expresses rows [token][head][d], head-major
  * [head][token][d] (swap the strides), vLLM's [2][block][token][head][d], [block][2][...], and its
  * CPU layout with K rows then V rows inside each block and head. */
 struct spec_memory {
@@ -196,9 +200,9 @@ struct spec_provenance {
 #define SPEC_LOG_DEBUG 3
 typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
 
-#define SPEC_ROLE_AUTO   0u /* writer when no other writer holds the rank, else reader */
+#define SPEC_ROLE_AUTO   0u /* writer; LOCKED where another holds the rank (0.1 has no readers) */
 #define SPEC_ROLE_WRITER 1u
-#define SPEC_ROLE_READER 2u
+#define SPEC_ROLE_READER 2u /* UNSUPPORTED in 0.1 */
 
 #define SPEC_ROPE_NONE        0u
 #define SPEC_ROPE_HALF        1u /* pairs (i, i + d/2): Hugging Face's order */
@@ -438,9 +442,11 @@ struct spec_api {
      * [ABI-024]. A prompt that is nowhere stored is SPEC_OK with SPEC_LOOKUP_MISS [ABI-025]. The
      * promised rows stay readable until release [ABI-026].
      *   ret_result  its struct_size set by the caller
-     * Owns: gives the request, ended by release.  Errors: INVALID (NULL, token_count 0, from_token
-     * > token_count, unordered extra keys), BUSY (max_requests, max_request_tokens) [ABI-027].
-     * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
+     * Owns: gives the request, ended by release.  Errors: INVALID (NULL, token_count 0,
+     * from_token or max_tokens > token_count; extra keys unordered or beginning behind the tokens;
+     * a salt, LoRA id or key over 64 KiB), BUSY (max_requests, max_request_tokens; extra keys at
+     * more than 256 positions, or more than 16 at one) [ABI-027]. Threads: any.  Blocks: never, and
+     * does no I/O on the caller's thread.  Since: 0.1 */
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
@@ -518,8 +524,9 @@ struct spec_api {
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
-    /* Drops what is incomplete from a token on (preemption, failed forward); complete chunks stay.
-     * [ABI-090] release and death do the same. [ABI-091]
+    /* Drops what is incomplete from a token on (preemption, failed forward): the open pass, whole,
+     * when any of its tokens lie there; complete chunks stay. [ABI-090] release and death do the
+     * same. [ABI-091]
      * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
                                struct spec_error *reterr);
@@ -527,8 +534,8 @@ struct spec_api {
     /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, BUSY, IO, NO_SPACE);
      * a ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
      * all are done, or SPEC_E_TIMEOUT with the statuses so far written [ABI-101].
-     * Errors: INVALID (unknown ticket).  Threads: any.  Blocks: poll never, wait until timeout_ns
-     * from now (UINT64_MAX: for ever).  Since: 0.1 */
+     * Errors: INVALID (a ticket that is unknown or named twice).  Threads: any.  Blocks: poll
+     * never, wait until timeout_ns from now (UINT64_MAX: for ever).  Since: 0.1 */
     spec_status (*poll)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
                         spec_status *ret_statuses, struct spec_error *reterr);
     spec_status (*wait)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
