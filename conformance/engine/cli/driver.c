@@ -273,7 +273,9 @@ static eng_status settle_request(void *user, struct eng_result *result, struct e
                                               UINT64_MAX, driver->statuses, &error) != SPEC_OK)
         status = fail(reterr, "wait", &error);
     for (uint64_t i = 0; status == ENG_OK && i < driver->ticket_count; i++)
-        if (driver->statuses[i] != SPEC_OK && driver->problem[0] == '\0')
+        /* DROPPED: the plugin is configured not to keep such a pass (preset, store.min_tokens). */
+        if (driver->statuses[i] != SPEC_OK && driver->statuses[i] != SPEC_E_DROPPED &&
+            driver->problem[0] == '\0')
             (void)snprintf(driver->problem, sizeof(driver->problem),
                            "the prefix was not stored: %s (status %" PRId32 ")",
                            store_reason(driver->statuses[i]), driver->statuses[i]);

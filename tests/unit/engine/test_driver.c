@@ -193,6 +193,30 @@ static void another_config_of_the_same_weights_shares_nothing(void **state)
     close_fixture(&fx);
 }
 
+/* A configuration that keeps nothing is no failure: everything is computed again. */
+static void what_is_configured_away_is_no_problem(void **state)
+{
+    static const char *const more[] = {"\"preset\": \"recompute\"",
+                                       "\"store\": {\"min_tokens\": 1000}"};
+    (void)state;
+    for (uint64_t i = 0; i < 2; i++) {
+        struct fixture fx = {0};
+        open_fixture(&fx, false, ENG_F32);
+        (void)snprintf(fx.config, sizeof(fx.config), "{\"path\": \"%s/store\", %s}", fx.folder,
+                       more[i]);
+        struct eng_driver *driver = open_driver(&fx, ENG_F32);
+        for (int round = 0; round < 2; round++) {
+            struct eng_result result = run(&fx, eng_driver_source(driver), PREFIX_COUNT, 0);
+            assert_int_equal(result.matched_tokens, 0);
+            assert_memory_equal(result.logits, fx.wanted, fx.vocab * sizeof(float));
+            assert_null(eng_driver_store_problem(driver));
+            eng_result_done(&result);
+        }
+        eng_driver_close(driver);
+        close_fixture(&fx);
+    }
+}
+
 static void spoil_segment(const struct fixture *fx, long offset)
 {
     char pattern[128];
@@ -384,6 +408,7 @@ int main(void)
         cmocka_unit_test(passes_of_any_size_store_what_one_pass_stores),
         cmocka_unit_test(other_dtype_shares_nothing),
         cmocka_unit_test(another_config_of_the_same_weights_shares_nothing),
+        cmocka_unit_test(what_is_configured_away_is_no_problem),
         cmocka_unit_test(a_flipped_bit_is_a_restart_and_never_promised_again),
         cmocka_unit_test(damaged_images_of_killed_stores_give_the_same_logits),
         cmocka_unit_test(wrong_plugins_and_configurations_are_one_line),
