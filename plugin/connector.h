@@ -111,6 +111,7 @@ struct spec_connector {
     struct sc_plugin_request *requests; /* [config.max_requests] */
     struct sc_plugin_save *saves;       /* [save_count] */
     uint64_t save_count;
+    bool replay_lacks_memory; /* pieces of the log were left unseen */
     uint32_t *fork_guard; /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */

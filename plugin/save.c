@@ -98,20 +98,21 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     pthread_mutex_unlock(&conn->index_lock);
 }
 
-/* One piece into the index; true when the index has its tokens now. new_count 0: it had them, from
- * another piece. */
-static bool insert_piece(spec_connector *conn, const struct sc_radix_insertion *insertion,
-                         struct sc_radix_inserted *ret_inserted)
+/* One piece into the index; new_count 0: it had the tokens, from another piece. */
+static spec_status insert_piece(spec_connector *conn, const struct sc_radix_insertion *insertion,
+                                struct sc_radix_inserted *ret_inserted)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_radix_insert(conn->radix, insertion, ret_inserted, &error);
-    if (status == SPEC_OK)
-        return true;
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s", insertion->value.piece,
-           error.text);
-    return false;
+    if (status != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s",
+               insertion->value.piece, error.text);
+    return status;
 }
 
+/* A piece that the log holds. Not believed (false): it is dropped for good, so that its space comes
+ * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
+ * unseen, and a later open finds it. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
 {
     spec_connector *conn = user;
@@ -134,7 +135,7 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
     if (piece->chunk_first > 0) {
         after = sc_radix_find(conn->radix, chunk_hash, piece->chunk_first);
         if (after.generation == 0)
-            return false; /* its parent is gone */
+            return conn->replay_lacks_memory; /* its parent is gone, or is one that stays unseen */
     }
     struct sc_radix_insertion insertion = {
         .root = root,
@@ -148,7 +149,11 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
     };
     struct sc_radix_inserted inserted;
-    return insert_piece(conn, &insertion, &inserted) && inserted.new_count > 0;
+    spec_status status = insert_piece(conn, &insertion, &inserted);
+    if (status == SPEC_OK)
+        return inserted.new_count > 0;
+    conn->replay_lacks_memory = conn->replay_lacks_memory || status == SPEC_E_NO_MEMORY;
+    return conn->replay_lacks_memory;
 }
 
 /* Where chunk `first` begins on the grid. */
@@ -190,7 +195,7 @@ static uint64_t index_save(spec_connector *conn, const struct sc_plugin_save *sa
             .value = {id, (uint32_t)(position - piece_first), request->provenance.kind},
         };
         bool is_indexed = indexed_end == position && inserted.whole_end == chunk_first &&
-                          insert_piece(conn, &insertion, &inserted);
+                          insert_piece(conn, &insertion, &inserted) == SPEC_OK;
         if (!is_indexed || inserted.new_count == 0)
             sc_store_piece_drop(conn->store, id);
         indexed_end = is_indexed ? piece_end : indexed_end;

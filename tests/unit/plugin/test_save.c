@@ -333,6 +333,32 @@ static void a_full_index_is_told_and_costs_nothing_stored(void **state)
     fill_until(&rig, 2000, 10000, SPEC_E_BUSY);
 }
 
+/* Opened with a smaller index, pieces are unseen; with the old one they are found again. */
+static void what_the_index_cannot_hold_is_unseen_and_not_lost(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 256");
+    rig_shape(&rig, 1, 1, 1, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    static const char *const EXTRAS[] = {"\"index_bytes_max\": \"1MiB\", \"chunk_tokens\": 256",
+                                         "\"chunk_tokens\": 256"};
+    for (uint32_t round = 0; round < 3; round++) {
+        uint64_t found = 0;
+        for (uint64_t i = 0; i < 150; i++) {
+            struct prompt prompt = rig_prompt(i, 0, 0, 2000);
+            if (round == 0)
+                assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            found += rig_read(&rig, &prompt, NULL) / 2000;
+            rig_prompt_free(&prompt);
+        }
+        assert_true(round == 1 ? found > 0 && found < 150 : found == 150);
+        rig.extra = EXTRAS[round % 2];
+        rig_reopen(&rig);
+    }
+    rig_done(&rig);
+}
+
 /* Nothing is written while nobody waits (the loop stands still), so staging fills. */
 static void full_staging_gives_passes_up_and_no_layer_fails(void **state)
 {
@@ -433,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_pass_beyond_the_extents_is_given_up),
         cmocka_unit_test(a_full_disk_is_told_and_costs_nothing_stored),
         cmocka_unit_test(a_full_index_is_told_and_costs_nothing_stored),
+        cmocka_unit_test(what_the_index_cannot_hold_is_unseen_and_not_lost),
         cmocka_unit_test(full_staging_gives_passes_up_and_no_layer_fails),
         cmocka_unit_test(passes_that_are_not_wanted_are_dropped),
         cmocka_unit_test(wrong_calls_do_not_disturb_a_pass),

@@ -1,0 +1,491 @@
+/* Loading: what is promised, what is delivered, and what happens when the disk does not keep it. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+static void open_filled(struct rig *rig, bool is_sim, const char *extra,
+                        const struct prompt *prompt)
+{
+    rig_init(rig, is_sim, extra);
+    rig_open(rig);
+    assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
+}
+
+/* from_token, max_tokens and multiple_of over a grid, against arithmetic; rows are right. */
+static void matches_are_cut_as_asked(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(1, 0, 0, 150);
+    struct rig rig;
+    open_filled(&rig, true, "\"chunk_tokens\": 16", &prompt);
+    static const uint64_t VALUES[] = {0, 1, 15, 16, 17, 64, 100, 149, 150};
+    for (uint32_t f = 0; f < 9; f++)
+        for (uint32_t m = 0; m < 9; m++)
+            for (uint64_t multiple = 0; multiple < 49; multiple += 16) {
+                struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                                    .tokens = prompt.tokens,
+                                                    .token_count = prompt.count,
+                                                    .from_token = VALUES[f],
+                                                    .max_tokens = VALUES[m],
+                                                    .multiple_of = multiple};
+                uint64_t end = VALUES[m] == 0 ? 149 : VALUES[m];
+                end = multiple > 0 ? end - end % multiple : end;
+                struct spec_lookup_result result = {.struct_size = sizeof(result)};
+                assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
+                bool hits = end > VALUES[f];
+                assert_int_equal(result.state, hits ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS);
+                assert_int_equal(result.matched_tokens, hits ? end : VALUES[f]);
+                for (uint32_t layer = 0; layer < rig.layers; layer++)
+                    assert_int_equal(rig_load(&rig, result.request, &prompt, VALUES[f],
+                                              result.matched_tokens, layer),
+                                     SPEC_OK);
+                rig_release(&rig, result.request);
+            }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Prompts that part inside chunks: a request holds pieces of several passes. */
+static void prompts_that_part_anywhere_share_what_they_share(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 64");
+    rig_open(&rig);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint64_t i = 0; i < 60; i++) {
+            struct prompt prompt = rig_prompt(1, (i * 37) % 300, i, 320);
+            if (round == 0) {
+                assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            }
+            assert_int_equal(rig_read(&rig, &prompt, NULL), 320);
+            rig_prompt_free(&prompt);
+        }
+        rig_reopen(&rig);
+    }
+    rig_done(&rig);
+}
+
+static spec_status lookup_with_key(struct rig *rig, const struct prompt *prompt, const char *value,
+                                   uint64_t first_token, struct spec_lookup_result *ret_result)
+{
+    struct spec_extra_key key = {.struct_size = sizeof(key),
+                                 .kind = 1,
+                                 .first_token = first_token,
+                                 .token_count = 4,
+                                 .value = {value, strlen(value)}};
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .max_tokens = prompt->count,
+                                        .extra_keys = &key,
+                                        .extra_key_count = value[0] != 0};
+    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
+    return sc_plugin_lookup(rig->conn, &params, ret_result, NULL);
+}
+
+/* An image at token 70: rows before it are shared, from it on they are its own, also later. */
+static void extra_keys_part_where_they_begin(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 16");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(2, 0, 0, 120), image = rig_prompt(2, 0, 0, 120);
+    for (uint64_t p = 70; p < image.count; p++)
+        image.history[p] = rig_mix(image.history[p] ^ 99); /* its rows are others */
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    struct spec_lookup_result result;
+    assert_int_equal(lookup_with_key(&rig, &prompt, "cat", 70, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, 70);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &image, 70, 50)), SPEC_OK);
+    rig_release(&rig, result.request);
+    for (uint32_t round = 0; round < 2; round++) {
+        static const char *const KEYS[] = {"", "cat", "dog"};
+        static const uint64_t MATCHED[] = {120, 120, 70};
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(lookup_with_key(&rig, &prompt, KEYS[i], 70, &result), SPEC_OK);
+            assert_int_equal(result.matched_tokens, MATCHED[i]);
+            for (uint32_t layer = 0; layer < rig.layers; layer++)
+                assert_int_equal(rig_load(&rig, result.request, i == 1 ? &image : &prompt, 0,
+                                          result.matched_tokens, layer),
+                                 SPEC_OK);
+            rig_release(&rig, result.request);
+        }
+        assert_int_equal(lookup_with_key(&rig, &prompt, "cat", 71, &result), SPEC_OK);
+        assert_int_equal(result.matched_tokens, 71); /* the key begins later: another prompt */
+        rig_release(&rig, result.request);
+        rig_reopen(&rig);
+    }
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&image);
+    rig_done(&rig);
+}
+
+/* Any order of layers, any of them twice, in one call or in several, with and without a start. */
+static void layers_come_in_any_order_and_again(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(3, 0, 0, 500), other = rig_prompt(4, 0, 0, 77);
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_shape(&rig, 5, 2, 8, SPEC_DTYPE_F32);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+    spec_request requests[2] = {rig_lookup(&rig, &prompt).request,
+                                rig_lookup(&rig, &other).request};
+    uint64_t random = 1;
+    for (uint32_t round = 0; round < 300; round++) {
+        struct spec_important items[6];
+        struct area areas[6];
+        random = rig_mix(random);
+        uint64_t count = 1 + random % 6;
+        if (random >> 10 & 1)
+            assert_int_equal(
+                sc_plugin_begin_layer(rig.conn, requests, 2, (uint32_t)(random >> 20) % 5, NULL),
+                SPEC_OK);
+        if (random >> 11 & 1)
+            assert_int_equal(sc_plugin_prefetch_next(rig.conn, requests[random >> 12 & 1],
+                                                     (uint32_t)(random >> 24) % 5, NULL, NULL),
+                             SPEC_OK);
+        for (uint64_t i = 0; i < count; i++) {
+            random = rig_mix(random);
+            areas[i] = rig_area(&rig, 501);
+            items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
+                                               .request = requests[random & 1],
+                                               .layer = (uint32_t)(random >> 8) % 5,
+                                               .destination = &areas[i].memory};
+        }
+        assert_int_equal(sc_plugin_get_important(rig.conn, items, count, NULL), SPEC_OK);
+        for (uint64_t i = 0; i < count; i++) {
+            const struct prompt *mine = items[i].request == requests[0] ? &prompt : &other;
+            assert_int_equal(items[i].row_count, mine->count);
+            assert_true(rig_area_is_right(&rig, &areas[i], mine, 0, mine->count, items[i].layer));
+            rig_area_free(&areas[i]);
+        }
+    }
+    rig_release(&rig, requests[0]);
+    rig_release(&rig, requests[1]);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
+/* A negative slot is skipped; slots elsewhere get their rows; positions ascend from from_token. */
+static void negative_slots_are_skipped(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(5, 0, 0, 90);
+    struct rig rig;
+    open_filled(&rig, true, "", &prompt);
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&rig, &prompt, 10, RIG_MAX, &result), SPEC_OK);
+    struct area area = rig_area(&rig, 80);
+    int64_t slots[80];
+    uint32_t positions[80];
+    for (int64_t j = 0; j < 80; j++)
+        slots[j] = j % 3 == 0 ? -1 - j : 79 - j; /* the others backwards */
+    area.memory.slots = slots;
+    area.memory.slot_count = 80;
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = result.request,
+                                  .layer = 2,
+                                  .destination = &area.memory,
+                                  .positions = positions,
+                                  .position_capacity = 79};
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_E_INVALID);
+    item.position_capacity = 80;
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
+    uint8_t row[64];
+    uint64_t part_bytes = rig_part_bytes(&rig);
+    assert_true(part_bytes <= sizeof(row));
+    for (uint64_t j = 0; j < 80; j++) {
+        assert_int_equal(positions[j], 10 + j);
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
+            rig_row(&rig, &prompt, 10 + j, 2, part, row);
+            if (j % 3 == 0)
+                assert_true(rig_is_poison(base + (79 - j) * part_bytes, part_bytes));
+            else
+                assert_memory_equal(base + (79 - j) * part_bytes, row, part_bytes);
+        }
+    }
+    rig_area_free(&area);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* A device of one second an operation: an earlier deadline is a timeout, and the rows come later.
+ */
+static void a_deadline_leaves_the_request_usable(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(6, 0, 0, 200);
+    struct rig rig;
+    open_filled(&rig, true, "\"sim\": {\"op_ns\": 1000000000}", &prompt);
+    struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+    struct area area = rig_area(&rig, 200);
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = result.request,
+                                  .destination = &area.memory,
+                                  .deadline_ns = 1000000};
+    for (uint32_t layer = 0; layer < rig.layers; layer++) {
+        item.layer = layer;
+        uint64_t before_ns = sc_exec_now_ns(rig.conn->exec);
+        assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_E_TIMEOUT);
+        assert_int_equal(item.status, SPEC_E_TIMEOUT);
+        assert_int_equal(item.row_count, 0);
+        assert_int_equal(sc_exec_now_ns(rig.conn->exec) - before_ns, 1000000);
+        assert_int_equal(rig_load(&rig, result.request, &prompt, 0, 200, layer), SPEC_OK);
+    }
+    item.deadline_ns = UINT64_MAX;
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
+    rig_area_free(&area);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+static void fail_read(struct rig *rig, uint64_t n)
+{
+    sc_fault_arm(&rig->conn->fault, SC_FAULT_READ, n);
+}
+
+static void fail_one(struct rig *rig, spec_request request, uint64_t rows,
+                     struct spec_important *ret_item)
+{
+    struct area area = rig_area(rig, rows);
+    *ret_item = (struct spec_important){
+        .struct_size = sizeof(*ret_item), .request = request, .destination = &area.memory};
+    spec_status status = sc_plugin_get_important(rig->conn, ret_item, 1, NULL);
+    assert_int_equal(status, ret_item->status);
+    rig_area_free(&area);
+}
+
+/* A read fails: the match is void at every layer, later lookups do not find it, requests beside it
+ * that need it are told too, requests that do not are served; stored anew it is found again. */
+static void a_failed_range_is_void_until_stored_anew(void **state)
+{
+    (void)state;
+    struct prompt whole = rig_prompt(7, 0, 0, 96), start = {32, whole.tokens, whole.history};
+    struct prompt apart = rig_prompt(8, 0, 0, 96);
+    for (uint32_t way = 0; way < 4; way++) { /* whose pin is the last; which extent fails */
+        struct rig rig;
+        rig_init(&rig, true, "\"chunk_tokens\": 16");
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &start), SPEC_OK);
+        assert_int_equal(rig_fill(&rig, &whole), SPEC_OK); /* another extent, from 32 on */
+        assert_int_equal(rig_fill(&rig, &apart), SPEC_OK);
+        struct sc_store_stats store;
+        sc_store_stats(rig.conn->store, &store);
+        assert_int_equal(store.piece_count, 12);
+        spec_request failing = rig_lookup(&rig, &whole).request;
+        spec_request beside = rig_lookup(&rig, &whole).request;
+        spec_request before = rig_lookup(&rig, &start).request;
+        spec_request other = rig_lookup(&rig, &apart).request;
+        struct spec_important item;
+        fail_read(&rig, way / 2);
+        fail_one(&rig, failing, 96, &item);
+        assert_int_equal(item.status, SPEC_E_IO);
+        uint64_t failed = item.failed_position;
+        assert_int_equal(failed, way / 2 == 0 ? 0 : 32);
+        item.layer = 2;
+        fail_one(&rig, failing, 96, &item);
+        assert_int_equal(item.status, SPEC_E_IO); /* at every layer */
+        assert_int_equal(item.failed_position, failed);
+        fail_one(&rig, beside, 96, &item);
+        assert_true(item.status == SPEC_E_IO || item.status == SPEC_E_CORRUPT);
+        assert_int_equal(item.failed_position, failed);
+        assert_int_equal(rig_load(&rig, other, &apart, 0, 96, 0), SPEC_OK);
+        if (failed == 32)
+            assert_int_equal(rig_load(&rig, before, &start, 0, 32, 0), SPEC_OK);
+        spec_status status;
+        assert_int_equal(rig_read(&rig, &whole, &status), failed);
+        rig_release(&rig, way % 2 == 0 ? failing : beside);
+        rig_release(&rig, before);
+        rig_release(&rig, way % 2 == 0 ? beside : failing);
+        rig_release(&rig, other);
+        sc_store_stats(rig.conn->store, &store); /* all that lay below went with the last pin */
+        assert_int_equal(store.piece_count, 6 + failed / 16);
+        struct sc_radix_stats radix;
+        sc_radix_stats(rig.conn->radix, &radix);
+        assert_int_equal(radix.hidden, 0);
+        assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+        assert_int_equal(rig_read(&rig, &whole, NULL), 96);
+        rig_reopen(&rig);
+        assert_int_equal(rig_read(&rig, &whole, NULL), 96);
+        assert_int_equal(rig_read(&rig, &apart, NULL), 96);
+        rig_done(&rig);
+    }
+    rig_prompt_free(&whole);
+    rig_prompt_free(&apart);
+}
+
+/* The prefix fails at layer 1 of a pass: the pass was computed on rows that never came, so nothing
+ * of it is stored, however the engine goes on. */
+static void a_pass_on_a_void_match_is_not_stored(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(9, 0, 0, 100), start = {50, prompt.tokens, prompt.history};
+    struct rig rig;
+    open_filled(&rig, true, "\"chunk_tokens\": 16", &start);
+    spec_request request = rig_lookup(&rig, &prompt).request;
+    spec_ticket ticket;
+    struct spec_important item;
+    assert_int_equal(rig_load(&rig, request, &prompt, 0, 50, 0), SPEC_OK);
+    assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, 0, &ticket), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    fail_read(&rig, 0);
+    fail_one(&rig, request, 50, &item);
+    assert_int_equal(item.status, SPEC_E_IO);
+    for (uint32_t layer = 1; layer < rig.layers; layer++) {
+        assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, layer, &ticket), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
+    }
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, request, &prompt, 50, 50)), SPEC_E_DROPPED);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, request, &prompt, 0, 100)), SPEC_E_DROPPED);
+    rig_release(&rig, request);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* ---- Memory and threads --------------------------------------------------------------------- */
+
+/* After open, calls allocate nothing. The index and the log's tables grow in slabs when a save is
+ * committed, by the executor: with the loop, inside the wait, which is not sealed here. */
+static void calls_allocate_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    struct sc_alloc *alloc = &rig.conn->alloc;
+    for (uint64_t i = 0; i < 20; i++) {
+        struct prompt prompt = rig_prompt(1, 90 + i, i, 200 + i);
+        sc_alloc_seal(alloc);
+        struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+        uint64_t matched = result.matched_tokens;
+        for (uint32_t layer = 0; layer < rig.layers; layer++) {
+            assert_int_equal(sc_plugin_begin_layer(rig.conn, &result.request, 1, layer, NULL),
+                             SPEC_OK);
+            assert_int_equal(rig_load(&rig, result.request, &prompt, 0, matched, layer), SPEC_OK);
+            assert_int_equal(sc_plugin_prefetch_next(rig.conn, result.request, layer, NULL, NULL),
+                             SPEC_OK);
+        }
+        spec_ticket ticket =
+            rig_store(&rig, result.request, &prompt, matched, prompt.count - matched);
+        rig_release(&rig, result.request);
+        sc_alloc_unseal(alloc);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+        sc_alloc_seal(alloc);
+        assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
+        sc_alloc_unseal(alloc);
+        rig_prompt_free(&prompt);
+    }
+    assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
+    rig_done(&rig);
+}
+
+struct worker {
+    struct rig *rig;
+    uint64_t number, stored;
+    pthread_t thread;
+};
+
+/* Lookups, loads, stores, aborts and releases on prompts that all workers share. */
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    struct rig *rig = worker->rig;
+    uint64_t random = worker->number + 1;
+    for (uint32_t round = 0; round < 60; round++) {
+        random = rig_mix(random);
+        struct prompt prompt = rig_prompt(1, random % 200, random >> 32 & 7, 220);
+        struct spec_lookup_result result = {.struct_size = sizeof(result)};
+        if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &result) == SPEC_OK) {
+            uint64_t matched = result.matched_tokens;
+            for (uint32_t layer = 0; layer < rig->layers; layer++) {
+                (void)sc_plugin_begin_layer(rig->conn, &result.request, 1, layer, NULL);
+                assert_int_equal(rig_load(rig, result.request, &prompt, 0, matched, layer),
+                                 SPEC_OK);
+            }
+            if (matched < prompt.count && (random >> 40) % 4 != 0) {
+                spec_ticket ticket =
+                    rig_store(rig, result.request, &prompt, matched, prompt.count - matched);
+                if (random >> 44 & 1) /* else released while it is written */
+                    worker->stored += rig_wait(rig, ticket) == SPEC_OK;
+                else
+                    sc_plugin_ticket_forget(rig->conn, ticket);
+            } else if (matched < prompt.count) {
+                spec_ticket ticket;
+                assert_int_equal(rig_store_layer(rig, result.request, &prompt, matched,
+                                                 prompt.count - matched, 0, &ticket),
+                                 SPEC_OK);
+                (void)rig_wait(rig, ticket);
+                if (random >> 45 & 1)
+                    assert_int_equal(sc_plugin_store_abort(rig->conn, result.request, 0, NULL),
+                                     SPEC_OK);
+            }
+            rig_release(rig, result.request);
+        }
+        rig_prompt_free(&prompt);
+    }
+    return NULL;
+}
+
+static void eight_threads_at_once(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 16");
+    rig_open(&rig);
+    struct worker workers[8];
+    for (uint64_t i = 0; i < 8; i++) {
+        workers[i] = (struct worker){.rig = &rig, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    uint64_t stored = 0;
+    for (uint64_t i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        stored += workers[i].stored;
+    }
+    assert_true(stored > 0);
+    rig_settle(&rig);
+    assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
+    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
+    assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+    struct sc_store_stats store;
+    sc_store_stats(rig.conn->store, &store);
+    rig_reopen(&rig);
+    struct sc_store_stats again;
+    sc_store_stats(rig.conn->store, &again);
+    assert_int_equal(again.piece_count, store.piece_count);
+    for (uint64_t i = 0; i < 8; i++) {
+        struct prompt prompt = rig_prompt(1, i * 25, i, 220);
+        assert_true(rig_read(&rig, &prompt, NULL) <= 220);
+        rig_prompt_free(&prompt);
+    }
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matches_are_cut_as_asked),
+        cmocka_unit_test(prompts_that_part_anywhere_share_what_they_share),
+        cmocka_unit_test(extra_keys_part_where_they_begin),
+        cmocka_unit_test(layers_come_in_any_order_and_again),
+        cmocka_unit_test(negative_slots_are_skipped),
+        cmocka_unit_test(a_deadline_leaves_the_request_usable),
+        cmocka_unit_test(a_failed_range_is_void_until_stored_anew),
+        cmocka_unit_test(a_pass_on_a_void_match_is_not_stored),
+        cmocka_unit_test(calls_allocate_nothing),
+        cmocka_unit_test(eight_threads_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
