@@ -40,7 +40,7 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
-    uint8_t *bounce;                    /* max(row_bytes, 64 KiB) */
+    uint8_t *bounce;                    /* bounce_bytes() */
     struct sc_store_extent *next;       /* free list: space lock */
 
     /* Set by begin, constant until it is free again. */
@@ -65,8 +65,11 @@ struct sc_store_extent {
 
 #define BOUNCE_BYTES (64ull << 10)
 
+/* A row that straddles two windows; of a split layout some rows, whose halves part. */
 static uint64_t bounce_bytes(const struct sc_store *store)
 {
+    if (store->shape.layout == SC_STORE_PAIRED)
+        return store->shape.row_bytes;
     return store->shape.row_bytes > BOUNCE_BYTES ? store->shape.row_bytes : BOUNCE_BYTES;
 }
 

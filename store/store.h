@@ -189,7 +189,8 @@ struct sc_store_range { /* rows of one piece, in logical order */
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
  * follows, so a layer read ahead goes on without the caller, up to 64 operations ahead. A reader
  * that is waited for progresses even when other readers hold every frame: readers may be begun in
- * any number and consumed in any order. */
+ * any number and consumed in any order, one after the other (a thread that has rows of one reader
+ * goes on with it, or cancels it, before it waits for another). */
 struct sc_store_reader;
 
 spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,

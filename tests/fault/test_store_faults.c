@@ -5,6 +5,9 @@
  * Threads: the seeded loop; one test with threads. */
 #include "tests/fault/store_twin.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 /* The seeded loop has one thread: with TSan, which makes it 20 times slower, fewer seeds will do.
  */
 #if defined(__SANITIZE_THREAD__)
@@ -279,6 +282,70 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
     world_free(world);
 }
 
+/* ---- Kill
+ * ---------------------------------------------------------------------------------------- */
+
+#define KILLS SEEDS(60u)
+
+/* Stores until it is killed; a byte into the pipe for each store that was committed. */
+static void victim_main(struct world *world, int pipe_end)
+{
+    if (world_open(world) != SPEC_OK)
+        _exit(1);
+    for (uint64_t key = (uint64_t)getpid() << 20;; key++) {
+        spec_status status = world_store(world, key, 0, 200);
+        if (status == SPEC_OK && write(pipe_end, "+", 1) != 1)
+            _exit(1);
+        if (status == SPEC_OK)
+            continue;
+        while (world->piece_count > 0) /* full: begin anew */
+            sc_store_piece_drop(world->store, world->pieces[--world->piece_count].id);
+    }
+}
+
+/* A kill takes nothing from the page cache, so here every piece that is told of must be whole: its
+ * record was written after its last row. */
+static void fault_killed_writers_leave_whole_pieces(void **state)
+{
+    (void)state;
+    struct world_setup setup = twin_setups[2];
+    setup.backend = SC_BACKEND_PREAD;
+    setup.disk_bytes = 64u << 20;
+    struct twin twin = {.random = 4711, .key_next = 1};
+    setup.thread_count = 1;
+    twin.world = world_make(&setup, 1);
+    uint64_t told = 0;
+    for (uint32_t i = 0; i < KILLS; i++) {
+        sc_exec_close(twin.world->exec); /* a fork with threads is no business of this test */
+        int ends[2];
+        assert_int_equal(pipe(ends), 0);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        world_exec(twin.world, i); /* each its own */
+        if (child == 0)
+            victim_main(twin.world, ends[1]);
+        assert_int_equal(close(ends[1]), 0); /* a child that ends by itself fails the read */
+        char byte;                           /* after some commits, at any point of the next */
+        for (uint64_t n = 1 + random_below(&twin.random, 5); n > 0; n--)
+            assert_int_equal(read(ends[0], &byte, 1), 1);
+        usleep((useconds_t)random_below(&twin.random, 10000));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_int_equal(close(ends[0]), 0);
+        world_open_ok(twin.world);
+        twin_forget_unseen(&twin);
+        told += twin.world->open_count;
+        assert_int_equal(twin_load_all(&twin), 0);
+        for (uint32_t p = 0; p < twin.world->piece_count; p++) /* make room for the next */
+            if (p % 2 == 0 || i % 8 == 0)
+                sc_store_piece_drop(twin.world->store, twin.world->pieces[p].id);
+        world_close(twin.world);
+    }
+    print_message("%u kills: %" PRIu64 " pieces told of, all whole\n", KILLS, told);
+    assert_true(told >= KILLS);
+    world_free(twin.world);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +354,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(fault_lying_devices_give_right_rows_or_none, seed_print),
         cmocka_unit_test_teardown(fault_power_cuts_leave_right_rows_or_none, seed_print),
         cmocka_unit_test(fault_free_threads_write_read_and_drop_at_once),
+        cmocka_unit_test(fault_killed_writers_leave_whole_pieces),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
