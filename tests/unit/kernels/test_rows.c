@@ -1,201 +1,211 @@
-/* Rows in any described memory: seeded random layouts beside a twin that places one element at a
- * time from the formula in kernels.h; every byte of the memory is compared, so a byte written
- * beside its place is seen. */
+/* Packing and unpacking rows: layouts as the ABI's formula says, checked element by element against
+ * a plain loop over that formula; bytes that no row covers keep their poison. */
 #include "kernels/kernels.h"
 
-#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define ROUNDS     2000u
-#define TOKENS_MAX 24u
-#define MEMORY_MAX (1u << 18)
-#define ROWS_MAX   (1u << 16)
+#define POISON 0xa5
 
-/* One layout: memory of elements, and rows of elements. */
-struct layout {
-    struct sc_kernels_memory memory;
-    int64_t slots[TOKENS_MAX];
-    uint64_t tokens, heads, head_size, row_element_bytes, memory_element_bytes, memory_bytes;
-    uint32_t widen;
+struct shape {
+    uint64_t tokens, heads, size;
 };
 
-static uint64_t seed;
-static uint8_t found[2 * MEMORY_MAX], wanted[2 * MEMORY_MAX], rows[ROWS_MAX], packed[ROWS_MAX];
+static const struct shape SHAPES[] = {{1, 1, 1}, {3, 2, 8},   {7, 3, 5},
+                                      {0, 2, 8}, {33, 4, 64}, {65, 1, 17}};
+#define SHAPE_COUNT (sizeof(SHAPES) / sizeof(SHAPES[0]))
 
-static uint64_t draw(uint64_t below) /* splitmix64 */
-{
-    uint64_t z = (seed += 0x9e3779b97f4a7c15u);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % below;
-}
+enum layout { PACKED, HEAD_MAJOR, PADDED, BLOCKS, VLLM_SLOTS, VLLM_CPU, LAYOUTS };
 
-/* Slots are the first of a shuffled range: no two tokens share one. */
-static void draw_slots(struct layout *layout, uint64_t slot_count, bool negative)
+struct bench_memory {
+    struct sc_kernels_memory memory;
+    uint8_t *bytes;
+    uint64_t byte_count;
+    int64_t *slots;
+};
+
+/* A layout of the shape with elements of `element` bytes; slots are backwards, with gaps. */
+static struct bench_memory make(enum layout layout, const struct shape *shape, uint64_t element)
 {
-    int64_t order[2 * TOKENS_MAX];
-    for (uint64_t i = 0; i < slot_count; i++) {
-        uint64_t j = draw(i + 1);
-        order[i] = order[j];
-        order[j] = (int64_t)i;
+    uint64_t head = shape->size * element, tokens = shape->tokens, row = shape->heads * head;
+    uint64_t slots = tokens * 2 + 16;
+    struct bench_memory made = {.byte_count = 4 * (slots + 8) * (row + 64) + 4096};
+    made.bytes = malloc(made.byte_count);
+    made.slots = malloc(slots * sizeof(int64_t));
+    assert_true(made.bytes != NULL && made.slots != NULL);
+    memset(made.bytes, POISON, made.byte_count);
+    struct sc_kernels_memory *m = &made.memory;
+    m->k_base = made.bytes + 1024;
+    m->v_base = made.bytes + 1024 + (made.byte_count / 2 & ~UINT64_C(63));
+    m->token_stride_bytes = row;
+    m->head_stride_bytes = head;
+    if (layout == HEAD_MAJOR) {
+        m->token_stride_bytes = head;
+        m->head_stride_bytes = (tokens + 1) * head;
+    } else if (layout == PADDED) {
+        m->token_stride_bytes = row + shape->heads * 2 * element + 4 * element;
+        m->head_stride_bytes = head + 2 * element;
+    } else if (layout == BLOCKS || layout == VLLM_SLOTS) {
+        m->block_tokens = 4;
+        m->block_stride_bytes = 4 * row + (layout == BLOCKS ? 8 * element : 0);
+    } else if (layout == VLLM_CPU) { /* [block][head][K rows | V rows] */
+        m->block_tokens = 4;
+        m->token_stride_bytes = head;
+        m->head_stride_bytes = 2 * 4 * head;
+        m->block_stride_bytes = shape->heads * 2 * 4 * head;
+        m->v_base = m->k_base + 4 * head;
     }
-    for (uint64_t i = 0; i < layout->tokens; i++)
-        layout->slots[i] = negative && draw(4) == 0 ? -1 - (int64_t)draw(9) : order[i];
-    layout->memory.slots = layout->slots;
-}
-
-static void draw_layout(struct layout *layout, bool negative)
-{
-    *layout = (struct layout){.tokens = 1 + draw(TOKENS_MAX), .heads = 1 + draw(4)};
-    layout->head_size = 1 + draw(20);
-    layout->widen = (uint32_t)draw(3);
-    layout->row_element_bytes = layout->widen == SC_KERNELS_SAME && draw(2) == 0 ? 4 : 2;
-    layout->memory_element_bytes =
-        layout->widen == SC_KERNELS_SAME ? layout->row_element_bytes : sizeof(float);
-    struct sc_kernels_memory *memory = &layout->memory;
-    uint64_t element = layout->memory_element_bytes, slot_count = layout->tokens;
-    uint64_t head_bytes = layout->head_size * element;
-    memory->head_stride_bytes = head_bytes + (draw(2) == 0 ? 0 : draw(5) * element);
-    memory->token_stride_bytes = memory->head_stride_bytes * layout->heads + draw(5) * element;
-    bool slots = draw(2) == 0;
-    slot_count += slots ? draw(TOKENS_MAX) : 0;
-    if (draw(2) == 0) {
-        memory->block_tokens = 1 + draw(8);
-        memory->block_stride_bytes =
-            memory->block_tokens * memory->token_stride_bytes + draw(9) * element;
-        uint64_t blocks = (slot_count + memory->block_tokens - 1) / memory->block_tokens;
-        layout->memory_bytes = blocks * memory->block_stride_bytes;
-    } else {
-        layout->memory_bytes = slot_count * memory->token_stride_bytes;
-    }
-    assert_true(layout->memory_bytes <= MEMORY_MAX);
-    if (slots)
-        draw_slots(layout, slot_count, negative);
-}
-
-/* Where an element stands in the memory, or UINT64_MAX for a skipped token. */
-static uint64_t element_offset(const struct layout *layout, uint64_t token, uint64_t part,
-                               uint64_t head, uint64_t element)
-{
-    const struct sc_kernels_memory *memory = &layout->memory;
-    int64_t slot = memory->slots == NULL ? (int64_t)token : memory->slots[token];
-    if (slot < 0)
-        return UINT64_MAX;
-    uint64_t block = memory->block_tokens == 0 ? 0 : (uint64_t)slot / memory->block_tokens;
-    uint64_t in_block = (uint64_t)slot - block * memory->block_tokens;
-    return part * MEMORY_MAX + block * memory->block_stride_bytes +
-           in_block * memory->token_stride_bytes + head * memory->head_stride_bytes +
-           element * layout->memory_element_bytes;
-}
-
-static uint64_t row_offset(const struct layout *layout, uint64_t row, uint64_t part, uint64_t head,
-                           uint64_t element)
-{
-    return (((row * 2 + part) * layout->heads + head) * layout->head_size + element) *
-           layout->row_element_bytes;
-}
-
-static void twin_unpack(const struct layout *layout, uint64_t first, uint64_t count)
-{
-    for (uint64_t j = 0; j < count; j++)
-        for (uint64_t i = 0; i < 2 * layout->heads * layout->head_size; i++) {
-            uint64_t element = i % layout->head_size, head = i / layout->head_size % layout->heads;
-            uint64_t part = i / layout->head_size / layout->heads;
-            uint64_t to = element_offset(layout, first + j, part, head, element);
-            const uint8_t *from = rows + row_offset(layout, j, part, head, element);
-            uint16_t half;
-            float wide;
-            if (to == UINT64_MAX)
-                continue;
-            memcpy(&half, from, sizeof(half));
-            if (layout->widen == SC_KERNELS_F16_TO_F32)
-                sc_kernels_ref_widen_f16(&wide, &half, 1);
-            else if (layout->widen == SC_KERNELS_BF16_TO_F32)
-                sc_kernels_ref_widen_bf16(&wide, &half, 1);
-            if (layout->widen == SC_KERNELS_SAME)
-                memcpy(wanted + to, from, layout->row_element_bytes);
-            else
-                memcpy(wanted + to, &wide, sizeof(wide));
+    if (layout == VLLM_SLOTS || layout == VLLM_CPU) {
+        for (uint64_t j = 0; j < tokens; j++)
+            made.slots[j] = (int64_t)(j * 2);
+        for (uint64_t j = 0; j < tokens / 2; j++) {
+            int64_t slot = made.slots[j];
+            made.slots[j] = made.slots[tokens - 1 - j];
+            made.slots[tokens - 1 - j] = slot;
         }
+        m->slots = made.slots;
+    }
+    return made;
 }
 
-static void fill(uint8_t *bytes, uint64_t count)
+static void unmake(struct bench_memory *made)
 {
-    for (uint64_t i = 0; i < count; i++)
-        bytes[i] = (uint8_t)draw(256);
+    free(made->bytes);
+    free(made->slots);
 }
 
-static void unpacking_writes_what_the_twin_writes_and_nothing_else(void **state)
+/* The ABI's formula, word for word. */
+static uint8_t *address(const struct sc_kernels_memory *m, uint32_t part, uint64_t slot, uint64_t h)
+{
+    uint8_t *base = part == 0 ? m->k_base : m->v_base;
+    if (m->block_tokens == 0)
+        return base + slot * m->token_stride_bytes + h * m->head_stride_bytes;
+    return base + slot / m->block_tokens * m->block_stride_bytes +
+           slot % m->block_tokens * m->token_stride_bytes + h * m->head_stride_bytes;
+}
+
+static uint8_t byte_of(uint64_t token, uint32_t part, uint64_t h, uint64_t i)
+{
+    return (uint8_t)((token * 131 + part * 17 + h * 7 + i * 3) % 160); /* never POISON's 165 */
+}
+
+static void pack_follows_the_formula(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
-        struct layout layout;
-        seed = round;
-        draw_layout(&layout, true);
-        uint64_t first = draw(layout.tokens), count = draw(layout.tokens - first + 1);
-        fill(rows, row_offset(&layout, count, 0, 0, 0));
-        memset(found, 0x5a, sizeof(found));
-        memset(wanted, 0x5a, sizeof(wanted));
-        layout.memory.k_base = found;
-        layout.memory.v_base = found + MEMORY_MAX;
-        for (int level = SC_KERNELS_REF; level <= (int)sc_kernels_level_best(); level++) {
-            const struct sc_kernels_unpack how = {.kernels =
-                                                      sc_kernels_get((enum sc_kernels_level)level),
-                                                  .head_count = layout.heads,
-                                                  .head_size = layout.head_size,
-                                                  .element_bytes = layout.row_element_bytes,
-                                                  .widen = layout.widen};
-            sc_kernels_rows_unpack(&how, &layout.memory, first, count, rows);
-            twin_unpack(&layout, first, count);
-            if (memcmp(found, wanted, sizeof(found)) != 0)
-                fail_msg("seed %" PRIu64 ", level %d: other bytes than the twin's", round, level);
-        }
+    for (uint32_t layout = 0; layout < LAYOUTS; layout++)
+        for (uint32_t s = 0; s < SHAPE_COUNT; s++)
+            for (uint64_t element = 2; element <= 4; element += 2) {
+                const struct shape *shape = &SHAPES[s];
+                struct bench_memory made = make(layout, shape, element);
+                uint64_t head = shape->size * element, row = 2 * shape->heads * head;
+                for (uint64_t j = 0; j < shape->tokens; j++)
+                    for (uint32_t part = 0; part < 2; part++)
+                        for (uint64_t h = 0; h < shape->heads; h++) {
+                            uint64_t slot = made.memory.slots ? (uint64_t)made.slots[j] : j;
+                            for (uint64_t i = 0; i < head; i++)
+                                address(&made.memory, part, slot, h)[i] = byte_of(j, part, h, i);
+                        }
+                for (uint64_t first = 0; first <= shape->tokens; first += 1 + first) {
+                    uint64_t count = shape->tokens - first;
+                    uint8_t *dst = malloc(count * row + 128);
+                    assert_non_null(dst);
+                    memset(dst, POISON, count * row + 128);
+                    sc_kernels_rows_pack(&made.memory, first, count, shape->heads, head, dst + 64);
+                    for (uint64_t n = 0; n < count * row; n++) {
+                        uint64_t in = n % row;
+                        assert_int_equal(dst[64 + n], byte_of(first + n / row, in >= row / 2,
+                                                              in % (row / 2) / head, in % head));
+                    }
+                    for (uint64_t i = 0; i < 64; i++) {
+                        assert_int_equal(dst[i], POISON);
+                        assert_int_equal(dst[64 + count * row + i], POISON);
+                    }
+                    free(dst);
+                }
+                unmake(&made);
+            }
+}
+
+/* What unpack must leave, made by plain loops. */
+static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_unpack *how,
+                            const struct shape *shape, const uint16_t *src, uint64_t element)
+{
+    for (uint64_t j = 0; j < shape->tokens; j++) {
+        int64_t slot = want->memory.slots ? want->memory.slots[j] : (int64_t)j;
+        for (uint32_t part = 0; part < 2 && slot >= 0; part++)
+            for (uint64_t h = 0; h < shape->heads; h++)
+                for (uint64_t i = 0; i < shape->size; i++) {
+                    const uint16_t *from =
+                        src + ((j * 2 + part) * shape->heads + h) * shape->size + i;
+                    uint8_t *to = address(&want->memory, part, (uint64_t)slot, h) + i * element;
+                    float wide;
+                    if (how->widen == SC_KERNELS_SAME) {
+                        memcpy(to, from, 2);
+                        continue;
+                    }
+                    if (how->widen == SC_KERNELS_F16_TO_F32)
+                        sc_kernels_ref_widen_f16(&wide, from, 1);
+                    else
+                        sc_kernels_ref_widen_bf16(&wide, from, 1);
+                    memcpy(to, &wide, 4);
+                }
     }
 }
 
-static void packing_gives_each_element_its_place_in_the_row(void **state)
+static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t level, uint32_t widen,
+                         bool skips)
+{
+    uint64_t element = widen == SC_KERNELS_SAME ? 2 : 4;
+    struct bench_memory want = make(layout, shape, element), got = make(layout, shape, element);
+    if (skips && want.memory.slots != NULL)
+        for (uint64_t j = 0; j < shape->tokens; j += 3)
+            want.slots[j] = got.slots[j] = j % 2 ? -1 : INT64_MIN;
+    uint64_t row_elements = 2 * shape->heads * shape->size;
+    uint16_t *src = malloc((shape->tokens * row_elements + 1) * sizeof(*src));
+    assert_non_null(src);
+    for (uint64_t i = 0; i < shape->tokens * row_elements; i++)
+        src[i] = (uint16_t)(i * 40503u + level);
+    struct sc_kernels_unpack how = {.kernels = sc_kernels_get(level),
+                                    .head_count = shape->heads,
+                                    .head_size = shape->size,
+                                    .element_bytes = 2,
+                                    .widen = widen};
+    expect_unpacked(&want, &how, shape, src, element);
+    uint64_t step = shape->tokens / 3 + 1; /* in parts, as a reader hands rows out */
+    for (uint64_t first = 0; first < shape->tokens; first += step) {
+        uint64_t left = shape->tokens - first;
+        sc_kernels_rows_unpack(&how, &got.memory, first, left < step ? left : step,
+                               (const uint8_t *)(src + first * row_elements));
+    }
+    assert_memory_equal(got.bytes, want.bytes, want.byte_count);
+    free(src);
+    unmake(&want);
+    unmake(&got);
+}
+
+static void unpack_follows_the_formula_at_every_level(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
-        struct layout layout;
-        seed = round;
-        draw_layout(&layout, false);
-        layout.row_element_bytes = layout.memory_element_bytes; /* packing never converts */
-        uint64_t first = draw(layout.tokens), count = draw(layout.tokens - first + 1);
-        uint64_t bytes = row_offset(&layout, count, 0, 0, 0);
-        fill(found, layout.memory_bytes);
-        fill(found + MEMORY_MAX, layout.memory_bytes);
-        memset(packed, 0xc3, sizeof(packed));
-        memset(rows, 0xc3, sizeof(rows));
-        layout.memory.k_base = found;
-        layout.memory.v_base = found + MEMORY_MAX;
-        sc_kernels_rows_pack(&layout.memory, first, count, layout.heads,
-                             layout.head_size * layout.row_element_bytes, packed);
-        for (uint64_t at = 0; at < bytes; at += layout.row_element_bytes) {
-            uint64_t i = at / layout.row_element_bytes, element = i % layout.head_size;
-            uint64_t head = i / layout.head_size % layout.heads;
-            uint64_t part = i / layout.head_size / layout.heads % 2;
-            uint64_t token = first + i / layout.head_size / layout.heads / 2;
-            memcpy(rows + at, found + element_offset(&layout, token, part, head, element),
-                   layout.row_element_bytes);
-        }
-        if (memcmp(packed, rows, sizeof(rows)) != 0)
-            fail_msg("seed %" PRIu64 ": other rows than the twin's", round);
-    }
+    for (uint32_t layout = 0; layout < LAYOUTS; layout++)
+        for (uint32_t s = 0; s < SHAPE_COUNT; s++)
+            for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+                for (uint32_t widen = 0; widen <= SC_KERNELS_BF16_TO_F32; widen++)
+                    for (uint32_t skips = 0; skips < 2; skips++)
+                        check_unpack(layout, &SHAPES[s], level, widen, skips != 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unpacking_writes_what_the_twin_writes_and_nothing_else),
-        cmocka_unit_test(packing_gives_each_element_its_place_in_the_row),
+        cmocka_unit_test(pack_follows_the_formula),
+        cmocka_unit_test(unpack_follows_the_formula_at_every_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
