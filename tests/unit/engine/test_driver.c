@@ -73,7 +73,10 @@ static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
     strcpy(fx->folder, "/tmp/spec-driver-XXXXXX");
     assert_non_null(mkdtemp(fx->folder));
     make_model(fx->folder, &recipe);
-    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\"}", fx->folder);
+    /* Room for as many extents in flight as the test has passes: a full pool drops, by design. */
+    (void)snprintf(fx->config, sizeof(fx->config),
+                   "{\"path\": \"%s/store\", \"max_requests\": 192, \"max_request_tokens\": 1024}",
+                   fx->folder);
     must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
     fx->vocab = eng_model_config(fx->model)->vocab;
     must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);
