@@ -1,0 +1,205 @@
+/* Checking described memory: against a plain loop over every address in wide arithmetic. */
+#include "plugin/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct sc_plugin_shape SHAPE = {3, 8, SPEC_DTYPE_F16}; /* 16 bytes a head */
+__extension__ typedef unsigned __int128 wide_int;                   /* no sum of ours wraps in it */
+static uint64_t area[512];
+
+static struct spec_memory packed(uint64_t tokens)
+{
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = SPEC_DTYPE_F16,
+                                .k_base = area,
+                                .v_base = area,
+                                .k_bytes = tokens * 48,
+                                .v_bytes = tokens * 48,
+                                .token_stride_bytes = 48,
+                                .head_stride_bytes = 16};
+}
+
+static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory_use use,
+                         uint64_t token_count)
+{
+    struct sc_kernels_memory checked;
+    uint32_t widen;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_plugin_memory_check(memory, "test: memory", use, &SHAPE, token_count,
+                                                &checked, &widen, &error);
+    if (status != SPEC_OK)
+        assert_non_null(strstr(error.text, "test: memory"));
+    return status;
+}
+
+/* Whether every address lies inside, in 128 bits, token by token. */
+static bool is_inside(const struct spec_memory *m, uint64_t token_count)
+{
+    uint64_t bytes = m->k_bytes < m->v_bytes ? m->k_bytes : m->v_bytes;
+    for (uint64_t j = 0; j < token_count; j++) {
+        if (m->slots != NULL && m->slots[j] < 0)
+            continue;
+        uint64_t slot = m->slots != NULL ? (uint64_t)m->slots[j] : j;
+        wide_int at = 0;
+        if (m->block_tokens != 0) {
+            at = (wide_int)(slot / m->block_tokens) * m->block_stride_bytes;
+            slot %= m->block_tokens;
+        }
+        at += (wide_int)slot * m->token_stride_bytes;
+        at += (wide_int)(SHAPE.kv_head_count - 1) * m->head_stride_bytes;
+        if (at + 16 > bytes)
+            return false;
+    }
+    return true;
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull + 0x9e3779b97f4a7c15ull;
+    return x ^ (x >> 29);
+}
+
+/* Random strides, blocks, slots and sizes, some near 2^64. */
+static void bounds_agree_with_a_loop_over_all_addresses(void **state)
+{
+    (void)state;
+    uint64_t random = 1, inside = 0;
+    for (uint32_t round = 0; round < 200000; round++) {
+        int64_t slots[12];
+        uint64_t r[8];
+        for (uint32_t i = 0; i < 8; i++)
+            r[i] = random = mix(random + i);
+        struct spec_memory m = packed(1);
+        uint64_t tokens = r[0] % 12, shift = r[0] >> 60 == 0 ? 52 : 0;
+        m.token_stride_bytes = (r[1] % 40 * 2) << shift;
+        m.head_stride_bytes = (r[2] % 40 * 2) << shift;
+        m.block_tokens = r[3] % 5;
+        m.block_stride_bytes = (r[3] >> 8) % 200 * 2;
+        m.k_bytes = r[4] % 1500;
+        m.v_bytes = r[4] >> 32 & 1 ? m.k_bytes : r[5] % 1500;
+        if (shift != 0)
+            m.k_bytes = m.v_bytes = UINT64_MAX - r[4] % 4;
+        if (r[6] & 1) {
+            m.slots = slots;
+            m.slot_count = tokens;
+            for (uint64_t j = 0; j < tokens; j++) {
+                random = mix(random);
+                slots[j] = random >> 60 == 0   ? -(int64_t)(random % 5)
+                           : random >> 58 == 1 ? INT64_MAX - (int64_t)(random % 3)
+                                               : (int64_t)(random % 20);
+            }
+        }
+        bool expected = is_inside(&m, tokens);
+        inside += expected;
+        spec_status status = check(&m, SC_MEMORY_DESTINATION, tokens);
+        if (status != (expected ? SPEC_OK : SPEC_E_INVALID))
+            fail_msg("round %u: status %d, expected %s", round, (int)status,
+                     expected ? "ok" : "invalid");
+    }
+    assert_true(inside > 20000 && inside < 180000); /* both ways were tried */
+}
+
+static void one_byte_less_is_refused(void **state)
+{
+    (void)state;
+    for (uint64_t tokens = 1; tokens < 20; tokens++) {
+        struct spec_memory m = packed(tokens);
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, tokens), SPEC_OK);
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, tokens + 1), SPEC_E_INVALID);
+        m.v_bytes--;
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, tokens), SPEC_E_INVALID);
+        m.v_bytes++, m.k_bytes--;
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, tokens), SPEC_E_INVALID);
+    }
+}
+
+static void negative_slots_are_for_loads_only(void **state)
+{
+    (void)state;
+    int64_t slots[3] = {2, -1, 0};
+    struct spec_memory m = packed(3);
+    m.slots = slots;
+    m.slot_count = 3;
+    assert_int_equal(check(&m, SC_MEMORY_DESTINATION, 3), SPEC_OK);
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 3), SPEC_E_INVALID);
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_OK); /* only the first is used */
+    m.slot_count = 2;
+    assert_int_equal(check(&m, SC_MEMORY_DESTINATION, 3), SPEC_E_INVALID);
+}
+
+static void bases_and_strides_are_aligned_to_the_element(void **state)
+{
+    (void)state;
+    struct spec_memory good = packed(4), m = good;
+    m.k_base = (uint8_t *)area + 1;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    m = good, m.v_base = (uint8_t *)area + 3;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    m = good, m.token_stride_bytes = 49;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.head_stride_bytes = 17;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.block_tokens = 1, m.block_stride_bytes = 49;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.k_base = NULL;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.v_base = NULL;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+}
+
+/* Which dtype may go where, for each stored one. */
+static void only_exact_widening_is_allowed(void **state)
+{
+    (void)state;
+    for (uint32_t stored = SPEC_DTYPE_F32; stored <= SPEC_DTYPE_BF16; stored++)
+        for (uint32_t dtype = 0; dtype <= SPEC_DTYPE_BF16 + 1; dtype++)
+            for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_DESTINATION; use++) {
+                struct sc_plugin_shape shape = {1, 2, stored};
+                struct spec_memory m = packed(1);
+                struct sc_kernels_memory checked;
+                uint32_t widen = 99;
+                m.dtype = dtype;
+                spec_status status =
+                    sc_plugin_memory_check(&m, "test: memory", (enum sc_plugin_memory_use)use,
+                                           &shape, 1, &checked, &widen, NULL);
+                bool widens = use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
+                              stored != SPEC_DTYPE_F32;
+                assert_int_equal(status, dtype == stored || widens ? SPEC_OK : SPEC_E_INVALID);
+                if (status == SPEC_OK)
+                    assert_int_equal(widen, !widens                    ? SC_KERNELS_SAME
+                                            : stored == SPEC_DTYPE_F16 ? SC_KERNELS_F16_TO_F32
+                                                                       : SC_KERNELS_BF16_TO_F32);
+            }
+}
+
+static void devices_that_are_not_here_are_refused(void **state)
+{
+    (void)state;
+    struct spec_memory m = packed(1);
+    m.device = SPEC_DEVICE_CUDA;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_UNSUPPORTED);
+    m.device = 2;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m.device = SPEC_DEVICE_HOST, m.device_index = 1;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    assert_int_equal(check(NULL, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bounds_agree_with_a_loop_over_all_addresses),
+        cmocka_unit_test(one_byte_less_is_refused),
+        cmocka_unit_test(negative_slots_are_for_loads_only),
+        cmocka_unit_test(bases_and_strides_are_aligned_to_the_element),
+        cmocka_unit_test(only_exact_widening_is_allowed),
+        cmocka_unit_test(devices_that_are_not_here_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
