@@ -131,14 +131,16 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
                               struct load_item *ret_item, struct spec_error *reterr)
 {
     struct spec_important *in = &ret_item->in;
+    uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
+    memcpy(&struct_size, item_at(items, i), sizeof(struct_size));
+    if (struct_size != items[0].struct_size)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64 "] has another struct_size than the first",
+                       i);
     spec_status status =
         sc_plugin_args_read(in, sizeof(*in), item_at(items, i), "get_important: items", reterr);
     if (status != SPEC_OK)
         return status;
-    if (in->struct_size != items[0].struct_size)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: items[%" PRIu64 "] has another struct_size than the first",
-                       i);
     if (in->flags != 0 || in->reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: flags and reserved must be 0", i);

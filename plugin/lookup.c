@@ -49,13 +49,15 @@ static spec_status read_extra_key(const struct spec_lookup_params *params, uint6
 {
     uint64_t stride = params->extra_keys[0].struct_size;
     const void *at = (const uint8_t *)params->extra_keys + i * stride;
+    uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
+    memcpy(&struct_size, at, sizeof(struct_size));
+    if (struct_size != stride)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: extra_keys[%" PRIu64 "] has another struct_size than the first", i);
     spec_status status =
         sc_plugin_args_read(ret_key, sizeof(*ret_key), at, "lookup: extra_keys", reterr);
     if (status != SPEC_OK)
         return status;
-    if (ret_key->struct_size != stride)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "lookup: extra_keys[%" PRIu64 "] has another struct_size than the first", i);
     if (ret_key->first_token >= params->token_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "lookup: extra_keys[%" PRIu64 "] begins at token %" PRIu64 " of %" PRIu64, i,

@@ -215,6 +215,52 @@ static void negative_slots_are_skipped(void **state)
     rig_done(&rig);
 }
 
+/* Items of a host that is older (shorter) and newer (longer): walked by the first one's size,
+ * results written as far as each reaches; one of another size is refused before anything is read
+ * behind it. */
+static void items_are_walked_by_their_size(void **state)
+{
+    (void)state;
+    struct prompt prompt = rig_prompt(5, 0, 0, 90);
+    struct rig rig;
+    open_filled(&rig, true, "", &prompt);
+    spec_request request = rig_lookup(&rig, &prompt).request;
+    static const uint32_t SIZES[] = {offsetof(struct spec_important, next_position),
+                                     sizeof(struct spec_important),
+                                     sizeof(struct spec_important) + 24};
+    for (uint32_t s = 0; s < 3; s++) {
+        struct area areas[3];
+        uint8_t *host = calloc(3, SIZES[s]);
+        assert_non_null(host);
+        for (uint32_t i = 0; i < 3; i++) {
+            areas[i] = rig_area(&rig, 90);
+            struct spec_important item = {.struct_size = SIZES[s],
+                                          .request = request,
+                                          .layer = i,
+                                          .destination = &areas[i].memory};
+            memcpy(host + i * SIZES[s], &item, SIZES[s] < sizeof(item) ? SIZES[s] : sizeof(item));
+        }
+        struct spec_important *items = (struct spec_important *)(void *)host;
+        uint32_t other = SIZES[s] + 8;
+        memcpy(host + 2 * SIZES[s], &other, sizeof(other));
+        assert_int_equal(sc_plugin_get_important(rig.conn, items, 3, NULL), SPEC_E_INVALID);
+        memcpy(host + 2 * SIZES[s], &SIZES[s], sizeof(other));
+        assert_int_equal(sc_plugin_get_important(rig.conn, items, 3, NULL), SPEC_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t row_count;
+            memcpy(&row_count, host + i * SIZES[s] + offsetof(struct spec_important, row_count),
+                   sizeof(row_count));
+            assert_int_equal(row_count, 90);
+            assert_true(rig_area_is_right(&rig, &areas[i], &prompt, 0, 90, i));
+            rig_area_free(&areas[i]);
+        }
+        free(host);
+    }
+    rig_release(&rig, request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* A device of one second an operation: an earlier deadline is a timeout, and the rows come later.
  */
 static void a_deadline_leaves_the_request_usable(void **state)
@@ -481,6 +527,7 @@ int main(void)
         cmocka_unit_test(extra_keys_part_where_they_begin),
         cmocka_unit_test(layers_come_in_any_order_and_again),
         cmocka_unit_test(negative_slots_are_skipped),
+        cmocka_unit_test(items_are_walked_by_their_size),
         cmocka_unit_test(a_deadline_leaves_the_request_usable),
         cmocka_unit_test(a_failed_range_is_void_until_stored_anew),
         cmocka_unit_test(a_pass_on_a_void_match_is_not_stored),
