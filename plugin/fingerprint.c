@@ -1,9 +1,11 @@
 /* The fingerprint of a model's weights: XXH3-128 over the files' bytes, in the order given. Reading
  * gigabytes at every open would cost more than the cache saves, so each file's hash is kept in the
- * store's directory (weights.json) by path, size, modification time and inode.
+ * store's directory (weights.json) by path, size, modification and change time, and inode. The
+ * change time is there because copying tools set the modification time back; a file that changed
+ * less than a second ago is hashed but not kept, since the next change could get the same times.
  *
- *   {"version": 1, "files": {"/models/m.safetensors": {"size": …, "mtime_ns": …, "inode": …,
- *                                                      "hash": "32 hex digits"}}}
+ *   {"version": 1, "files": {"/models/m.safetensors": {"size": …, "mtime_ns": …, "ctime_ns": …,
+ *                                                      "inode": …, "hash": "32 hex digits"}}}
  *
  * Holds: a damaged or foreign cache file is ignored and written anew; the fingerprint never depends
  * on the path.
@@ -18,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SETTLED_NS    UINT64_C(1000000000) /* file systems' clocks tick in milliseconds */
 #define READ_BYTES    (UINT64_C(4) << 20)
 #define CACHE_NAME    "weights.json"
 #define CACHE_VERSION 1
@@ -34,8 +37,12 @@ static spec_status hash_file(spec_connector *conn, const char *path, int fd,
     for (uint64_t i = 0;; i++) {
         uint64_t have = 0;
         ssize_t got = 1;
-        while (have < READ_BYTES && (got = read(fd, block + have, READ_BYTES - have)) > 0)
-            have += (uint64_t)got;
+        while (have < READ_BYTES && got != 0) {
+            got = read(fd, block + have, READ_BYTES - have);
+            if (got < 0 && errno != EINTR)
+                break;
+            have += got > 0 ? (uint64_t)got : 0;
+        }
         if (got < 0) {
             status = sc_fail_errno(reterr, SPEC_E_IO, errno, "cannot read weights %s", path);
             break;
@@ -54,9 +61,16 @@ static spec_status hash_file(spec_connector *conn, const char *path, int fd,
     return status;
 }
 
-static uint64_t mtime_ns(const struct stat *info)
+static uint64_t time_ns(const struct timespec *time)
 {
-    return (uint64_t)info->st_mtim.tv_sec * UINT64_C(1000000000) + (uint64_t)info->st_mtim.tv_nsec;
+    return (uint64_t)time->tv_sec * UINT64_C(1000000000) + (uint64_t)time->tv_nsec;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_size == b->st_size && a->st_ino == b->st_ino && a->st_dev == b->st_dev &&
+           time_ns(&a->st_mtim) == time_ns(&b->st_mtim) &&
+           time_ns(&a->st_ctim) == time_ns(&b->st_ctim);
 }
 
 static bool member_is(struct json_object *entry, const char *name, uint64_t value)
@@ -73,13 +87,15 @@ static bool cached_hash(struct json_object *files, const char *path, const struc
     if (!json_object_object_get_ex(files, path, &entry) ||
         !json_object_is_type(entry, json_type_object) ||
         !member_is(entry, "size", (uint64_t)info->st_size) ||
-        !member_is(entry, "mtime_ns", mtime_ns(info)) ||
+        !member_is(entry, "mtime_ns", time_ns(&info->st_mtim)) ||
+        !member_is(entry, "ctime_ns", time_ns(&info->st_ctim)) ||
         !member_is(entry, "inode", (uint64_t)info->st_ino) ||
         !json_object_object_get_ex(entry, "hash", &hash) ||
         !json_object_is_type(hash, json_type_string) || json_object_get_string_len(hash) != 32)
         return false;
-    return sscanf(json_object_get_string(hash), "%16" SCNx64 "%16" SCNx64, &ret_hash->hi,
-                  &ret_hash->lo) == 2;
+    const char *hex = json_object_get_string(hash);
+    return strspn(hex, "0123456789abcdef") == 32 &&
+           sscanf(hex, "%16" SCNx64 "%16" SCNx64, &ret_hash->hi, &ret_hash->lo) == 2;
 }
 
 static void keep_hash(struct json_object *files, const char *path, const struct stat *info,
@@ -89,7 +105,8 @@ static void keep_hash(struct json_object *files, const char *path, const struct 
     snprintf(hex, sizeof(hex), "%016" PRIx64 "%016" PRIx64, hash.hi, hash.lo);
     struct json_object *entry = json_object_new_object();
     json_object_object_add(entry, "size", json_object_new_uint64((uint64_t)info->st_size));
-    json_object_object_add(entry, "mtime_ns", json_object_new_uint64(mtime_ns(info)));
+    json_object_object_add(entry, "mtime_ns", json_object_new_uint64(time_ns(&info->st_mtim)));
+    json_object_object_add(entry, "ctime_ns", json_object_new_uint64(time_ns(&info->st_ctim)));
     json_object_object_add(entry, "inode", json_object_new_uint64((uint64_t)info->st_ino));
     json_object_object_add(entry, "hash", json_object_new_string(hex));
     json_object_object_add(files, path, entry);
@@ -139,11 +156,31 @@ static bool is_store(const char *path)
     return access(identity, F_OK) == 0;
 }
 
+/* Hashes the file; keeps the hash when the file's times can be told from a later change's. */
+static spec_status hash_and_keep(spec_connector *conn, const char *path, int fd,
+                                 const struct stat *info, struct json_object *files,
+                                 bool *ret_changed, struct sc_hash *ret_hash,
+                                 struct spec_error *reterr)
+{
+    spec_status status = hash_file(conn, path, fd, ret_hash, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct stat after;
+    if (fstat(fd, &after) != 0 || !is_same(info, &after))
+        return sc_fail(reterr, SPEC_E_IO, "weights %s changed while they were read", path);
+    uint64_t now_ns = sc_exec_wall_ns(conn->exec);
+    if (now_ns < SETTLED_NS || time_ns(&info->st_ctim) > now_ns - SETTLED_NS)
+        return SPEC_OK;
+    keep_hash(files, path, info, *ret_hash);
+    *ret_changed = true;
+    return SPEC_OK;
+}
+
 static spec_status fingerprint_one(spec_connector *conn, const char *path,
                                    struct json_object *files, bool *ret_changed,
                                    struct sc_hash *ret_hash, struct spec_error *reterr)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold open up */
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
         int why = errno;
@@ -152,13 +189,10 @@ static spec_status fingerprint_one(spec_connector *conn, const char *path,
         return sc_fail_errno(reterr, SPEC_E_IO, why, "cannot open weights %s", path);
     }
     spec_status status = SPEC_OK;
-    if (!cached_hash(files, path, &info, ret_hash)) {
-        status = hash_file(conn, path, fd, ret_hash, reterr);
-        if (status == SPEC_OK) {
-            keep_hash(files, path, &info, *ret_hash);
-            *ret_changed = true;
-        }
-    }
+    if (!S_ISREG(info.st_mode))
+        status = sc_fail(reterr, SPEC_E_INVALID, "weights %s: expected a regular file", path);
+    else if (!cached_hash(files, path, &info, ret_hash))
+        status = hash_and_keep(conn, path, fd, &info, files, ret_changed, ret_hash, reterr);
     close(fd);
     return status;
 }
