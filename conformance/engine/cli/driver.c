@@ -12,7 +12,9 @@
 #include "abi/spec_connector.h"
 #include "abi/spec_load.h"
 
-#define TICKETS_MAX 65536u
+/* Passes whose tickets are awaited together: more in flight could meet the plugin's limits, and it
+ * would drop what comes too fast. Only prompts cut into many passes wait before they end. */
+#define PASSES_MAX 16u
 
 struct eng_driver {
     struct spec_plugin plugin;
@@ -27,13 +29,13 @@ struct eng_driver {
     const struct eng_request *request;
     struct eng_result *result;
     spec_request handle; /* 0: none */
-    uint64_t matched, prompt_count, store_end;
+    uint64_t matched, store_end;
     uint64_t position; /* first of the pass that runs */
     uint64_t pass;
-    spec_ticket *tickets; /* [TICKETS_MAX] */
+    spec_ticket *tickets; /* [ticket_capacity] */
     spec_status *statuses;
-    uint64_t ticket_count;
-    uint32_t *positions; /* [position_capacity] */
+    uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
+    uint32_t *positions;                    /* [position_capacity] */
     uint64_t position_capacity;
     char problem[256]; /* "": none */
 };
@@ -71,11 +73,9 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->result = result;
     driver->handle = found.request;
     driver->matched = found.matched_tokens;
-    driver->prompt_count = token_count;
     driver->store_end = driver->store_query ? token_count : request->prefix_count;
     driver->position = found.matched_tokens;
     driver->pass = 0;
-    driver->ticket_count = 0;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
     return ENG_OK;
@@ -205,6 +205,39 @@ static eng_status after_attention(void *user, uint64_t layer, struct eng_error *
     return ENG_OK;
 }
 
+static const char *store_reason(spec_status status)
+{
+    switch (status) {
+    case SPEC_E_NO_SPACE:
+        return "no space left on disk or in the store's share of it";
+    case SPEC_E_BUSY:
+        return "a limit of the connector was reached";
+    case SPEC_E_IO:
+        return "a write failed";
+    default:
+        return "the connector gave it up";
+    }
+}
+
+/* Waits for the tickets; the first that did not end well is the problem. */
+static eng_status await_tickets(struct eng_driver *driver, struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t count = driver->ticket_count;
+    driver->ticket_count = 0;
+    if (count > 0 && driver->plugin.api->wait(driver->conn, driver->tickets, count, UINT64_MAX,
+                                              driver->statuses, &error) != SPEC_OK)
+        return fail(reterr, "wait", &error);
+    for (uint64_t i = 0; i < count; i++)
+        /* DROPPED: the plugin is configured not to keep such a pass (preset, store.min_tokens). */
+        if (driver->statuses[i] != SPEC_OK && driver->statuses[i] != SPEC_E_DROPPED &&
+            driver->problem[0] == '\0')
+            (void)snprintf(driver->problem, sizeof(driver->problem),
+                           "the prefix was not stored: %s (status %" PRId32 ")",
+                           store_reason(driver->statuses[i]), driver->statuses[i]);
+    return ENG_OK;
+}
+
 /* Stores the pass's rows as far as they belong to what is kept. */
 static eng_status store_rows(struct eng_driver *driver, uint64_t layer, const struct eng_pass *pass,
                              struct eng_error *reterr)
@@ -212,9 +245,13 @@ static eng_status store_rows(struct eng_driver *driver, uint64_t layer, const st
     uint64_t first = pass->first_position;
     uint64_t end =
         first + pass->count < driver->store_end ? first + pass->count : driver->store_end;
-    if (!driver->store || driver->handle == 0 || first >= end ||
-        driver->ticket_count == TICKETS_MAX)
+    eng_status status = ENG_OK;
+    if (!driver->store || driver->handle == 0 || first >= end)
         return ENG_OK;
+    if (layer == 0 && driver->ticket_count + driver->layers > driver->ticket_capacity)
+        status = await_tickets(driver, reterr);
+    if (status != ENG_OK)
+        return status;
     uint64_t row = pass->kv->rows[layer] - pass->count;
     struct spec_memory memory = describe(driver, eng_kv_k(pass->kv, layer, row),
                                          eng_kv_v(pass->kv, layer, row), end - first);
@@ -245,42 +282,18 @@ static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
     return status;
 }
 
-static const char *store_reason(spec_status status)
-{
-    switch (status) {
-    case SPEC_E_NO_SPACE:
-        return "no space left on disk or in the store's share of it";
-    case SPEC_E_BUSY:
-        return "the connector's staging memory is full";
-    case SPEC_E_IO:
-        return "a write failed";
-    default:
-        return "the connector gave it up";
-    }
-}
-
 static eng_status settle_request(void *user, struct eng_result *result, struct eng_error *reterr)
 {
     struct eng_driver *driver = user;
-    const struct spec_api *api = driver->plugin.api;
     struct spec_error error = {.struct_size = sizeof(error)};
     (void)result;
     eng_status status = ENG_OK;
-    if (driver->handle != 0 && api->release(driver->conn, driver->handle, &error) != SPEC_OK)
+    if (driver->handle != 0 &&
+        driver->plugin.api->release(driver->conn, driver->handle, &error) != SPEC_OK)
         status = fail(reterr, "release", &error);
     driver->handle = 0;
-    if (driver->ticket_count > 0 && api->wait(driver->conn, driver->tickets, driver->ticket_count,
-                                              UINT64_MAX, driver->statuses, &error) != SPEC_OK)
-        status = fail(reterr, "wait", &error);
-    for (uint64_t i = 0; status == ENG_OK && i < driver->ticket_count; i++)
-        /* DROPPED: the plugin is configured not to keep such a pass (preset, store.min_tokens). */
-        if (driver->statuses[i] != SPEC_OK && driver->statuses[i] != SPEC_E_DROPPED &&
-            driver->problem[0] == '\0')
-            (void)snprintf(driver->problem, sizeof(driver->problem),
-                           "the prefix was not stored: %s (status %" PRId32 ")",
-                           store_reason(driver->statuses[i]), driver->statuses[i]);
-    driver->ticket_count = 0;
-    return status;
+    eng_status waited = await_tickets(driver, status == ENG_OK ? reterr : NULL);
+    return status == ENG_OK ? waited : status;
 }
 
 /* ---- Opening ---- */
@@ -382,9 +395,10 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     struct eng_driver *driver = calloc(1, sizeof(*driver));
     if (driver == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a driver");
-    driver->tickets = calloc(TICKETS_MAX, sizeof(*driver->tickets));
-    driver->statuses = calloc(TICKETS_MAX, sizeof(*driver->statuses));
     driver->layers = config->layers;
+    driver->ticket_capacity = PASSES_MAX * config->layers;
+    driver->tickets = calloc(driver->ticket_capacity, sizeof(*driver->tickets));
+    driver->statuses = calloc(driver->ticket_capacity, sizeof(*driver->statuses));
     driver->kv_heads = config->kv_heads;
     driver->query_heads = config->heads;
     driver->head_dim = config->head_dim;

@@ -73,10 +73,7 @@ static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
     strcpy(fx->folder, "/tmp/spec-driver-XXXXXX");
     assert_non_null(mkdtemp(fx->folder));
     make_model(fx->folder, &recipe);
-    /* Room for as many extents in flight as the test has passes: a full pool drops, by design. */
-    (void)snprintf(fx->config, sizeof(fx->config),
-                   "{\"path\": \"%s/store\", \"max_requests\": 192, \"max_request_tokens\": 1024}",
-                   fx->folder);
+    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\"}", fx->folder);
     must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
     fx->vocab = eng_model_config(fx->model)->vocab;
     must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);
@@ -120,6 +117,8 @@ static uint64_t matched_fresh(struct fixture *fx, enum eng_dtype dtype, uint64_t
     *ret_restarts = result.restarts;
     assert_memory_equal(result.logits, fx->wanted, fx->vocab * sizeof(float));
     eng_result_done(&result);
+    if (eng_driver_store_problem(driver) != NULL)
+        fail_msg("%s", eng_driver_store_problem(driver));
     eng_driver_close(driver);
     return matched;
 }
