@@ -12,6 +12,9 @@
 
 #define INDEX_BYTES_MAX (UINT64_C(64) << 30) /* the most that the index can address */
 
+#define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
+#define SEGMENTS_SHORT 4096u /* one a token up to here */
+
 static spec_status check_model(const struct spec_model *model, struct spec_error *reterr)
 {
     if (model->layer_count == 0 || model->layer_count > SC_LIMIT_LAYERS)
@@ -99,10 +102,19 @@ static spec_status make_request(spec_connector *conn, struct sc_plugin_request *
     return SPEC_OK;
 }
 
+/* Pieces that one match may have; a longer one is cut there. Short requests may be stored token by
+ * token; long ones are expected to average SEGMENT_TOKENS a piece. */
+static uint64_t segment_capacity(uint64_t max_request_tokens)
+{
+    uint64_t capacity = max_request_tokens / SEGMENT_TOKENS;
+    if (capacity < SEGMENTS_SHORT)
+        capacity = SEGMENTS_SHORT;
+    return capacity < max_request_tokens ? capacity : max_request_tokens;
+}
+
 static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->segment_capacity =
-        (uint64_t)conn->config.max_request_tokens / conn->config.chunk_tokens * 2 + 64;
+    conn->segment_capacity = segment_capacity(conn->config.max_request_tokens);
     conn->requests =
         sc_alloc_array(&conn->alloc, conn->config.max_requests, sizeof(*conn->requests));
     conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
