@@ -20,6 +20,13 @@ static bool is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+/* One word that begins as a path does is no prompt: a slip in it must not become a text. */
+static bool looks_like_path(const char *text)
+{
+    bool begins = text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0;
+    return begins && strpbrk(text, " \t\n") == NULL;
+}
+
 /* Decimal ids between commas or white space. */
 static eng_status ids_parse(const char *what, const char *text, uint64_t bytes,
                             struct eng_ids *ret_ids, struct eng_error *reterr)
@@ -58,6 +65,9 @@ eng_status eng_ids_read(const struct eng_source_text *source, const struct eng_t
     const char *text = source->argument;
     uint64_t bytes = strlen(text);
     eng_status status = ENG_OK;
+    if (looks_like_path(text) && access(text, F_OK) != 0)
+        return eng_fail(reterr, ENG_E_INPUT, "%.200s: no such file (a text begins otherwise)",
+                        text);
     if (is_file(source->argument)) {
         status = eng_mapfile_open(source->argument, &map, reterr);
         text = (const char *)map.data;
