@@ -227,7 +227,7 @@ struct spec_model {
     const char *rope_scaling_kind; /* "llama3", ...; NULL or "": none */
     const float *kv_scales;        /* quantised KV: its scales; else NULL */
     uint64_t kv_scale_count;
-    /* The weights, by their files (fingerprint XXH3-128, cached by path, size, mtime and inode) or
+    /* The weights, by their files (fingerprint XXH3-128, cached by path, size, times and inode) or
      * by an id the host vouches for. Neither: open refuses with SPEC_E_INVALID. [ABI-011] */
     const char *const *weights_paths;
     uint64_t weights_path_count;
