@@ -203,6 +203,24 @@ static spec_status identity_make(struct sc_store *store, struct sc_store_identit
     return status;
 }
 
+/* No identity was there when we looked, without the lock, since a directory that is not ours must
+ * not get one. A rank that started beside us may have written it since, and made its folder, which
+ * then looks strange: so a directory is refused only after a second look. */
+static spec_status identity_first(struct sc_store *store, enum identity_state state,
+                                  struct sc_store_identity *ret_identity,
+                                  struct spec_error *reterr)
+{
+    if (identity_check_fresh(store, state, NULL) != SPEC_OK) {
+        spec_status status = identity_read(store, &state, ret_identity, reterr);
+        if (status != SPEC_OK || state == IDENTITY_FOUND)
+            return status;
+        status = identity_check_fresh(store, state, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return identity_make(store, ret_identity, reterr);
+}
+
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr)
 {
     const char *dir = store->params.config->path;
@@ -211,11 +229,8 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
     spec_status status = sc_io_mkdir(store->io, dir, reterr);
     if (status == SPEC_OK)
         status = identity_read(store, &state, &identity, reterr);
-    if (status == SPEC_OK && state != IDENTITY_FOUND) {
-        status = identity_check_fresh(store, state, reterr);
-        if (status == SPEC_OK)
-            status = identity_make(store, &identity, reterr);
-    }
+    if (status == SPEC_OK && state != IDENTITY_FOUND)
+        status = identity_first(store, state, &identity, reterr);
     if (status != SPEC_OK)
         return status;
     if (identity.version != SC_STORE_FORMAT_VERSION)
