@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 1);
+VALUE(SPEC_ABI_MINOR, 2);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -262,10 +262,11 @@ AT(spec_stage_params, reserved, 4, 4);
 AT(spec_stage_params, request, 8, 8);
 AT(spec_stage_params, deadline_ns, 16, 8);
 
-SIZE(spec_attach_params, 24);
+SIZE(spec_attach_params, 32);
 AT(spec_attach_params, struct_size, 0, 4);
 AT(spec_attach_params, reserved, 4, 4);
 AT(spec_attach_params, lease, 8, 16);
+AT(spec_attach_params, from_token, 24, 8);
 
 SIZE(spec_next_chunk, 40);
 AT(spec_next_chunk, struct_size, 0, 4);
@@ -280,7 +281,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 256);
+SIZE(spec_stats, 336);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -314,6 +315,16 @@ AT(spec_stats, exposed_ns, 224, 8);
 AT(spec_stats, prefetched_rows, 232, 8);
 AT(spec_stats, demanded_rows, 240, 8);
 AT(spec_stats, log_lines_dropped, 248, 8);
+AT(spec_stats, evicted_chunks, 256, 8);
+AT(spec_stats, quarantine_bytes, 264, 8);
+AT(spec_stats, checkpoints, 272, 8);
+AT(spec_stats, epoch, 280, 8);
+AT(spec_stats, lock_waits, 288, 8);
+AT(spec_stats, lookup_retries, 296, 8);
+AT(spec_stats, leases_attached, 304, 8);
+AT(spec_stats, leases_refused, 312, 8);
+AT(spec_stats, follow_lag_ns, 320, 8);
+AT(spec_stats, role, 328, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

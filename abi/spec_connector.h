@@ -19,6 +19,8 @@
  * History: 0.1 open close lookup begin_layer get_important prefetch_next store store_abort poll
  *          wait release stats; present and answering SPEC_E_UNSUPPORTED: stage attach next_chunk
  *          get_important_submit get_important_wait reset maintain.
+ *          0.2 attach reset maintain, leases, the reader role, rank sets; stats from
+ *          evicted_chunks on. A log that 0.1 wrote is of another format and is refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -32,7 +34,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 1u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 2u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -200,9 +202,9 @@ struct spec_provenance {
 #define SPEC_LOG_DEBUG 3
 typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
 
-#define SPEC_ROLE_AUTO   0u /* writer; LOCKED where another holds the rank (0.1 has no readers) */
+#define SPEC_ROLE_AUTO   0u /* writer, or reader where another writer holds the rank [ABI-017] */
 #define SPEC_ROLE_WRITER 1u
-#define SPEC_ROLE_READER 2u /* UNSUPPORTED in 0.1 */
+#define SPEC_ROLE_READER 2u /* follows the rank's writer, stores nothing [ABI-016] */
 
 #define SPEC_ROPE_NONE        0u
 #define SPEC_ROPE_HALF        1u /* pairs (i, i + d/2): Hugging Face's order */
@@ -299,6 +301,12 @@ struct spec_lookup_result {
     uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */
 };
 
+/* Ranks and processes. Each writer owns a part of the store named by its rank; a reader follows the
+ * writer of its rank. Lookup promises what every rank of the set has [ABI-028]. What a ticket told
+ * to be stored is found by lookups in other processes within 100 ms. A lease is a promise by time:
+ * until lease_expiry_ns the rows of [0, matched_tokens) stay readable in every process, whatever is
+ * evicted meanwhile [ABI-029]; it may be sent to another process of the same store as 64 bytes. */
+
 /* ---- get_important -------------------------------------------------------------------------- */
 
 #define SPEC_IMPORTANT_FALLBACK 1u /* result: probes disagreed; sets are per KV head */
@@ -371,6 +379,7 @@ struct spec_attach_params {
     uint32_t struct_size;
     uint32_t reserved;
     struct spec_bytes lease; /* the 64 bytes of spec_lookup_result.lease */
+    uint64_t from_token;     /* since 0.2: rows before it are not loaded; <= the lease's length */
 };
 
 #define SPEC_CHUNK_COMPUTE 0u
@@ -411,6 +420,17 @@ struct spec_stats {
     uint64_t verify_ns, exposed_ns;
     uint64_t prefetched_rows, demanded_rows;
     uint64_t log_lines_dropped;
+    /* Since 0.2. */
+    uint64_t evicted_chunks;
+    uint64_t quarantine_bytes; /* level: dropped, and not reusable before leases on it have ended;
+                                * counted in disk_bytes_used */
+    uint64_t checkpoints;
+    uint64_t epoch;          /* level: resets of this model's KV in this store */
+    uint64_t lock_waits;     /* host calls that found a lock of ours taken and waited for it */
+    uint64_t lookup_retries; /* lookups begun again because of a concurrent change */
+    uint64_t leases_attached, leases_refused;
+    uint64_t follow_lag_ns; /* level, reader: age of what is known of the writer's log */
+    uint64_t role;          /* level: SPEC_ROLE_WRITER or SPEC_ROLE_READER */
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -423,9 +443,10 @@ struct spec_api {
      *   params    borrowed, but the alloc functions and log function, which it keeps until close
      *   ret_conn  written on SPEC_OK only; ended by close
      * The directory is made when absent; the log is replayed. Config errors give the key's path,
-     * what was found and what is allowed. [ABI-013] Errors: INVALID, CONFIG, VERSION (a foreign or
-     * newer store), LOCKED (another writer; the text names it) [ABI-014], IO, NO_SPACE, NO_MEMORY,
-     * UNSUPPORTED. After an error the store is as it was.  Threads: any.  Blocks: yes.
+     * what was found and what is allowed. [ABI-013] A reader makes nothing, and may open before
+     * there is a store. Errors: INVALID, CONFIG, VERSION (a foreign or newer store), LOCKED
+     * (another writer; the text names it) [ABI-014], IO, NO_SPACE, NO_MEMORY, UNSUPPORTED. After an
+     * error the store is as it was.  Threads: any.  Blocks: yes.
      * Since: 0.1 */
     spec_status (*open)(const struct spec_open_params *params, spec_connector **ret_conn,
                         struct spec_error *reterr);
@@ -455,9 +476,13 @@ struct spec_api {
     spec_status (*stage)(spec_connector *conn, const struct spec_stage_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
-    /* Opens a lease's promise in another process as a request. [ABI-131]
-     * Errors: INVALID, STALE (expired), UNSUPPORTED (0.1).  Threads: any.  Blocks: never.
-     * Since: 0.1 */
+    /* Opens a lease's promise in another process (or this one) as a request, without tokens: it
+     * loads rows [from_token, the lookup's matched_tokens). [ABI-131] A lease that has expired is
+     * STALE [ABI-136]; an altered one, or one of another store or model, is INVALID [ABI-137]. SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not
+     * followed the log that far yet, ask again. What was dropped meanwhile here (a failed range, a
+     * reset) is STALE. The request may store what follows the match when the host passes tokens.
+     * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
+     * Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
@@ -483,7 +508,8 @@ struct spec_api {
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
-     * promises that range until it is stored anew [ABI-058]. An item's deadline: TIMEOUT, the
+     * promises that range until it is stored anew [ABI-058], in other processes within 100 ms
+     * [ABI-060]. An item's deadline: TIMEOUT, the
      * destination is undefined, the request stays usable [ABI-059].
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
@@ -516,11 +542,15 @@ struct spec_api {
      * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
      * device: when staging, disk_bytes or a pool is exhausted the range is given up, the tickets
      * say DROPPED, NO_SPACE or BUSY, and the host goes on with its layers [ABI-085]. NaN and
-     * infinities are stored as they are [ABI-086].
+     * infinities are stored as they are [ABI-086]. A store that is full makes room by evicting what
+     * was used longest ago and nobody holds, leaves first, so that no stored prefix loses its
+     * beginning; disk_bytes is never exceeded, quarantine included [ABI-088]. After a full or
+     * failing device stores are dropped for a while, then tried again; loads go on [ABI-089]. A
+     * reader's store is UNSUPPORTED.
      *   ret_ticket  one a call; the last layer's is done when the range is visible to lookup and
      *               found again after kill -9 [ABI-087], an earlier layer's at once
-     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets).  Threads: any.
-     * Blocks: never longer than a copy.  Since: 0.1 */
+     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
+     * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
@@ -546,16 +576,23 @@ struct spec_api {
      * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*release)(spec_connector *conn, spec_request request, struct spec_error *reterr);
 
-    /* A new weights epoch: nothing stored before is promised again. [ABI-134]
-     * Errors: UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    /* A new weights epoch: from its return on, nothing of this model that was stored before is
+     * promised again here [ABI-134]; requests made before are STALE for every call but release,
+     * and their unfinished stores are dropped [ABI-138]. Other ranks and processes of the store
+     * follow within 100 ms, also when a reader calls it [ABI-139].
+     * Errors: IO, NO_SPACE (it could not be recorded; nothing changed).  Threads: any.
+     * Blocks: never longer than one buffered write.  Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);
 
     /* Counters. [ABI-111]  Errors: INVALID.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*stats)(spec_connector *conn, struct spec_stats *ret_stats,
                          struct spec_error *reterr);
 
-    /* Reorder, checkpoint, evict, bypass now. [ABI-135]
-     * Errors: INVALID, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+    /* Starts work that else happens by itself: CHECKPOINT (the log is rewritten and synced;
+     * stats.checkpoints counts it), EVICT (the least recently used leaves go until an eighth of
+     * disk_bytes is free or in quarantine). [ABI-135]
+     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (REORDER, BYPASS; a reader).  Threads: any.
+     * Blocks: never.  Since: 0.2 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
                             struct spec_error *reterr);
 };

@@ -355,6 +355,30 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_la
     pthread_mutex_unlock(&exec->lock);
 }
 
+static bool list_remove(struct task_list *list, const struct sc_task *task)
+{
+    struct sc_task *before = NULL;
+    for (struct sc_task *at = list->head; at != NULL; before = at, at = at->next) {
+        if (at == task) {
+            (void)list_take(list, before);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task)
+{
+    pthread_mutex_lock(&exec->lock);
+    bool taken = false;
+    if (atomic_load(&task->posted) != 0) /* 0 once a worker has it: it clears that under the lock */
+        taken = list_remove(&exec->timers, task) || list_remove(lane_of(exec, task), task);
+    if (taken)
+        atomic_store(&task->posted, 0u);
+    pthread_mutex_unlock(&exec->lock);
+    return taken;
+}
+
 /* ---- The seeded loop ------------------------------------------------------------------------ */
 
 /* splitmix64 (Steele, Lea, Flood 2014): any seed is good, 0 too. */

@@ -8,7 +8,7 @@
  *
  * Holds: a posted task is stepped exactly once per post; a worker takes the highest lane first, the
  * oldest first inside a lane; a task with a due time is never stepped before it.
- * Does not: own tasks (they are embedded in their owner's object); cancel (owners drain first).
+ * Does not: own tasks (they are embedded in their owner's object); stop a step that runs.
  * Threads: post, now, wait, wake from any thread in thread mode; from one thread in loop mode.
  * Tests: tests/unit/base/test_exec.c */
 #ifndef SC_BASE_EXEC_H
@@ -59,6 +59,10 @@ void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane 
 /* The same, not before due_ns on the executor's clock. */
 void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
                      uint64_t due_ns);
+
+/* Takes a posted task back. true: it is posted no more and its step will not run for that post.
+ * false: it was not posted, or a worker has taken it (its step runs now, or has run). */
+bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task);
 
 /* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode (it starts at 1 s, so
  * that 0 is never a time). */

@@ -168,7 +168,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
 void sc_plugin_pass_void(struct sc_plugin_request *request);
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);
-bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user);
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);
 
 /* Removes a piece that failed verification, with all below it, and logs its tombstone. */

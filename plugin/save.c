@@ -110,10 +110,17 @@ static spec_status insert_piece(spec_connector *conn, const struct sc_radix_inse
     return status;
 }
 
+/* The store keeps, with each piece, the run that ends it: a piece that another process drops is
+ * found in the index by it. */
+static uint64_t mark_of(struct sc_radix_ref run)
+{
+    return (uint64_t)run.generation << 32 | run.id;
+}
+
 /* A piece that the log holds. Not believed (false): it is dropped for good, so that its space comes
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
-bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     spec_connector *conn = user;
     uint64_t end = piece->first_position + piece->row_count;
@@ -150,8 +157,10 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, void *user)
     };
     struct sc_radix_inserted inserted;
     spec_status status = insert_piece(conn, &insertion, &inserted);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
+        *ret_mark = mark_of(inserted.last);
         return inserted.new_count > 0;
+    }
     conn->replay_lacks_memory = conn->replay_lacks_memory || status == SPEC_E_NO_MEMORY;
     return conn->replay_lacks_memory;
 }
@@ -198,6 +207,8 @@ static uint64_t index_save(spec_connector *conn, const struct sc_plugin_save *sa
                           insert_piece(conn, &insertion, &inserted) == SPEC_OK;
         if (!is_indexed || inserted.new_count == 0)
             sc_store_piece_drop(conn->store, id);
+        else
+            sc_store_piece_set_mark(conn->store, id, mark_of(inserted.last));
         indexed_end = is_indexed ? piece_end : indexed_end;
         position = piece_end;
     }

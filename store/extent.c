@@ -786,6 +786,19 @@ static spec_status drop_append(struct sc_store *store, uint64_t piece)
     return sc_store_append_commit(store, &append, NULL);
 }
 
+void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)
+{
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    if (entry != NULL)
+        atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+}
+
+uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece)
+{
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    return entry != NULL ? atomic_load_explicit(&entry->mark, memory_order_relaxed) : 0;
+}
+
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece)
 {
     struct sc_store_extent_entry *extent = NULL;

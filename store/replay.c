@@ -201,7 +201,8 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
     piece->provenance = replay->provenance;
     bool tells =
         !doomed && extent->space == atomic_load(&store->space_id) && store->params.on_piece != NULL;
-    if (tells && !store->params.on_piece(piece, store->params.user)) {
+    uint64_t mark = 0;
+    if (tells && !store->params.on_piece(piece, &mark, store->params.user)) {
         replay_refuse(store, replay, entry, "piece's chain");
         return;
     }
@@ -210,6 +211,7 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
     entry->extent = (uint32_t)piece->extent;
     entry->extent_row = (uint16_t)piece->extent_row;
     entry->row_count = (uint16_t)piece->row_count;
+    atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
     extent->live_count++;
     store->log_reserved += sc_store_record_bytes_drop();
     sc_store_count(&store->piece_count, 1);

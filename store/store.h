@@ -3,7 +3,9 @@
  *   DIR/store.msgpack                    identity: magic, format version, store id
  *      /store.lock                       held while the identity is made
  *   DIR/rank-RRRR-of-NNNN/lock           one writer; names its holder
- *                        /log            framed msgpack records, appended in order
+ *                        /log            framed msgpack records, appended in order; a checkpoint
+ *                                        puts a shorter one in its place
+ *                        /mail           what readers say to the writer
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
  *
  *   extent = what one pass stored, layer-major, immutable:
@@ -17,7 +19,8 @@
  *
  * Holds: a piece is in the log only after every byte of all its layers was written; a record that
  * fails its checksum ends the log (what follows is forgotten, never believed); allocated blocks of
- * segments and log stay <= disk_bytes; space of a freed extent is reusable, of a live one never.
+ * segments and log stay <= disk_bytes; pages of live pieces are never reused, of dropped ones not
+ * before lease_ns_max has passed.
  * Does not: know tokens' meaning, match prefixes (hashing/), or choose rows (plugin/).
  * Threads: as each call says. Locks inside: space (rank 40), log (rank 50), frames (rank 60).
  * Tests: tests/unit/store/, tests/fault/ */
@@ -43,6 +46,8 @@ struct sc_store_namespace {
     uint32_t layer_count;
     uint32_t layout;        /* enum sc_store_layout */
     uint64_t k_row_bytes;   /* all KV heads of one token's K; V has as many */
+    uint8_t family[SC_STORE_HASH_BYTES]; /* digest without what differs between ranks of one model;
+                                          * chain roots come from it, so that ranks compare */
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
 };
 
@@ -79,6 +84,12 @@ struct sc_store_piece {
     struct sc_store_provenance provenance;
 };
 
+enum sc_store_role {
+    SC_STORE_WRITER, /* owns the rank's directory */
+    SC_STORE_READER, /* follows its writer's log, in another process or this one; loads rows */
+    SC_STORE_PEER    /* follows it and loads nothing: no staging, no extents */
+};
+
 struct sc_store_params {
     struct sc_alloc *alloc;
     struct sc_exec *exec;
@@ -88,10 +99,18 @@ struct sc_store_params {
     const struct sc_config *config; /* path, sizes, back end; constant while open */
     struct sc_io_sim_disk *sim_disk;
     uint32_t rank, rank_count;
+    uint32_t role; /* enum sc_store_role */
     struct sc_store_namespace space; /* this connector's; recorded when new */
-    /* Called during open for every live piece of this namespace, in log order, parents before
-     * children. false: the piece is not believed (its chain does not fit); it is dropped. */
-    bool (*on_piece)(const struct sc_store_piece *piece, void *user);
+    /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
+     * in log order, parents before children: during open, and for a follower in sc_store_follow.
+     * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
+     * is not believed (its chain does not fit); a writer drops it. */
+    bool (*on_piece)(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+    /* Follower, in sc_store_follow: a piece that was told is void. NULL for a writer. */
+    void (*on_drop)(uint64_t piece, uint64_t mark, void *user);
+    /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
+     * is this now; all pieces that were told are void, without an on_drop each. */
+    void (*on_epoch)(uint64_t epoch, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
      * failed, and never before the writer is through with it: after the put_layer of the last
      * layer, a put_layer that returned an error, or an abort. (A write that fails earlier lets the
@@ -110,9 +129,12 @@ struct sc_store_stats {
     uint64_t verify_ns; /* CPU spent on tags while loading, caller's thread */
     uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     uint64_t stage_bytes_used;
+    uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
+    uint64_t checkpoints, evicted_pieces;
 };
 
-/* Opens or makes the store, replays the log. Blocks. Errors: SPEC_E_IO (missing parent directory,
+/* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there
+ * yet comes with sc_store_follow. Blocks. Errors: SPEC_E_IO (missing parent directory,
  * read-only), SPEC_E_VERSION (foreign directory, newer format: the text says which), SPEC_E_LOCKED,
  * SPEC_E_NO_SPACE, SPEC_E_NO_MEMORY. On error nothing of an existing store was changed. */
 spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
@@ -172,10 +194,87 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
                                    struct spec_error *reterr);
 void sc_store_extent_discard(struct sc_store_extent *extent);
 
-/* A tombstone: the piece is void at every layer, here and after reopen. Space is freed when no
- * piece of the extent lives. Any thread; one buffered write. Unknown ids are ignored. When the
- * record cannot be written, the piece is void until close, and its space stays taken. */
-void sc_store_piece_drop(struct sc_store *store, uint64_t piece);
+/* Tombstones: the pieces are void at every layer, here and after reopen. Their pages (those that
+ * hold rows of dropped pieces only) are reusable lease_ns_max later, also after a reopen: until
+ * then another process may read them on a lease. Any thread; one buffered write for all. Unknown
+ * ids are ignored. When the record cannot be written, the pieces are void until close, and their
+ * space stays taken. Follower: void here only. */
+void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count);
+void sc_store_piece_drop(struct sc_store *store, uint64_t piece); /* the same for one */
+/* The caller's number of a piece (on_piece's ret_mark); 0 for unknown ids. Set under the caller's
+ * own lock; read from any thread. */
+void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark);
+uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece);
+/* The piece's hash when it is live; false: it is not. Any thread. */
+bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
+                         uint8_t ret_hash[SC_STORE_HASH_BYTES]);
+/* Id of the next piece that the log will have: a follower knows all pieces below it. */
+uint64_t sc_store_piece_next(struct sc_store *store);
+
+/* ---- Room, eviction, epochs, checkpoints (writer) ------------------------------------------- */
+
+struct sc_store_room {
+    uint64_t bytes_max;        /* this rank's share of disk_bytes, but what the log may take */
+    uint64_t free_bytes;       /* free pages of segments, and segments that may still be made */
+    uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
+};
+void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
+/* Bytes of pages that dropping the piece gives back at least, all layers. */
+uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
+/* Drops pieces that no lookup of this connector can find (other namespaces', earlier epochs'), the
+ * oldest first, until about `bytes` are given back; returns how many were. Executor thread. */
+uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
+
+/* A namespace's epoch counts its resets, from 0. */
+uint64_t sc_store_epoch(struct sc_store *store);
+/* Moves it on (not beyond: no effect): one record, after which all pieces stored before are void,
+ * here and after reopen; their space goes as that of dropped pieces does. No on_drop is called.
+ * Blocks for one buffered write. Errors: IO, NO_SPACE; then nothing changed. */
+spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct spec_error *reterr);
+
+/* Writes what the log says now into a shorter one, syncs it, and puts it in the old one's place.
+ * Commits go on meanwhile, but for a moment at its end. Executor thread, one at a time; blocks on
+ * the device. An error leaves the old log. sc_store_close does it too when the log has grown. */
+spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr);
+/* The log grew by store.checkpoint_bytes and by as much as the last checkpoint left. */
+bool sc_store_checkpoint_due(struct sc_store *store);
+
+/* ---- Following (reader, peer) --------------------------------------------------------------- */
+
+/* Applies what the writer has appended since the last call, at most about 1 MiB of it (*ret_more:
+ * call again now). A directory, log or segment that is not there yet is waited for: SPEC_OK. A log
+ * that was put in place by a checkpoint is read from its start; pieces that it lacks are void. One
+ * thread at a time, not at the same time as sc_store_close; blocks on the file system. */
+spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr);
+/* Wall clock (ns) at which what is known now was certainly all that the log held; 0: never yet. A
+ * promise made from it is good until that time + lease_ns_max. Any thread. */
+uint64_t sc_store_follow_ns(const struct sc_store *store);
+
+/* ---- Mail: what readers and other ranks say to a writer -------------------------------------- */
+
+enum sc_store_mail_kind {
+    SC_STORE_MAIL_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
+    SC_STORE_MAIL_FAILED = 2 /* piece `piece` with `hash` failed verification */
+};
+struct sc_store_mail {
+    uint32_t kind; /* enum sc_store_mail_kind */
+    uint32_t reserved;
+    uint64_t epoch, piece;
+    uint8_t hash[SC_STORE_HASH_BYTES];
+    uint8_t family[SC_STORE_HASH_BYTES];
+};
+/* Appends one record to the mail of a rank's writer. Executor thread; blocks for one small append.
+ * Errors: IO, NO_SPACE (the mail is full), SPEC_PENDING (that rank has no directory yet). */
+spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
+                               const struct sc_store_mail *mail, struct spec_error *reterr);
+/* Writer: calls on_mail for every record that came since the last call (the first: since the mail
+ * was made or cut) and is whole. Executor thread, one at a time. */
+spec_status sc_store_mail_take(struct sc_store *store,
+                               void (*on_mail)(const struct sc_store_mail *mail, void *user),
+                               void *user, struct spec_error *reterr);
+
+/* In a forked child: closes inherited descriptors, touches no lock and no memory. */
+void sc_store_fork_close(struct sc_store *store);
 
 /* ---- Reading -------------------------------------------------------------------------------- */
 

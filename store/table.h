@@ -1,6 +1,6 @@
 /* What the log said, resident: pieces and extents by id, dense, in slabs that never move.
  *
- *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      40 bytes a piece
+ *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      48 bytes a piece
  *   extents  slab 0 [1 2 3 ... ]                   parts in an arena of their own
  *
  * Holds: a LIVE piece and its extent are constant; state is published last, so a reader needs no
@@ -30,8 +30,9 @@ struct sc_store_piece_entry {
     uint32_t extent;
     uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
     _Atomic uint32_t state;
+    _Atomic uint64_t mark; /* the caller's; relaxed */
 };
-_Static_assert(sizeof(struct sc_store_piece_entry) == 40, "a million pieces are 40 MB");
+_Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
 struct sc_store_extent_entry {

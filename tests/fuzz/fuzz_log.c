@@ -34,9 +34,10 @@ static struct {
 static struct sc_store_range told[TOLD_MAX];
 static uint32_t told_count;
 
-static bool on_piece(const struct sc_store_piece *piece, void *user)
+static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     (void)user;
+    *ret_mark = piece->id;
     FUZZ_CHECK(piece->id > 0 && piece->extent > 0);
     FUZZ_CHECK(piece->row_count > 0 && piece->skip < piece->row_count);
     FUZZ_CHECK((uint64_t)piece->extent_row + piece->row_count <= SC_STORE_ROWS_MAX);

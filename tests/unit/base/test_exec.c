@@ -440,10 +440,37 @@ static void a_post_in_the_past_is_runnable_at_once(void **state)
     assert_int_equal(sc_exec_now_ns(fx->exec), start_ns);
 }
 
+/* A timer or a queued task that is taken back never runs, and may be posted again. */
+static void cancel_takes_back_what_no_worker_has(void **state)
+{
+    struct fixture *fx = *state;
+    open_exec(fx, 0, 7);
+    struct noted timer = {.task = {.step = note}, .fx = fx, .name = 1};
+    struct noted queued = {.task = {.step = note}, .fx = fx, .name = 2};
+    struct noted kept = {.task = {.step = note}, .fx = fx, .name = 3};
+    sc_exec_post_at(fx->exec, &timer.task, SC_LANE_DEMAND, sc_exec_now_ns(fx->exec) + 1000);
+    sc_exec_post(fx->exec, &queued.task, SC_LANE_WRITER);
+    sc_exec_post(fx->exec, &kept.task, SC_LANE_BACKGROUND);
+    assert_true(sc_exec_cancel(fx->exec, &timer.task));
+    assert_true(sc_exec_cancel(fx->exec, &queued.task));
+    assert_false(sc_exec_cancel(fx->exec, &queued.task));
+    while (sc_exec_step_one(fx->exec))
+        ;
+    assert_int_equal(atomic_load(&fx->done), 1);
+    assert_int_equal(fx->order[0], 3);
+    assert_false(sc_exec_cancel(fx->exec, &kept.task));
+    sc_exec_post(fx->exec, &timer.task, SC_LANE_DEMAND);
+    while (sc_exec_step_one(fx->exec))
+        ;
+    assert_int_equal(atomic_load(&fx->done), 2);
+    assert_int_equal(fx->order[1], 1);
+}
+
 int main(void)
 {
 #define EXEC_TEST(test) cmocka_unit_test_setup_teardown(test, make, done)
     const struct CMUnitTest tests[] = {
+        EXEC_TEST(cancel_takes_back_what_no_worker_has),
         EXEC_TEST(a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it),
         EXEC_TEST(a_due_task_is_never_early_and_the_nearest_comes_first),
         EXEC_TEST(a_timer_comes_due_while_the_other_worker_is_busy),

@@ -743,8 +743,9 @@ static void store_ranks_that_start_together_agree_on_one_identity(void **state)
 static struct sc_store_mark told_marks[8];
 static uint32_t told_mark_count, told_skip;
 
-static bool note_marks(const struct sc_store_piece *piece, void *user)
+static bool note_marks(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
+    (void)ret_mark;
     (void)user;
     for (uint32_t i = 0; i < piece->mark_count; i++)
         told_marks[told_mark_count++ % 8] = piece->marks[i];
