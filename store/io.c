@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define OP_INVALID (-1) /* beside errno values: the operation itself is wrong */
 
@@ -71,7 +72,10 @@ static struct sc_io_file *file_take(struct sc_io *io, const char *path)
         file = sc_alloc_zero(io->alloc, sizeof(*file));
     if (file != NULL) {
         const uint32_t is_pooled = file->is_pooled;
-        *file = (struct sc_io_file){.io = io, .fd = -1, .is_pooled = is_pooled};
+        memset(file, 0, sizeof(*file));
+        file->io = io;
+        atomic_init(&file->fd, -1);
+        file->is_pooled = is_pooled;
         const size_t bytes = strlen(path) + 1;
         if (bytes <= sizeof(file->path_inline)) {
             memcpy(file->path_inline, path, bytes);
@@ -96,6 +100,30 @@ static void file_give(struct sc_io *io, struct sc_io_file *file)
     }
     (void)pthread_mutex_unlock(&io->files_lock);
     sc_alloc_free(io->alloc, file);
+}
+
+/* An open file is listed, so that a forked child can find its descriptor. */
+static void file_list(struct sc_io *io, struct sc_io_file *file)
+{
+    (void)pthread_mutex_lock(&io->files_lock);
+    struct sc_io_file *first = atomic_load(&io->files_open_first);
+    atomic_store(&file->next_open_file, first);
+    file->prev_open_file = NULL;
+    if (first != NULL)
+        first->prev_open_file = file;
+    atomic_store(&io->files_open_first, file);
+    (void)pthread_mutex_unlock(&io->files_lock);
+}
+
+static void file_unlist(struct sc_io *io, struct sc_io_file *file)
+{
+    (void)pthread_mutex_lock(&io->files_lock);
+    struct sc_io_file *next = atomic_load(&file->next_open_file);
+    struct sc_io_file *prev = file->prev_open_file;
+    atomic_store(prev != NULL ? &prev->next_open_file : &io->files_open_first, next);
+    if (next != NULL)
+        next->prev_open_file = prev;
+    (void)pthread_mutex_unlock(&io->files_lock);
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */
@@ -138,6 +166,18 @@ void sc_io_close(struct sc_io *io)
     sc_alloc_free(io->alloc, io);
 }
 
+void sc_io_fork_close(struct sc_io *io)
+{
+    if (io->backend->fork_close != NULL)
+        io->backend->fork_close(io);
+    for (struct sc_io_file *file = atomic_load(&io->files_open_first); file != NULL;
+         file = atomic_load(&file->next_open_file)) {
+        const int fd = atomic_exchange(&file->fd, -1);
+        if (fd >= 0)
+            (void)close(fd);
+    }
+}
+
 const char *sc_io_name(const struct sc_io *io)
 {
     return io->backend->name;
@@ -159,10 +199,16 @@ spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "file object");
         goto give;
     }
+    if ((flags & SC_IO_OPEN_APPEND) != 0 &&
+        (flags & (SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT)) != SC_IO_OPEN_WRITE) {
+        status = sc_fail(reterr, SPEC_E_INVALID, "append needs write, and no direct: %s", path);
+        goto give;
+    }
     file->flags = flags;
     status = io->backend->file_open(io, file, reterr);
     if (status != SPEC_OK)
         goto give;
+    file_list(io, file);
     *ret_file = file;
     return SPEC_OK;
 give:
@@ -175,6 +221,7 @@ void sc_io_file_close(struct sc_io *io, struct sc_io_file *file)
     if (file == NULL)
         return;
     SC_ASSERT(NULL, file->io == io);
+    file_unlist(io, file);
     io->backend->file_close(io, file);
     file_give(io, file);
 }
@@ -237,22 +284,63 @@ spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *bu
     return io->backend->file_pread(io, file, buffer, bytes, offset, reterr);
 }
 
+/* The fault points of a blocking write. */
+static spec_status write_fault(struct sc_io *io, const struct sc_io_file *file,
+                               struct spec_error *reterr)
+{
+    if (sc_fault_hit(io->fault, SC_FAULT_WRITE))
+        return injected(file, "write", EIO, reterr);
+    if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
+        return injected(file, "write", ENOSPC, reterr);
+    return SPEC_OK;
+}
+
 spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                               uint64_t bytes, uint64_t offset, struct spec_error *reterr)
 {
     spec_status status = blocking_check(file, buffer, bytes, offset, reterr);
     if (status != SPEC_OK || bytes == 0)
         return status;
-    if (sc_fault_hit(io->fault, SC_FAULT_WRITE))
-        return injected(file, "write", EIO, reterr);
-    if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
-        return injected(file, "write", ENOSPC, reterr);
+    if ((file->flags & SC_IO_OPEN_APPEND) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "a write at %" PRIu64 " of a file for appending: %s",
+                       offset, file->path); /* Linux would append it */
+    status = write_fault(io, file, reterr);
+    if (status != SPEC_OK)
+        return status;
     return io->backend->file_pwrite(io, file, buffer, bytes, offset, reterr);
+}
+
+spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                              uint64_t bytes, struct spec_error *reterr)
+{
+    if ((file->flags & SC_IO_OPEN_APPEND) == 0 || bytes > INT64_MAX)
+        return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " bytes cannot be appended: %s", bytes,
+                       file->path);
+    if (bytes == 0)
+        return SPEC_OK;
+    const spec_status status = write_fault(io, file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    return io->backend->file_append(io, file, buffer, bytes, reterr);
+}
+
+spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                            bool *ret_same, struct spec_error *reterr)
+{
+    return io->backend->file_same(io, file, path, ret_same, reterr);
 }
 
 spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     return io->backend->unlink(io, path, reterr);
+}
+
+spec_status sc_io_rename(struct sc_io *io, const char *from, const char *to,
+                         struct spec_error *reterr)
+{
+    if (sc_fault_hit(io->fault, SC_FAULT_SYNC))
+        return sc_fail_errno(reterr, SPEC_E_IO, EIO, "rename %s (injected)", from);
+    return io->backend->rename(io, from, to, reterr);
 }
 
 spec_status sc_io_list(struct sc_io *io, const char *path,

@@ -56,7 +56,8 @@ enum sc_io_open_flags {
     SC_IO_OPEN_CREATE = 1,    /* make it when absent */
     SC_IO_OPEN_EXCLUSIVE = 2, /* with CREATE: fail when present */
     SC_IO_OPEN_WRITE = 4,     /* otherwise read only */
-    SC_IO_OPEN_DIRECT = 8     /* O_DIRECT; where refused, buffered + DONTNEED, said once */
+    SC_IO_OPEN_DIRECT = 8,    /* O_DIRECT; where refused, buffered + DONTNEED, said once */
+    SC_IO_OPEN_APPEND = 16    /* with WRITE, without DIRECT: written by sc_io_file_append only */
 };
 
 struct sc_io_params {
@@ -81,7 +82,8 @@ const char *sc_io_name(const struct sc_io *io);
 spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr); /* 0700;
                                                                                present is fine */
 spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
-                            struct sc_io_file **ret_file, struct spec_error *reterr); /* 0600 */
+                            struct sc_io_file **ret_file, struct spec_error *reterr); /* 0600;
+                                                     absent: SPEC_E_IO with sys_errno ENOENT */
 void sc_io_file_close(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
                             struct spec_error *reterr);
@@ -97,7 +99,18 @@ spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *bu
                              uint64_t bytes, uint64_t offset, struct spec_error *reterr);
 spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                               uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+/* One write at the file's end, whatever others append meanwhile: whole and in one piece, or an
+ * error; after an error a first part may be there. SPEC_E_INVALID: not opened with APPEND. */
+spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                              uint64_t bytes, struct spec_error *reterr);
+/* Whether path names the very file that is open (nothing there: no, and SPEC_OK). */
+spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                            bool *ret_same, struct spec_error *reterr);
 spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
+/* Gives a file another name, atomically in place of what had it, and syncs the directory (both in
+ * one). Sync the file's data before. After an error either name may be there, now or later. */
+spec_status sc_io_rename(struct sc_io *io, const char *from, const char *to,
+                         struct spec_error *reterr);
 /* Calls on_name for every entry of a directory but "." and "..". */
 spec_status sc_io_list(struct sc_io *io, const char *path,
                        void (*on_name)(const char *name, void *user), void *user,
@@ -111,5 +124,11 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
 
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
+
+/* In a forked child, instead of everything else here: closes the descriptors that the child has of
+ * the parent's, so that none outlives the parent (locks and disk space hang on them). Takes no lock
+ * and frees nothing; files say EBADF after. A descriptor that another thread of the parent was just
+ * about to open may be missed. */
+void sc_io_fork_close(struct sc_io *io);
 
 #endif

@@ -21,7 +21,7 @@ struct sc_io_file {
     uint32_t flags;   /* enum sc_io_open_flags */
 
     /* store/io_posix.c */
-    int fd;
+    _Atomic int fd;             /* -1: none */
     _Atomic uint32_t is_direct; /* 1: O_DIRECT is on */
     _Atomic uint32_t is_new;    /* 1: made by us and its directory not synced since */
 
@@ -30,7 +30,10 @@ struct sc_io_file {
     struct sc_io_file *next_open;
     uint32_t holds_lock;
 
-    /* The pool's: guarded by files_lock. */
+    /* The pool's: guarded by files_lock. A forked child walks next_open_file without it, so open
+     * files are put in and taken out by one store to a pointer. */
+    _Atomic(struct sc_io_file *) next_open_file;
+    struct sc_io_file *prev_open_file;
     struct sc_io_file *next_free;
     uint32_t is_pooled;
     char path_inline[SC_IO_PATH_INLINE_BYTES];
@@ -54,7 +57,13 @@ struct sc_io_backend {
                               uint64_t bytes, uint64_t offset, struct spec_error *reterr);
     spec_status (*file_pwrite)(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                                uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+    spec_status (*file_append)(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                               uint64_t bytes, struct spec_error *reterr);
+    spec_status (*file_same)(struct sc_io *io, struct sc_io_file *file, const char *path,
+                             bool *ret_same, struct spec_error *reterr);
     spec_status (*unlink)(struct sc_io *io, const char *path, struct spec_error *reterr);
+    spec_status (*rename)(struct sc_io *io, const char *from, const char *to,
+                          struct spec_error *reterr);
     spec_status (*list)(struct sc_io *io, const char *path,
                         void (*on_name)(const char *name, void *user), void *user,
                         struct spec_error *reterr);
@@ -63,6 +72,8 @@ struct sc_io_backend {
     spec_status (*file_lock)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
     /* Operations passed sc_io_op_check and the fault points READ and WRITE. */
     void (*submit)(struct sc_io *io, struct sc_io_op *op);
+    /* Descriptors beside those of files; NULL: none. */
+    void (*fork_close)(struct sc_io *io);
 };
 
 struct sc_io {
@@ -78,6 +89,7 @@ struct sc_io {
     pthread_mutex_t files_lock;
     struct sc_io_file *files;
     struct sc_io_file *files_free;
+    _Atomic(struct sc_io_file *) files_open_first;
     uint64_t files_open;
 
     /* Any thread. */

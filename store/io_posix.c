@@ -153,6 +153,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
     int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     flags |= (file->flags & SC_IO_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
+    flags |= (file->flags & SC_IO_OPEN_APPEND) != 0 ? O_APPEND : 0;
     const bool makes = (file->flags & SC_IO_OPEN_CREATE) != 0;
     struct stat about;
     if (makes && (file->flags & SC_IO_OPEN_EXCLUSIVE) != 0) {
@@ -187,8 +188,9 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
 void sc_io_posix_file_close(struct sc_io *io, struct sc_io_file *file)
 {
     (void)io;
-    (void)close(file->fd); /* not repeated: on Linux the descriptor is gone in every case */
-    file->fd = -1;
+    const int fd = atomic_exchange(&file->fd, -1);
+    if (fd >= 0)         /* else in a forked child, which closed it */
+        (void)close(fd); /* not repeated: on Linux the descriptor is gone in every case */
 }
 
 /* ---- Size and space ------------------------------------------------------------------------- */
@@ -316,6 +318,39 @@ spec_status sc_io_posix_file_pwrite(struct sc_io *io, struct sc_io_file *file, c
                          "write %" PRIu64 " bytes at %" PRIu64 " of %s", bytes, offset, file->path);
 }
 
+spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                                    uint64_t bytes, struct spec_error *reterr)
+{
+    (void)io;
+    ssize_t n;
+    do {
+        n = write(file->fd, buffer, (size_t)bytes);
+    } while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)bytes)
+        return SPEC_OK;
+    /* A second write could land behind somebody else's. */
+    const int sys_errno = n < 0 ? errno : EIO;
+    return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno,
+                         "append %" PRIu64 " bytes to %s", bytes, file->path);
+}
+
+spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                                  bool *ret_same, struct spec_error *reterr)
+{
+    (void)io;
+    struct stat open_one, named;
+    if (fstat(file->fd, &open_one) != 0)
+        return fail("look at", file->path, errno, reterr);
+    if (lstat(path, &named) != 0) {
+        if (errno != ENOENT)
+            return fail("look at", path, errno, reterr);
+        *ret_same = false;
+        return SPEC_OK;
+    }
+    *ret_same = open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+    return SPEC_OK;
+}
+
 /* ---- Names ---------------------------------------------------------------------------------- */
 
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
@@ -336,6 +371,16 @@ spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_e
 {
     (void)io;
     return unlink(path) == 0 ? SPEC_OK : fail("remove", path, errno, reterr);
+}
+
+spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
+                               struct spec_error *reterr)
+{
+    (void)io;
+    if (rename(from, to) != 0)
+        return fail("rename", from, errno, reterr);
+    const int sys_errno = sync_directory_of(to);
+    return sys_errno == 0 ? SPEC_OK : fail("sync the directory of", to, sys_errno, reterr);
 }
 
 spec_status sc_io_posix_list(struct sc_io *io, const char *path,

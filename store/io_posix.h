@@ -23,7 +23,13 @@ spec_status sc_io_posix_file_pread(struct sc_io *io, struct sc_io_file *file, vo
                                    uint64_t bytes, uint64_t offset, struct spec_error *reterr);
 spec_status sc_io_posix_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
                                     uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                                    uint64_t bytes, struct spec_error *reterr);
+spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                                  bool *ret_same, struct spec_error *reterr);
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
+                               struct spec_error *reterr);
 spec_status sc_io_posix_list(struct sc_io *io, const char *path,
                              void (*on_name)(const char *name, void *user), void *user,
                              struct spec_error *reterr);

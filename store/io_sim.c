@@ -216,6 +216,8 @@ static int change(struct sc_io_sim_disk *disk, uint32_t kind, uint64_t inode, ui
         sys_errno = sc_sim_image_resize(&disk->now, inode, bytes);
     else if (kind == SC_SIM_EVENT_UNLINK)
         sc_sim_image_unname(&disk->now, data);
+    else if (kind == SC_SIM_EVENT_RENAME)
+        sys_errno = sc_sim_image_rename(&disk->now, data, (const char *)data + strlen(data) + 1);
     else
         sys_errno = sc_sim_image_name(&disk->now, data, inode);
     if (sys_errno != 0 && disk->journal_mode != 0) {
@@ -591,20 +593,20 @@ static spec_status sim_file_truncate(struct sc_io *io, struct sc_io_file *file, 
     return result("truncate", file->path, sys_errno, reterr);
 }
 
-/* Lock held. */
-static int sync_locked(struct sc_io_sim_disk *disk, const struct sc_io_file *file)
+/* Lock held. The file of an inode, or (SC_SIM_NO_INODE) a directory. */
+static int sync_locked(struct sc_io_sim_disk *disk, const char *path, uint64_t inode)
 {
     if (power_is_off(disk))
         return EIO;
-    if (fault_hits(disk, SC_SIM_SYNC_EIO, file->path)) {
-        sc_sim_journal_forsake(&disk->journal, file->inode, sc_sim_random(&disk->random));
+    if (fault_hits(disk, SC_SIM_SYNC_EIO, path)) {
+        sc_sim_journal_forsake(&disk->journal, inode, sc_sim_random(&disk->random));
         return EIO;
     }
     if (disk->journal_mode == 0)
         return 0;
     if (disk->journal_mode == 2)
-        return sc_sim_journal_add(&disk->journal, SC_SIM_EVENT_SYNC, file->inode, 0, 0, NULL);
-    const int sys_errno = sc_sim_journal_collapse(&disk->journal, &disk->base, file->inode);
+        return sc_sim_journal_add(&disk->journal, SC_SIM_EVENT_SYNC, inode, 0, 0, NULL);
+    const int sys_errno = sc_sim_journal_collapse(&disk->journal, &disk->base, inode);
     if (sys_errno == 0)
         sc_sim_image_sweep(&disk->base, inode_is_open, disk);
     return sys_errno;
@@ -615,7 +617,7 @@ static spec_status sim_file_sync(struct sc_io *io, struct sc_io_file *file,
 {
     struct sc_io_sim_disk *disk = disk_of(io);
     lock(disk);
-    const int sys_errno = sync_locked(disk, file);
+    const int sys_errno = sync_locked(disk, file->path, file->inode);
     unlock(disk);
     return result("sync", file->path, sys_errno, reterr);
 }
@@ -638,6 +640,67 @@ static spec_status sim_file_pwrite(struct sc_io *io, struct sc_io_file *file, co
     const int sys_errno = disk_write(disk, file, offset, buffer, bytes);
     unlock(disk);
     return result("write", file->path, sys_errno, reterr);
+}
+
+static spec_status sim_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                                   uint64_t bytes, struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = disk_of(io);
+    lock(disk);
+    const uint64_t end = size_of(disk, file->inode);
+    const int sys_errno =
+        bytes > INT64_MAX - end ? EFBIG : disk_write(disk, file, end, buffer, bytes);
+    unlock(disk);
+    return result("append to", file->path, sys_errno, reterr);
+}
+
+static spec_status sim_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                                 bool *ret_same, struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = disk_of(io);
+    lock(disk);
+    const struct sc_sim_name *name = sc_sim_image_find(&disk->now, path);
+    const bool is_same = name != NULL && name->inode == file->inode;
+    const int sys_errno = disk->is_off ? EIO : 0;
+    unlock(disk);
+    if (sys_errno == 0)
+        *ret_same = is_same;
+    return result("look at", path, sys_errno, reterr);
+}
+
+/* Lock held. The change, and then the sync of the directory, with a power cut possible between. */
+static int rename_locked(struct sc_io_sim_disk *disk, const char *from, const char *to)
+{
+    char paths[2 * SC_LIMIT_PATH_BYTES];
+    const size_t from_bytes = strlen(from) + 1, to_bytes = strlen(to) + 1;
+    const struct sc_sim_name *name = sc_sim_image_find(&disk->now, from);
+    const struct sc_sim_name *old = sc_sim_image_find(&disk->now, to);
+    if (power_is_off(disk))
+        return EIO;
+    if (name == NULL || !parent_exists(disk, to))
+        return ENOENT;
+    if (name->inode == SC_SIM_NO_INODE || (old != NULL && old->inode == SC_SIM_NO_INODE))
+        return EISDIR;
+    if (from_bytes + to_bytes > sizeof(paths))
+        return ENAMETOOLONG;
+    memcpy(paths, from, from_bytes);
+    memcpy(paths + from_bytes, to, to_bytes);
+    const int sys_errno =
+        change(disk, SC_SIM_EVENT_RENAME, SC_SIM_NO_INODE, 0, from_bytes + to_bytes, paths);
+    if (sys_errno != 0)
+        return sys_errno;
+    sc_sim_image_sweep(&disk->now, inode_is_open, disk);
+    return sync_locked(disk, to, SC_SIM_NO_INODE);
+}
+
+static spec_status sim_rename(struct sc_io *io, const char *from, const char *to,
+                              struct spec_error *reterr)
+{
+    struct sc_io_sim_disk *disk = disk_of(io);
+    lock(disk);
+    const int sys_errno = rename_locked(disk, from, to);
+    unlock(disk);
+    return result("rename", from, sys_errno, reterr);
 }
 
 static spec_status sim_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
@@ -775,7 +838,10 @@ static const struct sc_io_backend sim_backend = {
     .file_sync = sim_file_sync,
     .file_pread = sim_file_pread,
     .file_pwrite = sim_file_pwrite,
+    .file_append = sim_file_append,
+    .file_same = sim_file_same,
     .unlink = sim_unlink,
+    .rename = sim_rename,
     .list = sim_list,
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,

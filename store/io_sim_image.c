@@ -125,6 +125,20 @@ void sc_sim_image_unname(struct sc_sim_image *image, const char *path)
     image->name_count--;
 }
 
+int sc_sim_image_rename(struct sc_sim_image *image, const char *from, const char *to)
+{
+    if (sc_sim_image_find(image, from) == NULL || strcmp(from, to) == 0)
+        return 0;
+    char *copy = sc_alloc_string(image->alloc, to);
+    if (copy == NULL)
+        return ENOMEM;
+    sc_sim_image_unname(image, to);
+    struct sc_sim_name *name = sc_sim_image_find(image, from); /* it may have moved */
+    sc_alloc_free(image->alloc, name->path);
+    name->path = copy;
+    return 0;
+}
+
 int sc_sim_image_inode(struct sc_sim_image *image, uint64_t inode)
 {
     void *inodes = image->inodes;
@@ -232,6 +246,9 @@ int sc_sim_image_apply(struct sc_sim_image *image, const struct sc_sim_event *ev
     case SC_SIM_EVENT_UNLINK:
         sc_sim_image_unname(image, event->data);
         return 0;
+    case SC_SIM_EVENT_RENAME:
+        return sc_sim_image_rename(image, event->data,
+                                   (const char *)event->data + strlen(event->data) + 1);
     case SC_SIM_EVENT_WRITE:
         return sc_sim_image_write(image, event->inode, event->offset, event->data, event->bytes);
     case SC_SIM_EVENT_RESIZE:
@@ -259,7 +276,7 @@ void sc_sim_journal_done(struct sc_sim_journal *journal)
 static bool is_name_event(const struct sc_sim_event *event)
 {
     return event->kind == SC_SIM_EVENT_MKDIR || event->kind == SC_SIM_EVENT_CREATE ||
-           event->kind == SC_SIM_EVENT_UNLINK;
+           event->kind == SC_SIM_EVENT_UNLINK || event->kind == SC_SIM_EVENT_RENAME;
 }
 
 int sc_sim_journal_add(struct sc_sim_journal *journal, uint32_t kind, uint64_t inode,
@@ -271,12 +288,12 @@ int sc_sim_journal_add(struct sc_sim_journal *journal, uint32_t kind, uint64_t i
         return ENOMEM;
     journal->events = events;
     struct sc_sim_event event = {.kind = kind, .inode = inode, .offset = offset, .bytes = bytes};
-    if (is_name_event(&event)) {
-        event.data = sc_alloc_string(journal->alloc, data);
-    } else if (kind == SC_SIM_EVENT_WRITE) {
+    if (kind == SC_SIM_EVENT_WRITE || kind == SC_SIM_EVENT_RENAME) {
         event.data = sc_alloc(journal->alloc, bytes);
         if (event.data != NULL)
             memcpy(event.data, data, (size_t)bytes);
+    } else if (is_name_event(&event)) {
+        event.data = sc_alloc_string(journal->alloc, data);
     }
     if (event.data == NULL && data != NULL)
         return ENOMEM;
@@ -396,8 +413,11 @@ static uint64_t *synced_of(const struct sc_sim_journal *journal, uint64_t count,
             inode_count = journal->events[i].inode + 1;
     uint64_t *synced = sc_alloc_array(journal->alloc, inode_count + 1, sizeof(*synced));
     for (uint64_t i = 0; i < count && synced != NULL; i++)
-        if (journal->events[i].kind == SC_SIM_EVENT_SYNC)
-            synced[journal->events[i].inode] = synced[inode_count] = i;
+        if (journal->events[i].kind == SC_SIM_EVENT_SYNC) {
+            synced[inode_count] = i;
+            if (journal->events[i].inode != SC_SIM_NO_INODE)
+                synced[journal->events[i].inode] = i;
+        }
     *ret_inode_count = inode_count;
     return synced;
 }

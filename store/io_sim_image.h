@@ -46,9 +46,10 @@ enum sc_sim_event_kind {
     SC_SIM_EVENT_MKDIR,
     SC_SIM_EVENT_CREATE,
     SC_SIM_EVENT_UNLINK,
+    SC_SIM_EVENT_RENAME,
     SC_SIM_EVENT_WRITE,
     SC_SIM_EVENT_RESIZE, /* truncate and reserve */
-    SC_SIM_EVENT_SYNC
+    SC_SIM_EVENT_SYNC    /* of SC_SIM_NO_INODE: of a directory, names alone */
 };
 
 struct sc_sim_event {
@@ -57,7 +58,8 @@ struct sc_sim_event {
     uint64_t inode;
     uint64_t offset;
     uint64_t bytes;
-    void *data; /* WRITE: the bytes; MKDIR, CREATE, UNLINK: the path */
+    void *data; /* WRITE: the bytes; RENAME: both paths, a NUL after each; MKDIR, CREATE, UNLINK:
+                   the path */
 };
 
 struct sc_sim_journal {
@@ -76,6 +78,8 @@ int sc_sim_image_name(struct sc_sim_image *image, const char *path, uint64_t ino
 void sc_sim_image_unname(struct sc_sim_image *image, const char *path);
 /* Makes the inode's entry when absent: size 0. */
 int sc_sim_image_inode(struct sc_sim_image *image, uint64_t inode);
+/* Gives the file another name, in place of what had it. No such file: nothing happens. */
+int sc_sim_image_rename(struct sc_sim_image *image, const char *from, const char *to);
 /* Extends the file when the range ends past it. */
 int sc_sim_image_write(struct sc_sim_image *image, uint64_t inode, uint64_t offset,
                        const uint8_t *data, uint64_t bytes);
@@ -95,6 +99,7 @@ void sc_sim_journal_done(struct sc_sim_journal *journal);
 int sc_sim_journal_add(struct sc_sim_journal *journal, uint32_t kind, uint64_t inode,
                        uint64_t offset, uint64_t bytes, const void *data);
 /* A sync of an inode without history: its events and all names go into base and leave the journal.
+ * SC_SIM_NO_INODE: names alone.
  * 0 or ENOMEM (base then holds a part twice applied by the next try, to the same effect). */
 int sc_sim_journal_collapse(struct sc_sim_journal *journal, struct sc_sim_image *base,
                             uint64_t inode);

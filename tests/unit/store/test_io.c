@@ -5,6 +5,7 @@
 #include "tests/unit/store/io_fixture.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 
 static const struct setup setups[] = {
     {"pread/threads", SC_BACKEND_PREAD, 2},
@@ -375,6 +376,120 @@ static void says_why_a_file_cannot_be_opened(void **state)
     }
 }
 
+static void read_whole(struct fixture *fx, const char *name, char text[64])
+{
+    uint64_t bytes = 0;
+    struct sc_io_file *file = open_file(fx, name, 0);
+    memset(text, 0, 64);
+    assert_int_equal(sc_io_file_size(fx->io, file, &bytes, NULL), SPEC_OK);
+    assert_true(bytes < 64);
+    assert_int_equal(sc_io_file_pread(fx->io, file, text, bytes, 0, NULL), SPEC_OK);
+    sc_io_file_close(fx->io, file);
+}
+
+static void appends_at_the_end_wherever_that_is(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    char text[64];
+    struct sc_io_file *one = open_file(fx, "mail", NEW_FILE | SC_IO_OPEN_APPEND);
+    struct sc_io_file *other = open_file(fx, "mail", SC_IO_OPEN_WRITE | SC_IO_OPEN_APPEND);
+    assert_int_equal(sc_io_file_append(fx->io, one, "one,", 4, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, other, "two,", 4, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "", 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "three", 5, NULL), SPEC_OK);
+    read_whole(fx, "mail", text);
+    assert_string_equal(text, "one,two,three");
+    assert_int_equal(sc_io_file_truncate(fx->io, other, 3, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_append(fx->io, one, "!", 1, NULL), SPEC_OK);
+    /* A write at an offset would be appended by some kernels and not by others. */
+    assert_int_equal(sc_io_file_pwrite(fx->io, one, "x", 1, 0, &error), SPEC_E_INVALID);
+    sc_fault_arm(&fx->fault, SC_FAULT_WRITE, 0);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_IO);
+    assert_int_equal(error.sys_errno, EIO);
+    sc_fault_arm(&fx->fault, SC_FAULT_RESERVE, 0);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_NO_SPACE);
+    read_whole(fx, "mail", text);
+    assert_string_equal(text, "one!");
+    sc_io_file_close(fx->io, one);
+    sc_io_file_close(fx->io, other);
+
+    one = open_file(fx, "mail", SC_IO_OPEN_WRITE);
+    assert_int_equal(sc_io_file_append(fx->io, one, "x", 1, &error), SPEC_E_INVALID);
+    sc_io_file_close(fx->io, one);
+    static const uint32_t wrong[] = {SC_IO_OPEN_APPEND, NEW_DIRECT | SC_IO_OPEN_APPEND};
+    for (uint32_t i = 0; i < 2; i++) {
+        one = NULL;
+        assert_int_equal(sc_io_file_open(fx->io, path_of(fx, "mail"), wrong[i], &one, &error),
+                         SPEC_E_INVALID);
+        assert_null(one);
+    }
+}
+
+static void renames_in_place_of_what_was_there(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    char text[64];
+    struct sc_io_file *old = open_file(fx, "log", NEW_FILE);
+    struct sc_io_file *new = open_file(fx, "log.new", NEW_FILE);
+    assert_int_equal(sc_io_file_pwrite(fx->io, old, "old", 3, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(fx->io, new, "new", 3, 0, NULL), SPEC_OK);
+    sc_fault_arm(&fx->fault, SC_FAULT_SYNC, 0);
+    assert_int_equal(sc_io_rename(fx->io, path_of(fx, "log.new"), path_of(fx, "log"), &error),
+                     SPEC_E_IO);
+    read_whole(fx, "log", text);
+    assert_string_equal(text, "old");
+    assert_int_equal(sc_io_rename(fx->io, path_of(fx, "log.new"), path_of(fx, "log"), NULL),
+                     SPEC_OK);
+    read_whole(fx, "log", text);
+    assert_string_equal(text, "new");
+    assert_int_equal(sc_io_file_pread(fx->io, old, text, 3, 0, NULL), SPEC_OK);
+    assert_memory_equal(text, "old", 3); /* a reader that is in it goes on */
+    assert_int_equal(sc_io_file_pwrite(fx->io, new, "NEWER", 5, 0, NULL), SPEC_OK);
+    read_whole(fx, "log", text);
+    assert_string_equal(text, "NEWER");
+    struct sc_io_file *none = NULL;
+    assert_int_equal(sc_io_file_open(fx->io, path_of(fx, "log.new"), 0, &none, &error), SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOENT);
+    assert_int_equal(sc_io_rename(fx->io, path_of(fx, "log.new"), path_of(fx, "log"), &error),
+                     SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOENT);
+    assert_int_equal(sc_io_rename(fx->io, path_of(fx, "log"), path_of(fx, "no/log"), &error),
+                     SPEC_E_IO);
+    assert_int_equal(error.sys_errno, ENOENT);
+    sc_io_file_close(fx->io, old);
+    sc_io_file_close(fx->io, new);
+}
+
+static bool is_same(struct fixture *fx, struct sc_io_file *file, const char *name)
+{
+    bool same = true;
+    assert_int_equal(sc_io_file_same(fx->io, file, path_of(fx, name), &same, NULL), SPEC_OK);
+    return same;
+}
+
+static void tells_whether_a_path_still_names_the_open_file(void **state)
+{
+    struct fixture *fx = *state;
+    struct sc_io_file *old = open_file(fx, "log", NEW_FILE);
+    struct sc_io_file *new = open_file(fx, "log.new", NEW_FILE);
+    assert_true(is_same(fx, old, "log"));
+    assert_false(is_same(fx, old, "log.new"));
+    assert_false(is_same(fx, old, "none"));
+    assert_int_equal(sc_io_rename(fx->io, path_of(fx, "log.new"), path_of(fx, "log"), NULL),
+                     SPEC_OK);
+    assert_false(is_same(fx, old, "log"));
+    assert_true(is_same(fx, new, "log"));
+    assert_false(is_same(fx, new, "log.new"));
+    assert_int_equal(sc_io_unlink(fx->io, path_of(fx, "log"), NULL), SPEC_OK);
+    assert_false(is_same(fx, new, "log"));
+    sc_io_file_close(fx->io, open_file(fx, "log", NEW_FILE)); /* the name is back, another file */
+    assert_false(is_same(fx, new, "log"));
+    sc_io_file_close(fx->io, old);
+    sc_io_file_close(fx->io, new);
+}
+
 static void reserves_zeros_and_keeps_what_was_there(void **state)
 {
     struct fixture *fx = *state;
@@ -672,6 +787,85 @@ static void follows_no_link_in_place_of_a_file(void **state)
                      SPEC_E_IO);
 }
 
+/* Descriptors of this process that name something under the fixture's directory. */
+static uint32_t descriptors_in(const struct fixture *fx)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        char target[4096] = "";
+        if (readlinkat(dirfd(dir), entry->d_name, target, sizeof(target) - 1) > 0)
+            count += strncmp(target, fx->dir, strlen(fx->dir)) == 0;
+    }
+    (void)closedir(dir);
+    return count;
+}
+
+/* The child; its exit status says what was wrong. */
+static int use_in_child(struct fixture *fx, struct sc_io_file *file)
+{
+    char byte;
+    if (descriptors_in(fx) != 5)
+        return 1;
+    sc_io_fork_close(fx->io);
+    if (descriptors_in(fx) != 0)
+        return 2;
+    if (sc_io_file_pread(fx->io, file, &byte, 1, 0, NULL) != SPEC_E_IO)
+        return 3;
+    sc_io_fork_close(fx->io); /* again is fine */
+    return 0;
+}
+
+/* More files than were reserved; one was closed from the middle of them. */
+static void closes_every_descriptor_in_a_forked_child(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->backend == SC_BACKEND_SIM) {
+        sc_io_fork_close(fx->io); /* it has none */
+        return;
+    }
+    struct sc_io_file *files[6];
+    for (uint32_t i = 0; i < 6; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof(name), "f%u", i);
+        files[i] = open_file(fx, name, i % 2 == 0 ? NEW_FILE : NEW_DIRECT);
+    }
+    assert_int_equal(sc_io_file_pwrite(fx->io, files[0], "abc", 3, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_lock(fx->io, files[4], NULL), SPEC_OK);
+    sc_io_file_close(fx->io, files[2]);
+    int say[2], hear[2];
+    assert_int_equal(pipe(say), 0);
+    assert_int_equal(pipe(hear), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    char byte = 'x';
+    if (child == 0) {
+        const int code = use_in_child(fx, files[0]);
+        (void)!write(say[1], &byte, 1);
+        (void)!read(hear[0], &byte, 1); /* lives on while the parent looks */
+        _exit(code);
+    }
+    assert_int_equal(read(say[0], &byte, 1), 1);
+    sc_io_file_close(fx->io, files[4]); /* the child holds the lock no more */
+    files[4] = open_file(fx, "f4", SC_IO_OPEN_WRITE);
+    assert_int_equal(sc_io_file_lock(fx->io, files[4], NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pread(fx->io, files[0], &byte, 1, 2, NULL), SPEC_OK);
+    assert_int_equal(byte, 'c');
+    assert_int_equal(write(hear[1], &byte, 1), 1);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    for (uint32_t i = 0; i < 6; i++)
+        if (i != 2)
+            sc_io_file_close(fx->io, files[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)close(say[i]);
+        (void)close(hear[i]);
+    }
+}
+
 static uint32_t buffered_lines;
 
 static void count_buffered_line(int32_t level, const char *line, void *user)
@@ -737,6 +931,10 @@ static const struct {
     {"names_an_unreadable_holder_as_unknown", names_an_unreadable_holder_as_unknown},
     {"lists_and_removes_names", lists_and_removes_names},
     {"says_why_a_file_cannot_be_opened", says_why_a_file_cannot_be_opened},
+    {"appends_at_the_end_wherever_that_is", appends_at_the_end_wherever_that_is},
+    {"renames_in_place_of_what_was_there", renames_in_place_of_what_was_there},
+    {"tells_whether_a_path_still_names_the_open_file",
+     tells_whether_a_path_still_names_the_open_file},
     {"reserves_zeros_and_keeps_what_was_there", reserves_zeros_and_keeps_what_was_there},
     {"says_how_much_is_free", says_how_much_is_free},
     {"opens_names_longer_than_its_inline_buffer", opens_names_longer_than_its_inline_buffer},
@@ -747,6 +945,7 @@ static const struct {
     {"opens_or_says_no_memory", opens_or_says_no_memory},
     {"makes_files_for_the_owner_only", makes_files_for_the_owner_only},
     {"follows_no_link_in_place_of_a_file", follows_no_link_in_place_of_a_file},
+    {"closes_every_descriptor_in_a_forked_child", closes_every_descriptor_in_a_forked_child},
     {"works_where_direct_is_refused", works_where_direct_is_refused},
 };
 #define BODIES (sizeof(bodies) / sizeof(bodies[0]))

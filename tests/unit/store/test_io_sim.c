@@ -403,6 +403,69 @@ static void loses_names_that_no_sync_covered_from_the_last(void **state)
         assert_true(counts[i] > SEEDS / 20);
 }
 
+/* With history, so that the cut can fall between the rename and the sync of its directory. */
+static void renames_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, &sim_loop, 1, 2, 0);
+    struct sc_io_file *old = open_file(&fx, "log", NEW_FILE);
+    pwrite_at(&fx, old, "old", 3, 0);
+    assert_int_equal(sc_io_file_sync(fx.io, old, NULL), SPEC_OK);
+    struct sc_io_file *new = open_file(&fx, "log.new", NEW_FILE);
+    pwrite_at(&fx, new, "new", 3, 0);
+    assert_int_equal(sc_io_file_sync(fx.io, new, NULL), SPEC_OK);
+    const uint64_t before = sc_io_sim_disk_events(fx.disk);
+    assert_int_equal(sc_io_rename(fx.io, path_of(&fx, "log.new"), path_of(&fx, "log"), NULL),
+                     SPEC_OK);
+    const uint64_t after = sc_io_sim_disk_events(fx.disk);
+    assert_int_equal(after, before + 2);
+    uint32_t renamed[3] = {0};
+    enum { SEEDS = 100 };
+    for (uint64_t events = before; events <= after; events++)
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            struct sc_io_sim_disk *fork = NULL;
+            char text[3] = "";
+            assert_int_equal(sc_io_sim_disk_fork(fx.disk, events, seed, &fork, NULL), SPEC_OK);
+            assert_true(sc_io_sim_disk_peek(fork, path_of(&fx, "log"), 0, text, 3));
+            const bool is_old = memcmp(text, "old", 3) == 0;
+            assert_true(is_old || memcmp(text, "new", 3) == 0);
+            assert_int_equal(sc_io_sim_disk_peek(fork, path_of(&fx, "log.new"), 0, text, 3),
+                             is_old);
+            renamed[events - before] += !is_old;
+            sc_io_sim_disk_close(fork);
+        }
+    assert_int_equal(renamed[0], 0);
+    assert_true(renamed[1] > SEEDS / 10 && renamed[1] < SEEDS - SEEDS / 10);
+    assert_int_equal(renamed[2], SEEDS);
+    sc_io_file_close(fx.io, old);
+    sc_io_file_close(fx.io, new);
+    fixture_done(&fx);
+}
+
+/* The sync of a rename covers names, not the data of the file that it renames. */
+static void loses_data_that_was_renamed_and_not_synced(void **state)
+{
+    (void)state;
+    uint32_t lost = 0;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct fixture fx;
+        fixture_init(&fx, &sim_loop, 1, 1, 0);
+        struct sc_io_file *new = open_file(&fx, "log.new", NEW_FILE);
+        pwrite_at(&fx, new, "new", 3, 0);
+        assert_int_equal(sc_io_rename(fx.io, path_of(&fx, "log.new"), path_of(&fx, "log"), NULL),
+                         SPEC_OK);
+        sc_io_file_close(fx.io, new);
+        crash(&fx, seed);
+        assert_true(file_exists(&fx, "log"));
+        assert_false(file_exists(&fx, "log.new"));
+        char text[3];
+        lost += !sc_io_sim_disk_peek(fx.disk, path_of(&fx, "log"), 0, text, 3);
+        fixture_done(&fx);
+    }
+    assert_true(lost > 5 && lost < 45);
+}
+
 /* After a failed sync, a sync that succeeds does not bring back what was lost. */
 static void forgets_a_part_of_what_a_failed_sync_covered(void **state)
 {
@@ -711,6 +774,8 @@ int main(void)
         cmocka_unit_test(stops_everything_when_the_power_goes),
         cmocka_unit_test(keeps_what_was_synced_and_a_seeded_part_of_the_rest),
         cmocka_unit_test(loses_names_that_no_sync_covered_from_the_last),
+        cmocka_unit_test(renames_whole_or_not_at_all),
+        cmocka_unit_test(loses_data_that_was_renamed_and_not_synced),
         cmocka_unit_test(forgets_a_part_of_what_a_failed_sync_covered),
         cmocka_unit_test(forks_at_every_event_of_its_history),
         cmocka_unit_test(refuses_to_crash_without_a_journal),
