@@ -477,10 +477,11 @@ struct spec_api {
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
     /* Opens a lease's promise in another process (or this one) as a request, without tokens: it
-     * loads rows [from_token, the lookup's matched_tokens). [ABI-131] A lease that has expired is
-     * STALE [ABI-136]; an altered one, or one of another store or model, is INVALID [ABI-137]. SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not
-     * followed the log that far yet, ask again. What was dropped meanwhile here (a failed range, a
-     * reset) is STALE. The request may store what follows the match when the host passes tokens.
+     * loads rows [from_token, the lookup's matched_tokens) [ABI-131]. A lease that has expired is
+     * STALE [ABI-136]; an altered one, or one of another store or model, is INVALID [ABI-137].
+     * SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not followed the log that
+     * far yet, ask again. What was dropped meanwhile (a failed range, a reset) is STALE. The
+     * request may store what follows the match when the host passes tokens.
      * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
      * Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
