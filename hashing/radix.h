@@ -22,7 +22,8 @@
  * Threads: match, unpin and stats: any number, at any time, without waiting. All others ("writer"):
  * one at a time; the caller serialises them with its own lock. A reader that meets a change in
  * progress retries a bounded number of times and may then answer a shorter match, which is counted.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+ * Tests: tests/unit/hashing/test_radix.c, test_radix_roots.c, test_radix_attach.c,
+ * test_radix_random.c, test_radix_threads.c */
 #ifndef SC_HASHING_RADIX_H
 #define SC_HASHING_RADIX_H
 
@@ -151,7 +152,8 @@ enum sc_radix_when {
                     */
 };
 
-/* Called once for every run that is removed, parents before children; must not call the index. */
+/* Called once for every run that is removed, parents before children where nothing else is said;
+ * must not call the index. */
 struct sc_radix_removal {
     void (*removed)(const struct sc_radix_segment *segment, void *user); /* may be NULL */
     void *user;
@@ -169,8 +171,67 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
 /* The unpinned leaf (a run without children) whose last use is longest ago; a run's last use is the
- * latest of its own and of those below it, also of removed ones. False: none. Writer. */
+ * latest of its own and of those below it, also of removed ones. A pinned leaf that is met counts
+ * as used now. False: none. Writer. O(log leaves), amortised. */
 bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment);
+
+struct sc_radix_evicted {
+    struct sc_radix_segment segment; /* the run that was removed */
+    struct sc_radix_ref rest; /* the run above it with the same piece: what is left of the piece
+                               * ends there; none: nothing of the piece is left */
+};
+/* Removes that leaf. False: there is none. Writer. */
+bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted);
+
+/* A number that grows with each root that is made. Writer. */
+uint64_t sc_radix_root_mark(const struct sc_radix *index);
+/* Removes the roots that were made before the mark was taken, with all below them. The first call
+ * makes them unfindable, O(roots); each call looks at no more than `step_count_max` runs. What is
+ * pinned stays for its holders, and goes when sc_radix_sweep finds it free. Insertions go on
+ * meanwhile, below roots made since, also of the same root hash. A match that began before may
+ * still pin one of the old runs.
+ *   removal    called for every run that is removed, here children before parents
+ *   ret_count  runs that were removed by this call (NULL is fine)
+ * Returns true while there is more to do: call again. Writer. Allocates nothing. */
+bool sc_radix_remove_roots(struct sc_radix *index, uint64_t mark, uint64_t step_count_max,
+                           const struct sc_radix_removal *removal, uint64_t *ret_count);
+
+/* Names a prefix without its tokens: what a lease carries to another process. */
+struct sc_radix_place {
+    struct sc_hash border; /* chain hash at the last grid border <= length; the root's hash at 0 */
+    struct sc_hash end;    /* chain hash after `length` tokens */
+    uint64_t length;
+};
+
+/* The place after `length` tokens of a match. Touches no index; one hash at most.
+ *   segments  [segment_count]  those that the match filled; they reach `length`
+ *   length    1 .. the match's tokens */
+void sc_radix_place_of(const struct sc_radix_query *query, const struct sc_radix_segment *segments,
+                       uint64_t segment_count, uint32_t chunk_tokens, uint64_t length,
+                       struct sc_radix_place *ret_place);
+
+/* Where attach writes the prefix. */
+struct sc_radix_room {
+    uint32_t *tokens; /* [token_capacity] all tokens; >= the place's length */
+    uint64_t token_capacity;
+    struct sc_mark *marks; /* [mark_capacity] the first ones, ascending; NULL when 0 */
+    uint64_t mark_capacity;
+    struct sc_radix_segment *segments; /* [segment_capacity] as a match fills them; NULL when 0 */
+    uint64_t segment_capacity;
+};
+struct sc_radix_attached {
+    struct sc_radix_match match; /* as of a match of the prefix; match.last is pinned */
+    struct sc_hash root;
+    uint64_t mark_count; /* marks of the prefix, also beyond the capacity */
+};
+#define SC_RADIX_ATTACH_RUNS_MAX 4096u /* of one chunk, looked at for a place inside it */
+
+/* Finds the stored prefix that a place names, by chain hashes alone, and pins its last run. Counts
+ * as a use. Errors, nothing changed: STALE (not stored, or behind more than
+ * SC_RADIX_ATTACH_RUNS_MAX others in its chunk); INVALID (length 0, token_capacity). Writer. */
+spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_place *place,
+                            const struct sc_radix_room *room,
+                            struct sc_radix_attached *ret_attached, struct spec_error *reterr);
 
 struct sc_radix_stats {
     uint64_t bytes; /* allocated, retired memory included */

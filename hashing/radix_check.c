@@ -45,7 +45,7 @@ static const char *wrong_place(const struct sc_radix *index, uint32_t id,
     if (node->next != 0 && sc_radix_node_at(index, node->next)->prev != id)
         return "siblings disagree";
     bool parent_hidden = (atomic_load(&parent->up) & SC_RADIX_HIDDEN) != 0;
-    if (parent_hidden && (up & SC_RADIX_HIDDEN) == 0)
+    if (parent_hidden && (up & SC_RADIX_HIDDEN) == 0 && (parent->flags & SC_RADIX_OLD) == 0)
         return "visible below a hidden one";
     return NULL;
 }
@@ -63,9 +63,10 @@ static const char *wrong_way(const struct sc_radix *index, uint32_t id,
         return "not found from its parent";
     uint64_t end = sc_radix_node_end(node);
     bool at_grid = end % index->chunk_tokens == 0;
-    if (((node->flags & SC_RADIX_IN_CHUNKS) != 0) != at_grid)
+    bool in_chunks = (node->flags & SC_RADIX_IN_CHUNKS) != 0;
+    if (in_chunks != at_grid && !(at_grid && sc_radix_is_old(index, id)))
         return "flag of the table of chunks";
-    if (at_grid && sc_radix_chunk_find(index, node->hash, end, &steps) != id)
+    if (in_chunks && sc_radix_chunk_find(index, node->hash, end, &steps) != id)
         return "not found by its chain hash";
     if ((node->leaf_at == 0) != sc_radix_has_visible_child(index, node))
         return "leaf or not";
@@ -153,20 +154,54 @@ static spec_status check_counts(const struct sc_radix *index, const struct count
     return SPEC_OK;
 }
 
+static bool is_root(const struct sc_radix *index, uint32_t id)
+{
+    return (sc_radix_node_at(index, id)->flags & SC_RADIX_IS_ROOT) != 0;
+}
+
+/* The roots in the tables of chunks are those of the list, by number; old and waiting ones follow.
+ */
+static spec_status check_roots(const struct sc_radix *index, struct count *total,
+                               struct spec_error *reterr)
+{
+    uint64_t number = 0;
+    uint32_t prev = 0;
+    for (uint32_t id = index->root_first; id != 0; id = sc_radix_node_at(index, id)->next) {
+        const struct sc_radix_node *root = sc_radix_node_at(index, id);
+        uint64_t steps = 0;
+        if (root->prev != prev || root->listed < number || root->listed >= index->root_next ||
+            (root->flags & SC_RADIX_NEWER) == 0)
+            return broken(reterr, id, "place in the list of roots");
+        if (sc_radix_chunk_find(index, root->hash, 0, &steps) != id)
+            return broken(reterr, id, "root not found by its hash");
+        number = root->listed + 1;
+        prev = id;
+        spec_status status = check_tree(index, id, total, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    if (prev != index->root_last)
+        return broken(reterr, prev, "last root of the list");
+    for (uint32_t id = index->old_first; id != 0; id = sc_radix_node_at(index, id)->next) {
+        const struct sc_radix_node *root = sc_radix_node_at(index, id);
+        if ((root->flags & (SC_RADIX_OLD | SC_RADIX_IN_CHUNKS)) != SC_RADIX_OLD ||
+            (atomic_load(&root->up) & SC_RADIX_HIDDEN) == 0)
+            return broken(reterr, id, "old root can be found");
+        spec_status status = check_tree(index, id, total, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return SPEC_OK;
+}
+
 spec_status sc_radix_check(struct sc_radix *index, struct spec_error *reterr)
 {
     struct count total = {0};
-    spec_status status = SPEC_OK;
-    const struct sc_radix_table *chunks = atomic_load(&index->chunks);
-    for (uint64_t at = 0; at <= chunks->mask && status == SPEC_OK; at++) {
-        uint32_t id = (uint32_t)atomic_load(&chunks->slots[at]);
-        if (id != 0 && id != SC_RADIX_TOMBSTONE &&
-            (sc_radix_node_at(index, id)->flags & SC_RADIX_IS_ROOT) != 0)
-            status = check_tree(index, id, &total, reterr);
-    }
+    spec_status status = check_roots(index, &total, reterr);
     for (uint32_t id = index->waiting; id != 0 && status == SPEC_OK;
          id = sc_radix_node_at(index, id)->waiting_next) {
-        if ((sc_radix_node_at(index, id)->flags & SC_RADIX_IS_ROOT) != 0)
+        uint16_t listed = sc_radix_node_at(index, id)->flags & (SC_RADIX_NEWER | SC_RADIX_OLD);
+        if (is_root(index, id) && listed == 0)
             status = check_tree(index, id, &total, reterr);
     }
     if (status == SPEC_OK)

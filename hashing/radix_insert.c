@@ -119,7 +119,8 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
         return SPEC_OK;
     }
     const struct sc_radix_node *node = sc_radix_node_of(plan->index, in->after);
-    if (node == NULL || (up_of(node) & SC_RADIX_HIDDEN) != 0)
+    if (node == NULL || (up_of(node) & SC_RADIX_HIDDEN) != 0 ||
+        sc_radix_is_old(plan->index, in->after.id))
         return sc_fail(reterr, SPEC_E_STALE, "insertion after a run that was removed");
     if (sc_radix_node_end(node) != in->first)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -358,6 +359,7 @@ static void publish_root(struct plan *plan)
     root->flags = SC_RADIX_IS_ROOT;
     plan->at = plan->root;
     enter_chunk(plan->index, plan->root);
+    sc_radix_root_list(plan->index, plan->root);
     add(&plan->index->roots, 1);
 }
 
@@ -402,6 +404,18 @@ static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, u
         ret_inserted->whole = (struct sc_radix_ref){whole, whole_node->generation};
 }
 
+/* True when a run that stays has the chain hash. One that is being cleared makes way for the new.
+ */
+static bool is_taken(struct sc_radix *index, struct sc_hash hash, uint64_t end)
+{
+    uint64_t steps = 0;
+    uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
+    if (id == 0 || !sc_radix_is_old(index, id))
+        return id != 0;
+    sc_radix_chunks_leave(index, id);
+    return false;
+}
+
 static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_inserted,
                                struct spec_error *reterr)
 {
@@ -415,10 +429,9 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     prepare_chain(plan);
     struct sc_hash split_hash = sc_chain_at(&plan->chain);
     fill_runs(plan);
-    uint64_t steps = 0;
     uint32_t last = plan->runs[plan->run_count - 1];
     if (plan->end % index->chunk_tokens == 0 &&
-        sc_radix_chunk_find(index, sc_radix_node_at(index, last)->hash, plan->end, &steps) != 0) {
+        is_taken(index, sc_radix_node_at(index, last)->hash, plan->end)) {
         add(&index->collisions, 1);
         drop_plan(plan);
         return sc_fail(reterr, SPEC_E_CORRUPT,

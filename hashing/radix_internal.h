@@ -52,6 +52,8 @@ enum sc_radix_flag {
     SC_RADIX_IN_CHILDREN = 2,
     SC_RADIX_IS_ROOT = 4,
     SC_RADIX_DOOMED = 8, /* top of a removal that waits */
+    SC_RADIX_NEWER = 16, /* a root in the list of those that can be found */
+    SC_RADIX_OLD = 32,   /* a root in the list of those that are being cleared */
 };
 
 struct sc_radix_node {
@@ -76,13 +78,13 @@ struct sc_radix_node {
     _Atomic uint32_t first_child; /* the writer stores */
 
     /* Writer only. */
-    uint32_t next, prev; /* siblings; first_child of the parent is the head */
+    uint32_t next, prev; /* siblings, first_child of the parent is the head; roots of a list */
     uint32_t leaf_at;    /* place in the heap of leaves + 1; 0: not there */
 
     _Atomic uint64_t stamp; /* last use; any thread, relaxed */
 
     /* Writer only. */
-    uint64_t listed;       /* the stamp under which the heap has it */
+    uint64_t listed;       /* the stamp under which the heap has it; a root's number */
     uint32_t waiting_next; /* waiting removals; retired runs */
     uint32_t waiting_prev; /* waiting removals */
     uint32_t tokens[];
@@ -149,7 +151,12 @@ struct sc_radix {
     struct sc_radix_limbo limbo[3];
     uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */
     uint64_t leaf_capacity;
-    uint32_t waiting; /* first hidden top */
+    uint32_t waiting;               /* first hidden top */
+    uint32_t root_first, root_last; /* roots that can be found, by number */
+    uint64_t root_next;             /* number of the next root */
+    uint32_t old_first;             /* roots that are being cleared */
+    uint32_t clear_at;              /* where that goes on; 0: at the root */
+    bool clear_back;                /* all below clear_at was looked at */
     uint32_t generation;
 
     /* The writer stores, any thread loads, relaxed: statistics. */
@@ -279,6 +286,8 @@ void sc_radix_reclaim(struct sc_radix *index);
 bool sc_radix_leaves_reserve(struct sc_radix *index);
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id);
 void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id);
+/* 0: none. */
+uint32_t sc_radix_leaves_oldest(struct sc_radix *index);
 
 /* ---- radix.c: finding ------------------------------------------------------------------------ */
 
@@ -304,5 +313,25 @@ bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_ra
 
 /* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */
 uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id);
+/* Removes a run without children. False: it is pinned. Its parent, when a root, may go with it. */
+bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
+                          const struct sc_radix_removal *removal);
+/* No match that begins now finds the run; what is below it is hidden before or next. */
+void sc_radix_run_hide(struct sc_radix *index, uint32_t id);
+void sc_radix_chunks_leave(struct sc_radix *index, uint32_t id);
+/* A hidden subtree goes when a sweep finds it free of pins. */
+void sc_radix_wait(struct sc_radix *index, uint32_t top);
+/* The parent lost a visible child that was last used at `stamp`. */
+void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t stamp);
+
+/* ---- radix_roots.c: which roots there are, and clearing old ones ----------------------------- */
+
+void sc_radix_root_list(struct sc_radix *index, uint32_t id);
+/* From either list; a root in none is fine. */
+void sc_radix_root_unlist(struct sc_radix *index, uint32_t id);
+/* The run was removed: what clears old roots does not stand on it any more. */
+void sc_radix_root_forget(struct sc_radix *index, uint32_t id);
+/* True below a root that is being cleared. */
+bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * Readers only store a run's stamp. The heap is repaired when its top is asked for: a top whose
  * stamp is newer than its place is put in order again. Stamps only grow, so the first top that is
- * in order is the oldest of all.
+ * in order is the oldest of all. A pinned top is stamped and goes to the end.
  *
  * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
  * stamp. The number of such runs grows by insertion only, so that only insertion needs room.
@@ -117,28 +117,30 @@ static bool is_held(const struct sc_radix_node *node)
            atomic_load_explicit(&node->first_child, memory_order_relaxed) != 0;
 }
 
+uint32_t sc_radix_leaves_oldest(struct sc_radix *index)
+{
+    uint64_t count = count_of(index);
+    for (uint64_t held = 0; held < count;) {
+        struct sc_radix_node *top = leaf_at(index, 0);
+        uint64_t stamp = atomic_load_explicit(&top->stamp, memory_order_relaxed);
+        if (stamp == top->listed) {
+            if (!is_held(top))
+                return index->leaves[0];
+            /* In use now. Were it set aside instead, each call would meet all of its kind again. */
+            stamp = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
+            atomic_store_explicit(&top->stamp, stamp, memory_order_relaxed);
+            held++;
+        }
+        top->listed = stamp;
+        sift_down(index, 0, count);
+    }
+    return 0;
+}
+
 bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment)
 {
     sc_radix_reclaim(index);
-    uint64_t count = count_of(index);
-    uint64_t open = count; /* [open, count): held ones, set aside */
-    uint32_t found = 0;
-    while (open != 0 && found == 0) {
-        struct sc_radix_node *top = leaf_at(index, 0);
-        uint64_t stamp = atomic_load_explicit(&top->stamp, memory_order_relaxed);
-        if (stamp != top->listed) {
-            top->listed = stamp;
-            sift_down(index, 0, open);
-        } else if (is_held(top)) {
-            open--;
-            swap(index, 0, open);
-            sift_down(index, 0, open);
-        } else {
-            found = index->leaves[0];
-        }
-    }
-    for (; open < count; open++)
-        sift_up(index, open);
+    uint32_t found = sc_radix_leaves_oldest(index);
     if (found == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);

@@ -68,8 +68,9 @@ static bool close_pins(struct sc_radix *index, uint32_t top)
 
 /* ---- unlinking ----------------------------------------------------------------------------- */
 
-static void leave_chunks(struct sc_radix *index, uint32_t id, struct sc_radix_node *node)
+void sc_radix_chunks_leave(struct sc_radix *index, uint32_t id)
 {
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
     if ((node->flags & SC_RADIX_IN_CHUNKS) == 0)
         return;
     sc_radix_table_remove(atomic_load_explicit(&index->chunks, memory_order_relaxed),
@@ -102,8 +103,7 @@ static void leave_waiting(struct sc_radix *index, struct sc_radix_node *node)
     take_from(&index->hidden, 1);
 }
 
-/* The parent lost a visible child that was last used at `stamp`. */
-static void settle_parent(struct sc_radix *index, uint32_t parent_id, uint64_t stamp)
+void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t stamp)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
     if (stamp_of(parent) < stamp)
@@ -132,8 +132,10 @@ static void unlink_sibling(struct sc_radix *index, uint32_t id)
 
 static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_node *root)
 {
-    leave_chunks(index, id, root);
+    sc_radix_chunks_leave(index, id);
     leave_waiting(index, root);
+    sc_radix_root_unlist(index, id);
+    sc_radix_root_forget(index, id);
     take_from(&index->roots, 1);
 }
 
@@ -153,10 +155,11 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
 {
     struct sc_radix_segment segment;
     sc_radix_segment_of(node, id, up_of(node), &segment);
-    leave_chunks(index, id, node);
+    sc_radix_chunks_leave(index, id);
     leave_children(index, id, node);
     leave_waiting(index, node);
     sc_radix_leaves_drop(index, id);
+    sc_radix_root_forget(index, id);
     take_from(&index->runs, 1);
     take_from(&index->tokens, segment.count);
     if (removal != NULL && removal->removed != NULL)
@@ -185,7 +188,7 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
     }
     if (!is_root) {
         unlink_sibling(index, top);
-        settle_parent(index, parent, stamp);
+        sc_radix_parent_settle(index, parent, stamp);
         drop_empty_root(index, parent);
     }
     for (uint32_t id = top; id != 0;) {
@@ -198,30 +201,43 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
 
 /* ---- hiding -------------------------------------------------------------------------------- */
 
-static void hide(struct sc_radix *index, uint32_t top)
+void sc_radix_run_hide(struct sc_radix *index, uint32_t id)
 {
-    struct sc_radix_node *top_node = sc_radix_node_at(index, top);
-    bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
-    uint64_t stamp = 0;
-    for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
-        struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (stamp_of(node) > stamp)
-            stamp = stamp_of(node);
-        atomic_store(&node->up, up_of(node) | SC_RADIX_HIDDEN);
-        leave_chunks(index, id, node);
-        sc_radix_leaves_drop(index, id);
-    }
-    top_node->flags |= SC_RADIX_DOOMED;
-    top_node->waiting_prev = 0;
-    top_node->waiting_next = index->waiting;
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    atomic_store(&node->up, up_of(node) | SC_RADIX_HIDDEN);
+    sc_radix_chunks_leave(index, id);
+    sc_radix_leaves_drop(index, id);
+}
+
+void sc_radix_wait(struct sc_radix *index, uint32_t top)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, top);
+    node->flags |= SC_RADIX_DOOMED;
+    node->waiting_prev = 0;
+    node->waiting_next = index->waiting;
     if (index->waiting != 0)
         sc_radix_node_at(index, index->waiting)->waiting_prev = top;
     index->waiting = top;
     atomic_store_explicit(&index->hidden,
                           atomic_load_explicit(&index->hidden, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    if (!is_root)
-        settle_parent(index, sc_radix_up_parent(up_of(top_node)), stamp);
+}
+
+static void hide(struct sc_radix *index, uint32_t top)
+{
+    const struct sc_radix_node *top_node = sc_radix_node_at(index, top);
+    uint64_t stamp = 0;
+    for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if (stamp_of(node) > stamp)
+            stamp = stamp_of(node);
+        sc_radix_run_hide(index, id);
+    }
+    sc_radix_wait(index, top);
+    if ((top_node->flags & SC_RADIX_IS_ROOT) != 0)
+        sc_radix_root_unlist(index, top);
+    else
+        sc_radix_parent_settle(index, sc_radix_up_parent(up_of(top_node)), stamp);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
@@ -282,11 +298,44 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
     return atomic_load_explicit(&index->hidden, memory_order_relaxed);
 }
 
+bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
+                          const struct sc_radix_removal *removal)
+{
+    SC_ASSERT(index->poison, first_child_of(sc_radix_node_at(index, id)) == 0);
+    if (!close_pins(index, id))
+        return false;
+    (void)dismantle(index, id, removal);
+    return true;
+}
+
+bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted)
+{
+    sc_radix_reclaim(index);
+    uint32_t id = sc_radix_leaves_oldest(index);
+    struct sc_radix_evicted evicted = {.rest = {0, 0}};
+    while (id != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        uint64_t up = up_of(node);
+        sc_radix_segment_of(node, id, up, &evicted.segment);
+        uint32_t above_id = sc_radix_up_parent(up);
+        const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
+        if ((above->flags & SC_RADIX_IS_ROOT) == 0 && above->piece == node->piece)
+            evicted.rest = (struct sc_radix_ref){above_id, above->generation};
+        if (sc_radix_leaf_remove(index, id, NULL)) {
+            *ret_evicted = evicted;
+            return true;
+        }
+        id = sc_radix_leaves_oldest(index); /* a reader has just pinned that one */
+        evicted.rest = (struct sc_radix_ref){0, 0};
+    }
+    return false;
+}
+
 struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end)
 {
     uint64_t steps = 0;
     uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
-    if (id == 0)
+    if (id == 0 || sc_radix_is_old(index, id))
         return (struct sc_radix_ref){0, 0};
     return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};
 }

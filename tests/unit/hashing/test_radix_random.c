@@ -17,13 +17,15 @@
 #define PIECES_MAX 60000u
 #define ROWS_MAX   64u
 #define NONE       UINT32_MAX
-#define OP_INSERT  40u /* shares of 100 */
-#define OP_MATCH   65u
-#define OP_PIN     75u
-#define OP_UNPIN   83u
-#define OP_REMOVE  91u
-#define OP_LATER   94u
-#define OP_SWEEP   96u
+#define OP_INSERT  400u /* shares of 1,000 */
+#define OP_MATCH   580u
+#define OP_ATTACH  650u
+#define OP_PIN     750u
+#define OP_UNPIN   830u
+#define OP_RESET   835u
+#define OP_REMOVE  910u
+#define OP_LATER   940u
+#define OP_SWEEP   960u
 
 struct twin {
     uint32_t parent;
@@ -37,6 +39,8 @@ struct twin {
     uint32_t pins;
     bool hidden;
     bool doomed;
+    bool old;     /* below a root that was reset */
+    bool waiting; /* and hidden before that */
     bool gone;
     uint64_t stamp;
 };
@@ -84,11 +88,28 @@ enum event {
     HIDDEN,
     SWEPT,
     EVICTED,
+    EVICTED_IN_PART,
+    ATTACHED,
+    ATTACHED_INSIDE,
+    RESET,
+    RESET_PINNED,
     EVENTS
 };
-static const char *const event_names[EVENTS] = {"added",  "added in part", "all there", "orphan",
-                                                "pinned", "removed",       "refused",   "hidden",
-                                                "swept",  "evicted"};
+static const char *const event_names[EVENTS] = {"added",
+                                                "added in part",
+                                                "all there",
+                                                "orphan",
+                                                "pinned",
+                                                "removed",
+                                                "refused",
+                                                "hidden",
+                                                "swept",
+                                                "evicted",
+                                                "evicted in part",
+                                                "attached",
+                                                "attached inside a run",
+                                                "reset",
+                                                "reset with pins"};
 static uint64_t events[EVENTS];
 
 static uint64_t draw(struct world *w)
@@ -191,6 +212,8 @@ static bool do_remove(struct world *w, uint32_t id, void *user)
     struct sum *sum = user;
     w->twins[id].gone = true;
     w->twins[id].doomed = false;
+    if (w->twins[id].parent == NONE) /* a root is no token */
+        return true;
     w->live--;
     sum->count++;
     if (w->twins[id].stamp > sum->stamp)
@@ -209,6 +232,8 @@ static bool do_hide(struct world *w, uint32_t id, void *user)
 
 static void raise_parent(struct world *w, uint32_t id, uint64_t stamp)
 {
+    if (w->twins[id].parent == NONE)
+        return;
     struct twin *parent = &w->twins[w->twins[id].parent];
     if (parent->stamp < stamp)
         parent->stamp = stamp;
@@ -497,32 +522,189 @@ static bool has_child(const struct world *w, uint32_t id)
     return false;
 }
 
-static void op_evict(struct world *w)
+/* The last use of the leaf that goes next; pinned ones that are met count as used. */
+static uint64_t twin_oldest(struct world *w)
 {
-    uint64_t oldest = UINT64_MAX;
-    for (uint32_t id = 3; id < w->twin_count; id++) {
-        const struct twin *twin = &w->twins[id];
-        if (!twin->gone && !twin->hidden && twin->pins == 0 && !has_child(w, id) &&
-            twin->stamp < oldest)
-            oldest = twin->stamp;
+    uint64_t start = w->clock;
+    for (;;) {
+        uint32_t oldest = NONE;
+        for (uint32_t id = 0; id < w->twin_count; id++) {
+            const struct twin *twin = &w->twins[id];
+            if (twin->parent != NONE && !twin->gone && !twin->hidden && !has_visible_child(w, id) &&
+                (oldest == NONE || twin->stamp < w->twins[oldest].stamp))
+                oldest = id;
+        }
+        if (oldest == NONE || w->twins[oldest].stamp > start)
+            return UINT64_MAX;
+        if (w->twins[oldest].pins == 0 && !has_child(w, oldest))
+            return w->twins[oldest].stamp;
+        w->twins[oldest].stamp = ++w->clock;
     }
+}
+
+/* What a leaf is in the twin: its first and its last token. */
+static void check_leaf(const struct world *w, const struct sc_radix_segment *leaf, uint64_t oldest,
+                       uint32_t *ret_first)
+{
+    uint64_t row = leaf->value.row_first + leaf->count - 1;
+    uint32_t last = w->rows[leaf->value.piece * ROWS_MAX + row];
+    assert_false(has_visible_child(w, last));
+    assert_int_equal(w->twins[last].stamp, oldest);
+    *ret_first = w->rows[leaf->value.piece * ROWS_MAX + leaf->value.row_first];
+}
+
+/* One that is found, then removed. */
+static void op_evict_found(struct world *w)
+{
+    uint64_t oldest = twin_oldest(w);
     struct sc_radix_segment leaf;
     bool found = sc_radix_oldest_leaf(w->fx.index, &leaf);
     assert_int_equal(found, oldest != UINT64_MAX);
     if (!found)
         return;
-    uint64_t row = leaf.value.row_first + leaf.count - 1;
-    uint32_t last = w->rows[leaf.value.piece * ROWS_MAX + row];
-    assert_false(has_visible_child(w, last));
-    assert_int_equal(w->twins[last].stamp, oldest);
-    uint32_t first = w->rows[leaf.value.piece * ROWS_MAX + leaf.value.row_first];
+    uint32_t first;
+    check_leaf(w, &leaf, oldest, &first);
     w->fx.removed_tokens = 0;
     assert_int_equal(sc_radix_remove(w->fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW,
                                      &w->fx.removal, NULL, NULL),
                      SPEC_OK);
     assert_int_equal(w->fx.removed_tokens, leaf.count);
     assert_int_equal(twin_remove(w, first), leaf.count);
+}
+
+static void op_evict(struct world *w)
+{
+    uint64_t oldest = twin_oldest(w);
+    struct sc_radix_evicted evicted;
+    bool found = sc_radix_evict(w->fx.index, &evicted);
+    assert_int_equal(found, oldest != UINT64_MAX);
+    if (!found)
+        return;
+    uint32_t first;
+    check_leaf(w, &evicted.segment, oldest, &first);
+    const struct twin *twin = &w->twins[first];
+    const struct twin *above = &w->twins[twin->parent];
+    bool is_rest = above->parent != NONE && above->piece == twin->piece;
+    assert_int_equal(evicted.rest.generation != 0, is_rest);
+    if (is_rest) { /* the rest of the piece ends where the run began */
+        struct sc_radix_segment rest;
+        assert_true(sc_radix_get(w->fx.index, evicted.rest, &rest));
+        assert_int_equal(rest.value.piece, twin->piece);
+        assert_int_equal(rest.value.row_first + rest.count, twin->row);
+        events[EVICTED_IN_PART]++;
+    } else { /* and without one, nothing of it is left */
+        for (uint32_t row = 0; row < twin->row; row++) {
+            uint32_t id = w->rows[twin->piece * ROWS_MAX + row];
+            assert_true(id == NONE || w->twins[id].gone);
+        }
+    }
+    assert_int_equal(twin_remove(w, first), evicted.segment.count);
     events[EVICTED]++;
+}
+
+/* Finds a prefix by its hashes alone. */
+static void op_attach(struct world *w, const struct text *text)
+{
+    static uint32_t path[TOKENS_MAX], tokens[TOKENS_MAX];
+    static struct sc_radix_segment segments[TOKENS_MAX], given[TOKENS_MAX];
+    static struct sc_mark marks[TOKENS_MAX];
+    struct lease *lease = &w->leases[below(w, LEASES)];
+    struct sc_radix_match match;
+    uint64_t have = compare(w, text, path, segments, &match, false);
+    if (lease->twin != NONE || have == 0)
+        return;
+    struct prompt prompt = prompt_of(text);
+    prompt.count = 1 + below(w, have);
+    struct sc_radix_query query = query_of(&prompt);
+    struct sc_radix_place place;
+    sc_radix_place_of(&query, segments, match.segment_count, w->chunk_tokens, prompt.count, &place);
+    sc_radix_match(w->fx.index, &query, segments, TOKENS_MAX, &match);
+    const struct sc_radix_room room = {tokens, TOKENS_MAX, marks, TOKENS_MAX, given, TOKENS_MAX};
+    struct sc_radix_attached attached;
+    place.end.lo ^= 1;
+    assert_int_equal(sc_radix_attach(w->fx.index, &place, &room, &attached, NULL), SPEC_E_STALE);
+    place.end.lo ^= 1;
+    assert_int_equal(sc_radix_attach(w->fx.index, &place, &room, &attached, NULL), SPEC_OK);
+    assert_true(sc_hash_equal(attached.root, query.root));
+    assert_memory_equal(tokens, text->tokens, 4 * prompt.count);
+    assert_int_equal(attached.match.token_count, prompt.count);
+    assert_int_equal(attached.match.segment_count, match.segment_count);
+    assert_memory_equal(given, segments, sizeof(given[0]) * match.segment_count);
+    assert_memory_equal(&attached.match.last, &match.last, sizeof(match.last));
+    assert_memory_equal(&attached.match.whole, &match.whole, sizeof(match.whole));
+    assert_int_equal(attached.match.whole_end, match.whole_end);
+    uint64_t mark_count = sc_chain_mark_from(text->marks, text->mark_count, prompt.count);
+    assert_int_equal(attached.mark_count, mark_count);
+    assert_memory_equal(marks, text->marks, sizeof(marks[0]) * mark_count);
+    lease->ref = attached.match.last;
+    lease->twin = run_last(w, lease->ref, path[prompt.count - 1], prompt.count - 1);
+    w->twins[lease->twin].pins++;
+    w->twins[lease->twin].stamp = ++w->clock;
+    events[match.whole_end == prompt.count ? ATTACHED : ATTACHED_INSIDE]++;
+}
+
+/* ---- resets -------------------------------------------------------------------------------- */
+
+/* The index says that it removed a run of an old root: the twin loses it too. */
+static void note_old(const struct sc_radix_segment *segment, void *user)
+{
+    struct world *w = user;
+    for (uint64_t i = segment->count; i-- > 0;) {
+        uint32_t id = w->rows[segment->value.piece * ROWS_MAX + segment->value.row_first + i];
+        struct twin *twin = &w->twins[id];
+        assert_true(twin->old && !twin->gone && twin->pins == 0);
+        assert_false(has_child(w, id));
+        twin->gone = true;
+        w->live--;
+    }
+}
+
+static bool make_old(struct world *w, uint32_t id, void *user)
+{
+    (void)user;
+    w->twins[id].waiting = w->twins[id].hidden;
+    w->twins[id].hidden = true;
+    w->twins[id].old = true;
+    return true;
+}
+
+static bool is_kept(struct world *w, uint32_t id, void *user)
+{
+    (void)user;
+    assert_true(w->twins[id].waiting || !twin_each(w, id, is_unpinned, NULL));
+    return true;
+}
+
+/* All roots at once, in small steps, while new ones are filled. */
+static void op_reset(struct world *w)
+{
+    uint32_t old_roots[3];
+    op_sweep(w); /* so that what is hidden is pinned */
+    uint64_t mark = sc_radix_root_mark(w->fx.index);
+    for (uint32_t i = 0; i < 3; i++) {
+        old_roots[i] = w->roots[i];
+        w->roots[i] = twin_new(w, NONE, 0, NULL);
+        (void)twin_each(w, old_roots[i], make_old, NULL);
+    }
+    struct sc_radix_removal removal = {note_old, w};
+    uint64_t steps = 1 + below(w, 40);
+    while (sc_radix_remove_roots(w->fx.index, mark, steps, &removal, NULL)) {
+        struct text *text = &w->texts[below(w, PROMPTS)];
+        if (text->count != 0 && below(w, 4) == 0)
+            op_insert(w, text);
+        else if (text->count != 0 && below(w, 4) == 0)
+            op_attach(w, text);
+        if (below(w, 10) == 0)
+            fixture_check(&w->fx);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        struct twin *root = &w->twins[old_roots[i]];
+        root->doomed = has_child(w, old_roots[i]);
+        root->gone = !root->doomed;
+        if (root->doomed) /* what is left leads to a pin */
+            (void)twin_each(w, old_roots[i], is_kept, NULL);
+        events[root->doomed ? RESET_PINNED : RESET]++;
+    }
 }
 
 /* ---- the run ------------------------------------------------------------------------------- */
@@ -532,23 +714,29 @@ static void step(struct world *w)
     struct text *text = &w->texts[below(w, PROMPTS)];
     if (text->count == 0 || below(w, 3) == 0)
         make_text(w, text);
-    uint64_t op = below(w, 100);
+    uint64_t op = below(w, 1000);
     if (w->grows && ((op >= OP_UNPIN && op < OP_REMOVE) || op >= OP_SWEEP))
         return;
     if (op < OP_INSERT)
         op_insert(w, text);
     else if (op < OP_MATCH)
         op_match(w, text);
+    else if (op < OP_ATTACH)
+        op_attach(w, text);
     else if (op < OP_PIN)
         op_pin(w, text);
     else if (op < OP_UNPIN)
         op_unpin(w);
+    else if (op < OP_RESET)
+        op_reset(w);
     else if (op < OP_REMOVE)
         op_remove(w, text, SC_RADIX_NOW);
     else if (op < OP_LATER)
         op_remove(w, text, SC_RADIX_LATER);
     else if (op < OP_SWEEP)
         op_sweep(w);
+    else if (op % 2 == 0)
+        op_evict_found(w);
     else
         op_evict(w);
 }
@@ -568,6 +756,7 @@ static void open_world(struct world *w, uint64_t seed)
     fixture_open(&w->fx, w->chunk_tokens, UINT64_C(64) << 20);
     for (uint32_t i = 0; i < 3; i++)
         w->roots[i] = twin_new(w, NONE, 0, NULL);
+    memset(rows, 0xff, sizeof(*rows) * ROWS_MAX * PIECES_MAX); /* NONE */
     for (uint32_t i = 0; i < LEASES; i++)
         w->leases[i].twin = NONE;
 }
