@@ -26,6 +26,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define READY        4u   /* windows that are queued by one call: half of what is in flight */
 #define WINDOWS      4u   /* two with tags, the current one, one that a row straddles into */
 #define TAGS_AT_ONCE 256u /* computed into a local array, then copied in */
 
@@ -54,6 +55,8 @@ struct sc_store_extent {
     bool ended; /* the producer's reference is gone */
     struct window windows[WINDOWS];
     uint32_t window_count;
+    struct sc_store_write *ready[READY]; /* filled, to be queued together */
+    uint32_t ready_count;
 
     /* Any thread. */
     _Atomic uint32_t pending;
@@ -213,6 +216,7 @@ void sc_store_write_done(struct sc_store_write *write)
         extent_fail(extent, write->op.status);
         sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors,
                        1);
+        sc_store_pause(store, write->op.status, "writing a segment");
     }
     write_put(store, write);
     extent_unref(extent);
@@ -224,9 +228,16 @@ static void on_write_done(struct sc_io_op *op)
     sc_store_write_done((struct sc_store_write *)op->user);
 }
 
+static void ready_submit(struct sc_store_extent *extent)
+{
+    sc_store_writes_submit(extent->store, extent->ready, extent->ready_count);
+    extent->ready_count = 0;
+}
+
 /* The producer is through: the windows that are still open are written, or given back. */
 static void producer_end(struct sc_store_extent *extent)
 {
+    ready_submit(extent);
     for (uint32_t i = 0; i < extent->window_count; i++)
         write_put(extent->store, extent->windows[i].write);
     extent->window_count = 0;
@@ -250,7 +261,9 @@ static void window_submit(struct sc_store_extent *extent, const struct window *w
     atomic_fetch_add(&extent->pending, 1);
     sc_store_count(&store->write_bytes, write->op.bytes);
     sc_store_count(&store->write_ops, 1);
-    sc_store_write_submit(store, write);
+    extent->ready[extent->ready_count++] = write;
+    if (extent->ready_count == READY)
+        ready_submit(extent);
 }
 
 /* Writes the windows that end at or before `filled`, but for those that begin before tags_end. */
@@ -485,6 +498,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
         return sc_fail(reterr, SPEC_E_BUSY, "staging is full (stage_bytes %" PRIu64 ")",
                        store->params.config->stage_bytes);
     }
+    ready_submit(extent);
     extent->layer_next++;
     if (status != SPEC_OK || extent->layer_next == store->shape.layer_count)
         producer_end(extent);
@@ -545,6 +559,9 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr)
 {
     uint64_t rows = 0, log_bytes = 0;
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
+                       store->dir);
     spec_status status = plan_check(store, pieces, piece_count, &rows, &log_bytes, reterr);
     if (status != SPEC_OK)
         return status;
@@ -569,7 +586,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     extent->user = extent_user;
     extent->layer_next = 0;
     extent->ended = false;
-    extent->window_count = 0;
+    extent->window_count = extent->ready_count = 0;
     extent->finish = (struct sc_task){.step = finish_step};
     atomic_store(&extent->pending, 1);
     atomic_store(&extent->status, SPEC_OK);
@@ -664,8 +681,8 @@ static spec_status commit_append(struct sc_store_extent *extent,
     return sc_store_append_commit(store, &append, reterr);
 }
 
-/* Log lock held, records are in the log, room was reserved. */
-static void commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit)
+/* Log lock held, records are in the log, room was reserved. Returns the extent's id. */
+static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit)
 {
     struct sc_store *store = extent->store;
     struct sc_store_table *table = &store->table;
@@ -677,14 +694,16 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
     }
     uint64_t extent_id = table->extent_next++, extent_row = 0;
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, extent_id);
-    *entry =
-        (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
-                                       .row_offset = extent->row_offset,
-                                       .stride = extent->stride,
-                                       .part_count = extent->part_count,
-                                       .row_count = (uint32_t)extent->row_count,
-                                       .space = atomic_load(&store->space_id),
-                                       .live_count = extent->piece_count - commit->piece_first};
+    *entry = (struct sc_store_extent_entry){
+        .parts = sc_store_table_parts(table, extent->part_count),
+        .row_offset = extent->row_offset,
+        .stride = extent->stride,
+        .part_count = extent->part_count,
+        .row_count = (uint32_t)extent->row_count,
+        .space = atomic_load(&store->space_id),
+        .live_count = extent->piece_count - commit->piece_first,
+        .piece_first = table->piece_next,
+        .piece_last = table->piece_next + extent->piece_count - commit->piece_first - 1};
     memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     for (uint32_t i = 0; i < extent->piece_count; i++) {
         const struct sc_store_piece_plan *plan = &extent->pieces[i];
@@ -695,12 +714,14 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
             piece->extent = (uint32_t)extent_id;
             piece->extent_row = (uint16_t)extent_row;
             piece->row_count = (uint16_t)plan->row_count;
+            piece->skip = (uint16_t)(i == commit->piece_first ? commit->skip : 0);
             atomic_store_explicit(&piece->state, SC_STORE_PIECE_LIVE, memory_order_release);
         }
         extent_row += plan->row_count;
     }
     sc_store_count(&store->extent_count, 1);
     sc_store_count(&store->piece_count, entry->live_count);
+    return extent_id;
 }
 
 /* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
@@ -724,8 +745,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
                               uint64_t *ret_first_id, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
-    uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0;
-    spec_status status = commit_marks(extent, commit, &marks_bytes, reterr);
+    uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0, extent_id = 0;
+    spec_status status = commit_marks(extent, commit, &marks_bytes, reterr), failed = SPEC_OK;
     if (status == SPEC_OK && !sc_store_log_reserve(store, marks_bytes))
         status =
             sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes", store->dir);
@@ -738,13 +759,19 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     else if (store->space_count == SC_STORE_SPACES_MAX && atomic_load(&store->space_id) == 0)
         status = sc_fail(reterr, SPEC_E_BUSY, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
                          store->dir);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
         status = commit_append(extent, commit, reterr);
+        failed = status;
+    }
     if (status == SPEC_OK) {
         *ret_first_id = store->table.piece_next;
-        commit_publish(extent, commit);
+        extent_id = commit_publish(extent, commit);
     }
     pthread_mutex_unlock(&store->log_lock);
+    if (status == SPEC_OK)
+        sc_store_extent_trim(store, extent_id);
+    if (failed != SPEC_OK)
+        sc_store_pause(store, failed, "writing the log");
     return status;
 }
 
@@ -758,9 +785,12 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     uint64_t first_id = 0;
     if (status != SPEC_OK)
         status = sc_fail(reterr, status, "the extent was not written");
-    else if (commit->piece_first > extent->piece_count)
-        status = sc_fail(reterr, SPEC_E_INVALID, "piece_first %" PRIu32 " of %" PRIu32 " pieces",
-                         commit->piece_first, extent->piece_count);
+    else if (commit->piece_first > extent->piece_count ||
+             (commit->piece_first < extent->piece_count &&
+              commit->skip >= extent->pieces[commit->piece_first].row_count))
+        status = sc_fail(reterr, SPEC_E_INVALID,
+                         "piece_first %" PRIu32 " of %" PRIu32 " pieces, skip %" PRIu32,
+                         commit->piece_first, extent->piece_count, commit->skip);
     else if (commit->piece_first < extent->piece_count)
         status = commit_run(extent, commit, &first_id, reterr);
     if (status != SPEC_OK || first_id == 0) { /* failed, or everything is present elsewhere */
@@ -775,17 +805,6 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
-/* Log lock held. Appends one drop record. */
-static spec_status drop_append(struct sc_store *store, uint64_t piece)
-{
-    struct sc_store_append append;
-    sc_store_append_begin(store, &append);
-    sc_store_append_frame(&append);
-    sc_store_record_put_drop(&append.writer, piece);
-    sc_store_append_frame_end(&append);
-    return sc_store_append_commit(store, &append, NULL);
-}
-
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)
 {
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
@@ -797,29 +816,4 @@ uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece)
 {
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
     return entry != NULL ? atomic_load_explicit(&entry->mark, memory_order_relaxed) : 0;
-}
-
-void sc_store_piece_drop(struct sc_store *store, uint64_t piece)
-{
-    struct sc_store_extent_entry *extent = NULL;
-    bool frees = false, logged = false;
-    pthread_mutex_lock(&store->log_lock);
-    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
-    if (entry != NULL && atomic_load(&entry->state) == SC_STORE_PIECE_LIVE) {
-        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-        atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
-        /* Without its record the piece lives again after a reopen: then its rows must not have been
-         * overwritten by an extent that would be taken for the lie. */
-        logged = drop_append(store, piece) == SPEC_OK;
-        extent = sc_store_table_extent(&store->table, entry->extent);
-        frees = logged && --extent->live_count == 0;
-    }
-    pthread_mutex_unlock(&store->log_lock);
-    if (frees) {
-        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
-        sc_store_place_free(store, extent->parts, extent->part_count, extent->stride,
-                            sc_store_record_bytes_drop());
-    } else if (logged) {
-        sc_store_log_unreserve(store, sc_store_record_bytes_drop());
-    }
 }

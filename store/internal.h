@@ -3,6 +3,7 @@
  *   identity.c  store.msgpack                     open.c     open, close, statistics
  *   journal.c   the log's file: scan, append      replay.c   records of the log -> table, space
  *   segment.c   segment files, extents' places    extent.c   writing: pack, tag, queue, commit
+ *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
@@ -56,11 +57,20 @@ struct sc_store_segment {
     struct sc_store_write *waiting;
 };
 
+#define SC_STORE_BUCKETS        64u
+#define SC_STORE_WRITES_AT_ONCE 8u /* queued by one call */
+
+struct sc_store_bucket { /* quarantined pieces of about one time, linked by their entries */
+    uint64_t begin_ns, due_ns; /* wall clock; due: of the last of them */
+    uint32_t head, tail;
+};
+
 struct sc_store_journal {
     struct sc_io_file *file;
     uint64_t end;      /* bytes that are believed */
     uint64_t sequence; /* of the last frame */
     uint64_t chain;    /* its checksum */
+    struct sc_store_record_head head;
     uint8_t *buffer;   /* records of one append, or a window of a scan */
     uint64_t buffer_bytes;
 };
@@ -86,6 +96,9 @@ struct sc_store {
     uint64_t log_reserved;             /* for commits to come and a drop of each live piece */
     uint64_t extent_bytes;             /* taken pages, written or being written */
     uint64_t retry_ns;                 /* no new extents before */
+    uint64_t quarantine_bytes;         /* pages that only quarantined pieces hold */
+    struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* a ring, by due time */
+    uint32_t bucket_first, bucket_count;
     uint32_t number_next;              /* of a new segment */
     struct sc_store_extent *extents, *extents_free;
     struct sc_store_write *writes, *writes_free;
@@ -113,6 +126,8 @@ struct sc_store {
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
+    _Atomic uint64_t evicted_pieces;
+    _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
 };
 
 static inline uint64_t sc_store_up(uint64_t value, uint64_t multiple)
@@ -196,11 +211,40 @@ void sc_store_place_free(struct sc_store *store, const struct sc_store_part *par
 /* More log space for a commit that is larger than was reserved; or gives some back. */
 bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
 void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
-/* Queues one write; it waits while its segment's file is being made. */
-void sc_store_write_submit(struct sc_store *store, struct sc_store_write *write);
+/* Queues writes, in one call to the back end; those of a segment whose file is being made wait.
+ * count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
+void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
+/* Space lock held. Bytes of segments that may still be made under disk_bytes. */
+uint64_t sc_store_segment_room(struct sc_store *store);
 /* Index of a file number, during replay; segment_max: no such file. */
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);
+
+/* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
+void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
+
+/* ---- Dropped pieces (quarantine.c) ----------------------------------------------------------- */
+
+/* An extent's pieces are in the table, and it holds all its pages: gives back those of rows that no
+ * piece covers, all when there is no piece. Once for each extent; no lock held. */
+void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
+/* DROPPED pieces that are void in the log since then: their pages are held until lease_ns_max after
+ * that time (a time to come counts as now), lease_ns_max 0: freed at once. Returns the bytes that
+ * they will give back. The caller has counted them out of live_count, piece_count and log_reserved.
+ * No lock held; allocates nothing. A follower has no space: no effect. */
+uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                                 uint64_t dropped_wall_ns);
+/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces. No lock held. */
+uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns);
+/* The same with the space lock held, at most count_max pieces. */
+uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
+                                          uint64_t count_max);
+/* Makes every LIVE piece of the namespace record `space` with an id below piece_end void, without
+ * records: the log has said so at wall_ns in its own way. Returns how many. No lock held. */
+uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
+                              uint64_t wall_ns);
+/* sc_store_pieces_drop; returns the bytes that it will give back. */
+uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 
 /* ---- Extents (extent.c) ---------------------------------------------------------------------- */
 

@@ -24,6 +24,7 @@
 #define SEGMENT_PREFIX "seg-"
 #define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
 #define SEGMENTS_MAX   (1u << 20)
+#define RELEASE_MAX    1024u /* pieces whose time came, when a place is wanted: a bounded wait */
 
 /* ---- Geometry ------------------------------------------------------------------------------- */
 
@@ -283,18 +284,22 @@ void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes)
     pthread_mutex_unlock(&store->space_lock);
 }
 
-/* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
- * `pages`, or no index is left. */
-static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
+uint64_t sc_store_segment_room(struct sc_store *store)
 {
     uint64_t log_room = store->disk_bytes_max / 64;
     uint64_t log_used =
         sc_store_up(sc_store_counted(&store->log_bytes) + store->log_reserved, PAGE);
     uint64_t taken = SC_STORE_FIXED_BYTES + store->segment_bytes +
                      (log_used > log_room ? log_used : sc_store_up(log_room, PAGE));
-    uint64_t room = taken < store->disk_bytes_max ? store->disk_bytes_max - taken : 0;
-    uint64_t bytes = store->params.config->segment_bytes;
-    bytes = bytes < room ? bytes : sc_store_down(room, PAGE);
+    return taken < store->disk_bytes_max ? sc_store_down(store->disk_bytes_max - taken, PAGE) : 0;
+}
+
+/* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
+ * `pages`, or no index is left. */
+static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
+{
+    uint64_t room = sc_store_segment_room(store), bytes = store->params.config->segment_bytes;
+    bytes = bytes < room ? bytes : room;
     if (bytes < SC_STORE_SEGMENT_MIN || bytes / PAGE < pages)
         return false;
     uint64_t index = 0;
@@ -417,11 +422,14 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
                                 struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
     store->log_reserved += log_bytes;
     bool waits = now_ns < store->retry_ns;
-    bool fits = !waits && sc_store_disk_used(store) <= store->disk_bytes_max &&
-                parts_take(store, stride, parts, ret_part_count);
+    bool fits = !waits && sc_store_disk_used(store) <= store->disk_bytes_max;
+    if (fits && !parts_take(store, stride, parts, ret_part_count))
+        fits = sc_store_quarantine_release_some(store, wall_ns, RELEASE_MAX) > 0 &&
+               parts_take(store, stride, parts, ret_part_count);
     if (!fits)
         store->log_reserved -= log_bytes;
     bool wakes = maker_wake(store);
@@ -447,6 +455,18 @@ void sc_store_place_free(struct sc_store *store, const struct sc_store_part *par
     SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
     store->log_reserved -= log_bytes;
     pthread_mutex_unlock(&store->space_lock);
+}
+
+void sc_store_pause(struct sc_store *store, spec_status status, const char *what)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    pthread_mutex_lock(&store->space_lock);
+    bool says = now_ns >= store->retry_ns;
+    store->retry_ns = now_ns + SC_STORE_RETRY_NS;
+    pthread_mutex_unlock(&store->space_lock);
+    if (says)
+        SC_LOG(store->params.log, 1, "nothing is stored for %llu s: %s, %s",
+               SC_STORE_RETRY_NS / 1000000000u, sc_status_name(status), what);
 }
 
 /* ---- Making files, queueing writes ---------------------------------------------------------- */
@@ -477,8 +497,70 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
     }
     *ret_file = NULL;
     sc_store_count(status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors, 1);
-    SC_LOG(store->params.log, 1, "segment not made, storing pauses: %s", error.text);
+    sc_store_pause(store, status, error.text);
     return status;
+}
+
+/* Space lock held. Puts a write of a segment whose file is being made into its waiting list, and
+ * sorts the others: those that can go to the front of `writes`, the rest, which have failed, into
+ * *ret_failed. Returns how many can go. */
+static uint64_t writes_sort(struct sc_store *store, struct sc_store_write **writes, uint64_t count,
+                            struct sc_store_write **ret_failed)
+{
+    uint64_t ready = 0;
+    *ret_failed = NULL;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_store_write *write = writes[i];
+        struct sc_store_segment *segment = &store->segments[write->segment];
+        write->op.file = segment->file;
+        atomic_fetch_add(&store->busy, 1);
+        if (segment->state == SC_STORE_SEGMENT_READY) {
+            writes[ready++] = write;
+        } else if (segment->state == SC_STORE_SEGMENT_WANTED) {
+            write->next = segment->waiting;
+            segment->waiting = write;
+        } else {
+            write->next = *ret_failed;
+            *ret_failed = write;
+        }
+    }
+    return ready;
+}
+
+/* At most SC_STORE_WRITES_AT_ONCE. */
+static void ops_submit(struct sc_store *store, struct sc_store_write *const *writes, uint64_t count)
+{
+    struct sc_io_op *ops[SC_STORE_WRITES_AT_ONCE];
+    for (uint64_t i = 0; i < count; i++)
+        ops[i] = &writes[i]->op;
+    if (count > 0)
+        sc_io_submit(store->io, ops, count);
+}
+
+/* A list of writes, linked by next: done, each with the status. */
+static void writes_fail(struct sc_store_write *writes, spec_status status)
+{
+    while (writes != NULL) {
+        struct sc_store_write *write = writes;
+        writes = write->next;
+        write->op.status = status;
+        sc_store_write_done(write);
+    }
+}
+
+/* A list of writes that waited for the file. */
+static void writes_go(struct sc_store *store, struct sc_store_write *writes,
+                      struct sc_io_file *file)
+{
+    struct sc_store_write *batch[SC_STORE_WRITES_AT_ONCE];
+    while (writes != NULL) {
+        uint64_t count = 0;
+        for (; writes != NULL && count < SC_STORE_WRITES_AT_ONCE; writes = writes->next) {
+            writes->op.file = file;
+            batch[count++] = writes;
+        }
+        ops_submit(store, batch, count);
+    }
 }
 
 /* Makes the file of one wanted segment and lets its writes go, or fail. */
@@ -502,47 +584,29 @@ static void maker_step(struct sc_task *task)
     segment->waiting = NULL;
     segment->file = file;
     segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
-    if (status != SPEC_OK) {
-        store->retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
+    if (status != SPEC_OK)
         segment_leave(store, index);
-    }
     store->maker_posted = false;
     bool wakes = maker_wake(store);
     pthread_mutex_unlock(&store->space_lock);
     if (wakes)
         sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
-    while (waiting != NULL) {
-        struct sc_store_write *write = waiting;
-        waiting = write->next;
-        write->op.file = file;
-        write->op.status = status;
-        if (status == SPEC_OK) {
-            struct sc_io_op *op = &write->op;
-            sc_io_submit(store->io, &op, 1);
-        } else {
-            sc_store_write_done(write);
-        }
-    }
+    if (status == SPEC_OK)
+        writes_go(store, waiting, file);
+    else
+        writes_fail(waiting, status);
     sc_store_busy_end(store);
 }
 
-void sc_store_write_submit(struct sc_store *store, struct sc_store_write *write)
+void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count)
 {
+    struct sc_store_write *failed;
+    SC_ASSERT(store->params.poison, count <= SC_STORE_WRITES_AT_ONCE);
+    if (count == 0)
+        return;
     pthread_mutex_lock(&store->space_lock);
-    struct sc_store_segment *segment = &store->segments[write->segment];
-    uint32_t state = segment->state;
-    write->op.file = segment->file;
-    atomic_fetch_add(&store->busy, 1);
-    if (state == SC_STORE_SEGMENT_WANTED) {
-        write->next = segment->waiting;
-        segment->waiting = write;
-    }
+    uint64_t ready = writes_sort(store, writes, count, &failed);
     pthread_mutex_unlock(&store->space_lock);
-    struct sc_io_op *op = &write->op;
-    if (state == SC_STORE_SEGMENT_READY) {
-        sc_io_submit(store->io, &op, 1);
-    } else if (state != SC_STORE_SEGMENT_WANTED) {
-        op->status = SPEC_E_NO_SPACE;
-        sc_store_write_done(write);
-    }
+    ops_submit(store, writes, ready);
+    writes_fail(failed, SPEC_E_NO_SPACE);
 }

@@ -13,67 +13,81 @@ struct sc_store_parts_slab {
     struct sc_store_part parts[PARTS_SLAB];
 };
 
+struct sc_store_table_folder {
+    void *_Atomic slabs[SC_STORE_TABLE_FOLDER];
+};
+
 bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc)
 {
     *table = (struct sc_store_table){.alloc = alloc, .piece_next = 1, .extent_next = 1};
-    table->pieces = sc_alloc_array(alloc, SC_STORE_TABLE_SLABS, sizeof(*table->pieces));
-    table->extents = sc_alloc_array(alloc, SC_STORE_TABLE_SLABS, sizeof(*table->extents));
+    table->pieces = sc_alloc_array(alloc, SC_STORE_TABLE_FOLDER, sizeof(*table->pieces));
+    table->extents = sc_alloc_array(alloc, SC_STORE_TABLE_FOLDER, sizeof(*table->extents));
     if (table->pieces != NULL && table->extents != NULL)
         return true;
     sc_store_table_done(table);
     return false;
 }
 
+static void root_free(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root)
+{
+    for (uint64_t i = 0; root != NULL && i < SC_STORE_TABLE_FOLDER; i++) {
+        struct sc_store_table_folder *folder = atomic_load(&root[i]);
+        for (uint64_t slab = 0; folder != NULL && slab < SC_STORE_TABLE_FOLDER; slab++)
+            sc_alloc_free(alloc, atomic_load(&folder->slabs[slab]));
+        sc_alloc_free(alloc, folder);
+    }
+    sc_alloc_free(alloc, root);
+}
+
 void sc_store_table_done(struct sc_store_table *table)
 {
     if (table->alloc == NULL)
         return;
-    for (uint64_t i = 0; i < SC_STORE_TABLE_SLABS; i++) {
-        if (table->pieces != NULL)
-            sc_alloc_free(table->alloc, atomic_load(&table->pieces[i]));
-        if (table->extents != NULL)
-            sc_alloc_free(table->alloc, atomic_load(&table->extents[i]));
-    }
     while (table->parts != NULL) {
         struct sc_store_parts_slab *slab = table->parts;
         table->parts = slab->next;
         sc_alloc_free(table->alloc, slab);
     }
-    sc_alloc_free(table->alloc, table->pieces);
-    sc_alloc_free(table->alloc, table->extents);
+    root_free(table->alloc, table->pieces);
+    root_free(table->alloc, table->extents);
     *table = (struct sc_store_table){0};
 }
 
-static bool reserve_pieces(struct sc_store_table *table, uint64_t end)
+/* Slab of the id; NULL: there is none. */
+static void *root_slab(struct sc_store_table_folder *_Atomic *root, uint64_t id)
 {
-    for (uint64_t slab = table->piece_next / SC_STORE_TABLE_SLAB; slab * SC_STORE_TABLE_SLAB < end;
-         slab++) {
-        if (slab >= SC_STORE_TABLE_SLABS)
-            return false;
-        if (atomic_load_explicit(&table->pieces[slab], memory_order_relaxed) != NULL)
-            continue;
-        struct sc_store_piece_entry *entries =
-            sc_alloc_array(table->alloc, SC_STORE_TABLE_SLAB, sizeof(*entries));
-        if (entries == NULL)
-            return false;
-        atomic_store_explicit(&table->pieces[slab], entries, memory_order_release);
-    }
-    return true;
+    uint64_t slab = id / SC_STORE_TABLE_SLAB;
+    if (id >= SC_STORE_TABLE_IDS)
+        return NULL;
+    struct sc_store_table_folder *folder =
+        atomic_load_explicit(&root[slab / SC_STORE_TABLE_FOLDER], memory_order_acquire);
+    return folder == NULL ? NULL
+                          : atomic_load_explicit(&folder->slabs[slab % SC_STORE_TABLE_FOLDER],
+                                                 memory_order_acquire);
 }
 
-static bool reserve_extents(struct sc_store_table *table, uint64_t end)
+/* Makes the slabs of ids [next, end). */
+static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root,
+                         uint64_t next, uint64_t end, uint64_t entry_bytes)
 {
-    for (uint64_t slab = table->extent_next / SC_STORE_TABLE_SLAB; slab * SC_STORE_TABLE_SLAB < end;
-         slab++) {
-        if (slab >= SC_STORE_TABLE_SLABS)
-            return false;
-        if (atomic_load_explicit(&table->extents[slab], memory_order_relaxed) != NULL)
+    if (end > SC_STORE_TABLE_IDS || end < next)
+        return false;
+    for (uint64_t slab = next / SC_STORE_TABLE_SLAB; slab * SC_STORE_TABLE_SLAB < end; slab++) {
+        struct sc_store_table_folder *_Atomic *at = &root[slab / SC_STORE_TABLE_FOLDER];
+        struct sc_store_table_folder *folder = atomic_load_explicit(at, memory_order_relaxed);
+        if (folder == NULL) {
+            folder = sc_alloc_zero(alloc, sizeof(*folder));
+            if (folder == NULL)
+                return false;
+            atomic_store_explicit(at, folder, memory_order_release);
+        }
+        void *_Atomic *place = &folder->slabs[slab % SC_STORE_TABLE_FOLDER];
+        if (atomic_load_explicit(place, memory_order_relaxed) != NULL)
             continue;
-        struct sc_store_extent_entry *entries =
-            sc_alloc_array(table->alloc, SC_STORE_TABLE_SLAB, sizeof(*entries));
+        void *entries = sc_alloc_array(alloc, SC_STORE_TABLE_SLAB, entry_bytes);
         if (entries == NULL)
             return false;
-        atomic_store_explicit(&table->extents[slab], entries, memory_order_release);
+        atomic_store_explicit(place, entries, memory_order_release);
     }
     return true;
 }
@@ -81,8 +95,10 @@ static bool reserve_extents(struct sc_store_table *table, uint64_t end)
 bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
                             uint64_t parts)
 {
-    if (!reserve_pieces(table, table->piece_next + pieces) ||
-        !reserve_extents(table, table->extent_next + extents))
+    if (!root_reserve(table->alloc, table->pieces, table->piece_next, table->piece_next + pieces,
+                      sizeof(struct sc_store_piece_entry)) ||
+        !root_reserve(table->alloc, table->extents, table->extent_next,
+                      table->extent_next + extents, sizeof(struct sc_store_extent_entry)))
         return false;
     if (parts == 0 || (table->parts != NULL && PARTS_SLAB - table->parts->used >= parts))
         return true;
@@ -106,20 +122,24 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
 
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id)
 {
-    if (id / SC_STORE_TABLE_SLAB >= SC_STORE_TABLE_SLABS)
-        return NULL;
-    struct sc_store_piece_entry *slab =
-        atomic_load_explicit(&table->pieces[id / SC_STORE_TABLE_SLAB], memory_order_acquire);
+    struct sc_store_piece_entry *slab = root_slab(table->pieces, id);
     return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
 }
 
 struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table, uint64_t id)
 {
-    if (id / SC_STORE_TABLE_SLAB >= SC_STORE_TABLE_SLABS)
-        return NULL;
-    struct sc_store_extent_entry *slab =
-        atomic_load_explicit(&table->extents[id / SC_STORE_TABLE_SLAB], memory_order_acquire);
+    struct sc_store_extent_entry *slab = root_slab(table->extents, id);
     return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
+}
+
+bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece)
+{
+    uint64_t first = extent->piece_first == 0 ? piece : extent->piece_first;
+    if (piece <= extent->piece_last || piece - first >= SC_STORE_ROWS_MAX)
+        return false;
+    extent->piece_first = first;
+    extent->piece_last = piece;
+    return true;
 }
 
 const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,

@@ -1,10 +1,14 @@
-/* What the log said, resident: pieces and extents by id, dense, in slabs that never move.
+/* What the log said, resident: pieces and extents by id, ascending, in slabs that never move.
  *
- *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      48 bytes a piece
- *   extents  slab 0 [1 2 3 ... ]                   parts in an arena of their own
+ *   root     [folder 0][folder 1] ...              1,024 folders of 1,024 slabs
+ *   pieces   slab 0 [1 2 3 ... ] slab 1 [...]      48 bytes a piece; a slab that no id of the log
+ *   extents  slab 0 [1 2 3 ... ]                   needs is absent; parts in an arena of their own
  *
- * Holds: a LIVE piece and its extent are constant; state is published last, so a reader needs no
- * lock; ids are never used again.
+ *   a piece's life:  NONE -> LIVE -> DROPPED -> QUARANTINED -> FREED
+ *                        \-> DOOMED (replay) -^          pages are held up to here
+ *
+ * Holds: a LIVE piece and its extent are constant, and stay as they are when it is dropped; state
+ * is published last, so a reader needs no lock; ids are never used again.
  * Does not: shrink while open, keep tokens.
  * Threads: one writer at a time (the log lock); sc_store_table_piece from any.
  * Tests: tests/unit/store/test_store.c, test_log.c */
@@ -13,15 +17,18 @@
 
 #include "store/record.h"
 
-#define SC_STORE_TABLE_SLAB  4096u  /* entries of a slab */
-#define SC_STORE_TABLE_SLABS 16384u /* 67 million pieces, and as many extents */
+#define SC_STORE_TABLE_SLAB   4096u                /* entries of a slab */
+#define SC_STORE_TABLE_FOLDER 1024u                /* slabs of a folder, and folders of the root */
+#define SC_STORE_TABLE_IDS    UINT64_C(0xFFFFFFFF) /* ids are below: they are linked by 32 bits */
 
 enum sc_store_piece_state {
     SC_STORE_PIECE_NONE,
     SC_STORE_PIECE_DOOMED, /* replay: a later record drops it; holds space until then */
     SC_STORE_PIECE_LIVE,
     SC_STORE_PIECE_REFUSED, /* replay: not believed, and no later record drops it yet */
-    SC_STORE_PIECE_DROPPED  /* or never believed */
+    SC_STORE_PIECE_DROPPED, /* void, or never believed; pages are held while an extent knows it */
+    SC_STORE_PIECE_QUARANTINED, /* void in the log; pages are held until its time */
+    SC_STORE_PIECE_FREED        /* its pages are others' */
 };
 
 struct sc_store_piece_entry {
@@ -29,7 +36,9 @@ struct sc_store_piece_entry {
     uint64_t first_position;
     uint32_t extent;
     uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
-    _Atomic uint32_t state;
+    _Atomic uint16_t state;
+    uint16_t skip;         /* leading rows that are never read: another piece has them */
+    uint32_t next;         /* space lock: the next piece in its quarantine bucket; 0: none */
     _Atomic uint64_t mark; /* the caller's; relaxed */
 };
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
@@ -41,12 +50,20 @@ struct sc_store_extent_entry {
     uint32_t part_count, row_count;
     uint32_t space;      /* id of its namespace */
     uint32_t live_count; /* log lock: pieces LIVE or DOOMED */
+    /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
+    uint64_t piece_first, piece_last; /* 0, 0: none */
+    /* Space lock. */
+    uint32_t held_pages; /* of the space map, from the trim on */
+    uint32_t void_pages; /* of them, those that only QUARANTINED pieces hold */
+    bool trimmed;        /* rows that no piece covers were given back */
 };
+
+struct sc_store_table_folder;
 
 struct sc_store_table {
     struct sc_alloc *alloc;
-    struct sc_store_piece_entry *_Atomic *pieces; /* [SC_STORE_TABLE_SLABS] */
-    struct sc_store_extent_entry *_Atomic *extents;
+    struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
+    struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
     uint64_t piece_next, extent_next;  /* ids that come next */
 };
@@ -54,8 +71,9 @@ struct sc_store_table {
 bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc);
 void sc_store_table_done(struct sc_store_table *table);
 
-/* Makes room for so many ids after the next ones and for so many parts in a row. false: no memory,
- * or ids are used up; nothing changed that matters. */
+/* Makes room for so many ids from the next ones on and for so many parts in a row. false: no
+ * memory, or ids are used up; nothing changed that matters. (A replay that finds a gap in the ids
+ * sets the next one first: slabs of the gap are not made.) */
 bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
                             uint64_t parts);
 /* Parts that reserve made room for. */
@@ -65,6 +83,8 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);
 struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table,
                                                     uint64_t id);
+/* The extent has this piece too: ids ascend. false: so far from its first that it cannot be its. */
+bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece);
 /* The piece when it is LIVE, else NULL. Any thread. */
 const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,
                                                        uint64_t id);

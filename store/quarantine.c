@@ -1,0 +1,455 @@
+/* Dropped pieces, from the moment they are void until their pages are others'.
+ *
+ *   rows of an extent   [ a a | b b b | c c | d d d d ]     pieces a .. d, in every layer
+ *   b, then c dropped         [ L ......... R )             a run of free rows
+ *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
+ *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
+ *
+ * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
+ * padding stay until the extent's last piece goes. So what is free is a function of the extent and
+ * of its pieces' states, and a replay comes to the same map (decision 0004).
+ *
+ * Holds: a piece's pages are freed once, not before lease_ns_max after its drop; quarantine_bytes
+ * is what quarantined pieces alone hold; nothing here allocates, whatever is dropped.
+ * Does not: choose what to drop (store/room.c, plugin/).
+ * Threads: any; the log lock for states, then the space lock for pages, never both.
+ * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
+#include "store/internal.h"
+
+#include <string.h>
+
+#define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
+#define AT_ONCE       256u /* pieces under one lock, or in one append: 24 KiB */
+#define BUCKETS_LEASE 32u  /* in a lease's time: a piece waits up to a 32nd longer than it must */
+_Static_assert(SC_STORE_BUCKETS > BUCKETS_LEASE + 2, "the ring holds a lease's time");
+
+/* ---- Which pages ---------------------------------------------------------------------------- */
+
+/* Rows [first, end) of a piece inside a run [left, right) of rows that are free but for them. */
+struct span {
+    uint64_t left, first, end, right;
+    bool alone; /* no row of the extent is held but these */
+};
+
+static const struct sc_store_shape *extent_shape(const struct sc_store *store,
+                                                 const struct sc_store_extent_entry *extent)
+{
+    return &store->spaces[extent->space - 1];
+}
+
+/* Split rows are a slab of all K, then all V: rows that are skipped leave no hole in it. */
+static uint64_t piece_row(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct sc_store_piece_entry *piece)
+{
+    bool split = extent_shape(store, extent)->layout == SC_STORE_SPLIT;
+    return piece->extent_row + (split ? 0u : piece->skip);
+}
+
+/* The piece `id` of the extent when it holds pages, else NULL. voids: quarantined ones do not. */
+static const struct sc_store_piece_entry *piece_holding(const struct sc_store *store,
+                                                        uint64_t extent, uint64_t id, bool voids)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL)
+        return NULL;
+    uint32_t state = atomic_load_explicit(&piece->state, memory_order_acquire);
+    bool holds = state == SC_STORE_PIECE_DOOMED || state == SC_STORE_PIECE_LIVE ||
+                 state == SC_STORE_PIECE_DROPPED || (state == SC_STORE_PIECE_QUARANTINED && !voids);
+    return holds && piece->extent == extent ? piece : NULL;
+}
+
+static struct span span_find(const struct sc_store *store,
+                             const struct sc_store_extent_entry *extent, uint64_t id, bool voids)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id), *near;
+    struct span span = {.right = extent->row_count,
+                        .first = piece_row(store, extent, piece),
+                        .end = (uint64_t)piece->extent_row + piece->row_count,
+                        .alone = true};
+    for (uint64_t i = id; i-- > extent->piece_first;) {
+        near = piece_holding(store, piece->extent, i, voids);
+        if (near == NULL)
+            continue;
+        span.left = (uint64_t)near->extent_row + near->row_count;
+        span.alone = false;
+        break;
+    }
+    for (uint64_t i = id + 1; i <= extent->piece_last; i++) {
+        near = piece_holding(store, piece->extent, i, voids);
+        if (near == NULL)
+            continue;
+        span.right = piece_row(store, extent, near);
+        span.alone = false;
+        break;
+    }
+    return span;
+}
+
+struct pages {
+    uint64_t first, end; /* of a segment; first >= end: none */
+};
+
+/* Pages wholly inside rows [first, end) of the layer that starts at byte `start`. */
+static struct pages pages_inside(const struct sc_store_extent_entry *extent, uint64_t row_bytes,
+                                 uint64_t start, uint64_t first, uint64_t end)
+{
+    uint64_t rows = start + extent->row_offset;
+    return (struct pages){(rows + first * row_bytes + PAGE - 1) / PAGE,
+                          (rows + end * row_bytes) / PAGE};
+}
+
+/* Frees the pages in the map, its lock held; NULL: counts them only. */
+static uint64_t run_free(struct sc_store_space *map, uint32_t segment, uint64_t first, uint64_t end)
+{
+    if (first >= end)
+        return 0;
+    if (map != NULL)
+        sc_store_space_free(map, segment, first, end - first);
+    return end - first;
+}
+
+/* Pages that are free with the span's piece and were not before, in all layers. */
+static uint64_t span_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct span *span, struct sc_store_space *map)
+{
+    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride;
+            struct pages run = pages_inside(extent, row_bytes, start, span->left, span->right);
+            struct pages before = pages_inside(extent, row_bytes, start, span->left, span->first);
+            struct pages after = pages_inside(extent, row_bytes, start, span->end, span->right);
+            run.first = before.end > run.first ? before.end : run.first;
+            run.end = after.first < run.end ? after.first : run.end;
+            count += run_free(map, part->segment, run.first, run.end);
+        }
+    }
+    return count;
+}
+
+/* Pages that the last piece, whose span this is, still holds: tags and padding too. */
+static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          const struct span *span, struct sc_store_space *map)
+{
+    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        uint64_t next = part->offset / PAGE;
+        uint64_t part_end = next + sc_store_part_pages(part, extent->stride);
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride;
+            const struct pages gone[2] = {
+                pages_inside(extent, row_bytes, start, 0, span->first),
+                pages_inside(extent, row_bytes, start, span->end, extent->row_count)};
+            for (uint32_t g = 0; g < 2; g++) {
+                if (gone[g].first >= gone[g].end)
+                    continue;
+                count += run_free(map, part->segment, next, gone[g].first);
+                next = gone[g].end;
+            }
+        }
+        count += run_free(map, part->segment, next, part_end);
+    }
+    return count;
+}
+
+/* ---- Trim ----------------------------------------------------------------------------------- */
+
+/* Space lock held. */
+static void pages_gone(struct sc_store *store, struct sc_store_extent_entry *extent, uint64_t pages)
+{
+    SC_ASSERT(store->params.poison, pages <= extent->held_pages);
+    SC_ASSERT(store->params.poison, pages * PAGE <= store->extent_bytes);
+    extent->held_pages -= (uint32_t)pages;
+    store->extent_bytes -= pages * PAGE;
+}
+
+/* Space lock held. Rows between pieces, and before the first, and behind the last. */
+static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_extent_entry *extent)
+{
+    uint64_t row = 0;
+    bool held = false;
+    if (extent->trimmed)
+        return;
+    extent->trimmed = true;
+    for (uint32_t i = 0; i < extent->part_count; i++)
+        extent->held_pages += (uint32_t)sc_store_part_pages(&extent->parts[i], extent->stride);
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
+        const struct sc_store_piece_entry *piece = piece_holding(store, id, i, false);
+        if (piece == NULL)
+            continue;
+        uint64_t first = piece_row(store, extent, piece);
+        struct span gap = {.left = row, .first = row, .end = first, .right = first};
+        if (first > row)
+            pages_gone(store, extent, span_free(store, extent, &gap, &store->space));
+        row = (uint64_t)piece->extent_row + piece->row_count;
+        held = true;
+    }
+    struct span gap = {row, row, extent->row_count, extent->row_count, !held};
+    if (row < extent->row_count)
+        pages_gone(store, extent,
+                   held ? span_free(store, extent, &gap, &store->space)
+                        : rest_free(store, extent, &gap, &store->space));
+}
+
+void sc_store_extent_trim(struct sc_store *store, uint64_t id)
+{
+    if (store->params.role != SC_STORE_WRITER)
+        return;
+    pthread_mutex_lock(&store->space_lock);
+    extent_trim(store, id, sc_store_table_extent(&store->table, id));
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+/* ---- Quarantine ----------------------------------------------------------------------------- */
+
+static uint64_t time_after(uint64_t wall_ns, uint64_t wait_ns)
+{
+    return wait_ns < UINT64_MAX - wall_ns ? wall_ns + wait_ns : UINT64_MAX;
+}
+
+/* Space lock held. Returns the pages that nothing but the quarantine holds now. */
+static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED);
+    extent_trim(store, piece->extent, extent);
+    atomic_store(&piece->state, SC_STORE_PIECE_QUARANTINED);
+    struct span span = span_find(store, extent, id, true);
+    uint64_t pages = span.alone ? extent->held_pages - extent->void_pages
+                                : span_free(store, extent, &span, NULL);
+    extent->void_pages += (uint32_t)pages;
+    store->quarantine_bytes += pages * PAGE;
+    SC_ASSERT(store->params.poison, extent->void_pages <= extent->held_pages);
+    return pages;
+}
+
+/* Space lock held. */
+static void piece_free(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
+    atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    struct span span = span_find(store, extent, id, false);
+    uint64_t pages = span.alone ? rest_free(store, extent, &span, &store->space)
+                                : span_free(store, extent, &span, &store->space);
+    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
+    SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
+    extent->void_pages -= (uint32_t)pages;
+    store->quarantine_bytes -= pages * PAGE;
+    pages_gone(store, extent, pages);
+}
+
+/* Space lock held. Into the newest bucket, or a new one when that spans its time already. A ring
+ * that is full (a clock that jumps) lets the newest bucket span more: its pieces wait longer. */
+static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
+{
+    uint64_t width_ns = store->params.config->lease_ns_max / BUCKETS_LEASE;
+    uint32_t newest = (store->bucket_first + store->bucket_count - 1) % SC_STORE_BUCKETS;
+    struct sc_store_bucket *bucket = &store->buckets[newest];
+    if (store->bucket_count == 0 || (due_ns > time_after(bucket->begin_ns, width_ns) &&
+                                     store->bucket_count < SC_STORE_BUCKETS)) {
+        bucket = &store->buckets[(store->bucket_first + store->bucket_count) % SC_STORE_BUCKETS];
+        *bucket = (struct sc_store_bucket){.begin_ns = due_ns};
+        store->bucket_count++;
+    }
+    bucket->due_ns = bucket->due_ns > due_ns ? bucket->due_ns : due_ns;
+    sc_store_table_piece(&store->table, id)->next = 0;
+    if (bucket->head == 0)
+        bucket->head = (uint32_t)id;
+    else
+        sc_store_table_piece(&store->table, bucket->tail)->next = (uint32_t)id;
+    bucket->tail = (uint32_t)id;
+}
+
+uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                                 uint64_t dropped_wall_ns)
+{
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec), pages = 0;
+    uint64_t dropped_ns = dropped_wall_ns < wall_ns ? dropped_wall_ns : wall_ns;
+    uint64_t due_ns = time_after(dropped_ns, store->params.config->lease_ns_max);
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    for (uint64_t i = 0; i < count;) {
+        pthread_mutex_lock(&store->space_lock);
+        for (uint64_t end = i + AT_ONCE; i < count && i < end; i++) {
+            pages += piece_quarantine(store, pieces[i]);
+            if (due_ns <= wall_ns)
+                piece_free(store, pieces[i]);
+            else
+                bucket_put(store, pieces[i], due_ns);
+        }
+        pthread_mutex_unlock(&store->space_lock);
+    }
+    return pages * PAGE;
+}
+
+uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
+                                          uint64_t count_max)
+{
+    uint64_t latest_ns = time_after(wall_ns, store->params.config->lease_ns_max), count = 0;
+    while (store->bucket_count > 0 && count < count_max) {
+        struct sc_store_bucket *bucket = &store->buckets[store->bucket_first];
+        if (bucket->due_ns > latest_ns)
+            bucket->due_ns = latest_ns; /* the clock was set back: no lease lasts longer */
+        if (bucket->due_ns > wall_ns)
+            break;
+        uint32_t id = bucket->head;
+        bucket->head = sc_store_table_piece(&store->table, id)->next;
+        if (bucket->head == 0) {
+            store->bucket_first = (store->bucket_first + 1) % SC_STORE_BUCKETS;
+            store->bucket_count--;
+        }
+        piece_free(store, id);
+        count++;
+    }
+    return count;
+}
+
+uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns)
+{
+    uint64_t count = 0, now;
+    do {
+        pthread_mutex_lock(&store->space_lock);
+        now = sc_store_quarantine_release_some(store, wall_ns, AT_ONCE);
+        pthread_mutex_unlock(&store->space_lock);
+        count += now;
+    } while (now == AT_ONCE);
+    return count;
+}
+
+/* ---- Dropping ------------------------------------------------------------------------------- */
+
+/* Log lock held. LIVE -> DROPPED; false: it was not LIVE. */
+static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
+{
+    if (piece == NULL || atomic_load(&piece->state) != SC_STORE_PIECE_LIVE)
+        return false;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
+    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    SC_ASSERT(store->params.poison, extent->live_count > 0);
+    if (--extent->live_count == 0)
+        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    return true;
+}
+
+/* Up to AT_ONCE pieces, one append. Returns the bytes that they will give back. Without their
+ * records pieces live again after a reopen: then their rows must not have been overwritten by an
+ * extent that would be taken for the lie, so they keep their pages until close. */
+static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    uint64_t dropped[AT_ONCE], dropped_count = 0;
+    bool writes = store->params.role == SC_STORE_WRITER;
+    spec_status status = SPEC_OK;
+    struct sc_store_append append;
+    pthread_mutex_lock(&store->log_lock);
+    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
+    if (writes)
+        sc_store_append_begin(store, &append);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!piece_void(store, sc_store_table_piece(&store->table, pieces[i])))
+            continue;
+        dropped[dropped_count++] = pieces[i];
+        if (!writes)
+            continue;
+        sc_store_append_frame(&append);
+        sc_store_record_put_drop(&append.writer, pieces[i], at_ns);
+        sc_store_append_frame_end(&append);
+    }
+    if (writes && dropped_count > 0)
+        status = sc_store_append_commit(store, &append, NULL);
+    pthread_mutex_unlock(&store->log_lock);
+    if (!writes || dropped_count == 0)
+        return 0;
+    if (status != SPEC_OK) {
+        sc_store_pause(store, status, "dropping");
+        return 0;
+    }
+    sc_store_log_unreserve(store, dropped_count * sc_store_record_bytes_drop());
+    /* From now, not from at_ns: a follower may have looked in between. */
+    return sc_store_quarantine_add(store, dropped, dropped_count, UINT64_MAX);
+}
+
+uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < count; i += AT_ONCE)
+        bytes += drop_some(store, pieces + i, count - i < AT_ONCE ? count - i : AT_ONCE);
+    return bytes;
+}
+
+void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    (void)sc_store_pieces_drop_bytes(store, pieces, count);
+}
+
+void sc_store_piece_drop(struct sc_store *store, uint64_t piece)
+{
+    (void)sc_store_pieces_drop_bytes(store, &piece, 1);
+}
+
+uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
+                              uint64_t wall_ns)
+{
+    uint64_t voided[AT_ONCE], total = 0;
+    for (uint64_t id = 1; id < piece_end;) {
+        uint64_t count = 0, looked = 0;
+        pthread_mutex_lock(&store->log_lock);
+        for (; id < piece_end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
+            struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+            if (piece == NULL) {
+                id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB); /* no id of this slab */
+                continue;
+            }
+            const struct sc_store_extent_entry *extent =
+                sc_store_table_extent(&store->table, piece->extent);
+            if (extent != NULL && extent->space == space && piece_void(store, piece))
+                voided[count++] = id;
+            id++;
+        }
+        pthread_mutex_unlock(&store->log_lock);
+        if (count == 0)
+            continue;
+        if (store->params.role == SC_STORE_WRITER)
+            sc_store_log_unreserve(store, count * sc_store_record_bytes_drop());
+        (void)sc_store_quarantine_add(store, voided, count, wall_ns);
+        total += count;
+    }
+    return total;
+}
+
+/* ---- Asking --------------------------------------------------------------------------------- */
+
+bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
+                         uint8_t ret_hash[SC_STORE_HASH_BYTES])
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry != NULL)
+        memcpy(ret_hash, entry->hash, SC_STORE_HASH_BYTES);
+    return entry != NULL;
+}
+
+uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry == NULL)
+        return 0;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    struct span span = span_find(store, extent, piece, true);
+    return (span.alone ? rest_free(store, extent, &span, NULL)
+                       : span_free(store, extent, &span, NULL)) *
+           PAGE;
+}
+
+uint64_t sc_store_piece_next(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->log_lock);
+    uint64_t next = store->table.piece_next;
+    pthread_mutex_unlock(&store->log_lock);
+    return next;
+}

@@ -1,0 +1,71 @@
+/* How much room there is, and what may go that nobody here can find.
+ *
+ *   disk_bytes   [fixed | log: 1/64, or what it takes | segments: held | quarantine | free | ... ]
+ *                                                      not made yet: counts as free ----------^
+ *
+ * Holds: free_bytes are pages that an extent can be given, though perhaps in runs too short for it.
+ * Does not: know what was used last (plugin/), wait for leases.
+ * Threads: any; evicting on an executor's.
+ * Tests: tests/unit/store/test_quarantine.c */
+#include "store/internal.h"
+
+#define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
+#define EVICT_STEP 64u /* pieces that are dropped before the bytes are counted again */
+
+void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
+{
+    struct sc_store_room room = {0};
+    if (store->params.role != SC_STORE_WRITER) {
+        *ret_room = room;
+        return;
+    }
+    (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
+    pthread_mutex_lock(&store->space_lock);
+    uint64_t makeable = sc_store_segment_room(store);
+    for (uint64_t i = 0; i < store->segment_count; i++) {
+        uint32_t state = store->segments[i].state;
+        if (state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED)
+            room.free_bytes += store->space.segments[i].free_pages * PAGE;
+    }
+    room.bytes_max = store->segment_bytes + makeable;
+    room.free_bytes += makeable >= SC_STORE_SEGMENT_MIN ? makeable : 0;
+    room.quarantine_bytes = store->quarantine_bytes;
+    pthread_mutex_unlock(&store->space_lock);
+    *ret_room = room;
+}
+
+/* The next LIVE piece of another namespace at or after *id; 0: none. Moves *id behind it. */
+static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uint64_t end)
+{
+    uint32_t space = atomic_load(&store->space_id);
+    while (*id < end) {
+        uint64_t now = *id;
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, now);
+        *id = piece != NULL ? now + 1 : sc_store_up(now + 1, SC_STORE_TABLE_SLAB);
+        if (piece == NULL ||
+            atomic_load_explicit(&piece->state, memory_order_acquire) != SC_STORE_PIECE_LIVE)
+            continue;
+        if (sc_store_table_extent(&store->table, piece->extent)->space != space)
+            return now;
+    }
+    return 0;
+}
+
+uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
+{
+    uint64_t pieces[EVICT_STEP], total = 0, given = 0;
+    uint64_t id = sc_store_counted(&store->evict_next), end = sc_store_piece_next(store);
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    while (given < bytes && id < end) {
+        uint64_t count = 0;
+        while (count < EVICT_STEP && (pieces[count] = unreachable_next(store, &id, end)) != 0)
+            count++;
+        given += sc_store_pieces_drop_bytes(store, pieces, count);
+        total += count;
+    }
+    /* What is older is this namespace's own, or gone: it need not be looked at again. */
+    atomic_store_explicit(&store->evict_next, id < end ? id : end, memory_order_relaxed);
+    sc_store_count(&store->evicted_pieces, total);
+    return total;
+}
