@@ -134,8 +134,9 @@ static msgpack_packer pack_begin(struct sc_store_writer *writer, uint64_t keys, 
 void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
                                const struct sc_store_namespace *space)
 {
-    msgpack_packer packer = pack_begin(writer, 5, SC_STORE_RECORD_NAMESPACE, id);
+    msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_NAMESPACE, id);
     pack_bin(&packer, "digest", space->digest, SC_STORE_HASH_BYTES);
+    pack_bin(&packer, "family", space->family, SC_STORE_HASH_BYTES);
     pack_uint(&packer, "layers", space->layer_count);
     pack_uint(&packer, "layout", space->layout);
     pack_uint(&packer, "krow", space->k_row_bytes);
@@ -219,9 +220,28 @@ void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_s
         pack_marks(&packer, piece->marks, piece->mark_count);
 }
 
-void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece)
+void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns)
 {
-    (void)pack_begin(writer, 0, SC_STORE_RECORD_DROP, piece);
+    msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_DROP, piece);
+    pack_uint(&packer, "at", at_ns);
+}
+
+void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
+                               uint64_t at_ns)
+{
+    msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_EPOCH, space);
+    pack_uint(&packer, "epoch", epoch);
+    pack_uint(&packer, "at", at_ns);
+}
+
+void sc_store_record_put_head(struct sc_store_writer *writer,
+                              const struct sc_store_record_head *head)
+{
+    msgpack_packer packer = pack_begin(writer, 4, SC_STORE_RECORD_HEAD, 0);
+    pack_uint(&packer, "n", head->number);
+    pack_uint(&packer, "numbering", head->numbering);
+    pack_uint(&packer, "piece", head->piece_next);
+    pack_uint(&packer, "extent", head->extent_next);
 }
 
 #define IDENTITY_MAGIC "spec_connector store"
@@ -242,7 +262,7 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
 /* Largest encodings: a key of k characters is k + 1 bytes, an integer 9, a bin header 5. */
 uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
 {
-    return SC_STORE_FRAME_BYTES + 160 + descriptor_bytes;
+    return SC_STORE_FRAME_BYTES + 192 + descriptor_bytes;
 }
 
 uint64_t sc_store_record_bytes_extent(uint64_t part_count)
@@ -257,7 +277,17 @@ uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
 
 uint64_t sc_store_record_bytes_drop(void)
 {
-    return SC_STORE_FRAME_BYTES + 36;
+    return SC_STORE_FRAME_BYTES + 48;
+}
+
+uint64_t sc_store_record_bytes_epoch(void)
+{
+    return SC_STORE_FRAME_BYTES + 64;
+}
+
+uint64_t sc_store_record_bytes_head(void)
+{
+    return SC_STORE_FRAME_BYTES + 96;
 }
 
 /* ---- Decoding: a cursor over msgpack ---------------------------------------------------------
@@ -481,11 +511,13 @@ static bool decode_space(const uint8_t *payload, uint64_t bytes, struct sc_store
                              FIELD_UINT("layers", 1, SC_LIMIT_LAYERS),
                              FIELD_UINT("layout", SC_STORE_PAIRED, SC_STORE_SPLIT),
                              FIELD_UINT("krow", 1, SC_STORE_K_ROW_BYTES_MAX),
-                             {.key = "text", .kind = 's', .max = SC_STORE_DESCRIPTOR_BYTES}};
-    if (!map_decode(payload, bytes, fields, 5))
+                             {.key = "text", .kind = 's', .max = SC_STORE_DESCRIPTOR_BYTES},
+                             FIELD_BIN("family", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES)};
+    if (!map_decode(payload, bytes, fields, 6))
         return false;
     struct sc_store_namespace *space = &record->space.space;
     memcpy(space->digest, fields[0].bytes, SC_STORE_HASH_BYTES);
+    memcpy(space->family, fields[5].bytes, SC_STORE_HASH_BYTES);
     space->layer_count = (uint32_t)fields[1].value;
     space->layout = (uint32_t)fields[2].value;
     space->k_row_bytes = fields[3].value;
@@ -629,6 +661,39 @@ static bool decode_piece(const uint8_t *payload, uint64_t bytes, struct sc_store
     return decode_piece_lists(&fields[9], &fields[10], record);
 }
 
+static bool decode_drop(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("at", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, 1))
+        return false;
+    record->drop.at_ns = fields[0].value;
+    return true;
+}
+
+static bool decode_epoch(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("epoch", 1, UINT64_MAX), FIELD_UINT("at", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, 2))
+        return false;
+    record->epoch.epoch = fields[0].value;
+    record->epoch.at_ns = fields[1].value;
+    return true;
+}
+
+static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELD_UINT("n", 0, UINT64_MAX), FIELD_UINT("numbering", 0, UINT64_MAX),
+                             FIELD_UINT("piece", 1, UINT64_MAX),
+                             FIELD_UINT("extent", 1, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, 4))
+        return false;
+    record->head = (struct sc_store_record_head){.number = fields[0].value,
+                                                 .numbering = fields[1].value,
+                                                 .piece_next = fields[2].value,
+                                                 .extent_next = fields[3].value};
+    return true;
+}
+
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     switch (record->type) {
@@ -639,7 +704,11 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
     case SC_STORE_RECORD_PIECE:
         return decode_piece(payload, bytes, record);
     case SC_STORE_RECORD_DROP:
-        return true;
+        return decode_drop(payload, bytes, record);
+    case SC_STORE_RECORD_EPOCH:
+        return decode_epoch(payload, bytes, record);
+    case SC_STORE_RECORD_HEAD:
+        return decode_head(payload, bytes, record);
     default:
         return false;
     }

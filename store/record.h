@@ -11,6 +11,9 @@
  * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own: it
  * allocates nothing, whatever lengths the bytes claim, and reads each byte once.
  *
+ * The first record of a log is its head (a checkpoint's number, and which numbering of ids it has).
+ * Ids of extents and pieces ascend, with gaps where a checkpoint left records out.
+ *
  * Holds: a decoded record has every key of its type once, in range by itself (what needs the rest
  * of the store, such as free space, is the caller's); unknown keys are skipped.
  * Does not: allocate, do I/O.
@@ -30,13 +33,17 @@
 #define SC_STORE_POSITION_MAX      (UINT64_C(1) << 48)
 #define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
+#define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
     SC_STORE_RECORD_NAMESPACE = 1,
     SC_STORE_RECORD_EXTENT = 2,
     SC_STORE_RECORD_PIECE = 3,
-    SC_STORE_RECORD_DROP = 4
+    SC_STORE_RECORD_DROP = 4,
+    SC_STORE_RECORD_EPOCH = 5,
+    SC_STORE_RECORD_HEAD = 6,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_HEAD
 };
 
 struct sc_store_part { /* whole layers, contiguous, in one segment */
@@ -60,8 +67,27 @@ struct sc_store_record_extent {
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
 };
 
+/* The first record of a log. Ids that the log once had are below piece_next and extent_next, also
+ * those that a checkpoint left out: they are not given again under the same numbering. */
+struct sc_store_record_head {
+    uint64_t number;    /* of the checkpoint that made the log; 0: none did */
+    uint64_t numbering; /* another: every id may mean something else */
+    uint64_t piece_next, extent_next;
+};
+
+struct sc_store_record_drop { /* id: of the piece */
+    uint64_t at_ns;           /* wall clock */
+};
+
+struct sc_store_record_epoch { /* id: of a namespace */
+    uint64_t epoch, at_ns;
+};
+
 struct sc_store_record {
     uint64_t version, type, id;
+    struct sc_store_record_head head;
+    struct sc_store_record_drop drop;
+    struct sc_store_record_epoch epoch;
     struct sc_store_record_space space;
     struct sc_store_record_extent extent;
     struct sc_store_piece piece; /* tokens, marks: the two arrays below; no provenance */
@@ -102,7 +128,12 @@ void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
 void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent);
 void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
-void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece);
+void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
+/* All pieces of the namespace that stand before it are void. */
+void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
+                               uint64_t at_ns);
+void sc_store_record_put_head(struct sc_store_writer *writer,
+                              const struct sc_store_record_head *head);
 
 struct sc_store_identity {
     uint64_t version;
@@ -125,5 +156,7 @@ uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes);
 uint64_t sc_store_record_bytes_extent(uint64_t part_count);
 uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count);
 uint64_t sc_store_record_bytes_drop(void);
+uint64_t sc_store_record_bytes_epoch(void);
+uint64_t sc_store_record_bytes_head(void);
 
 #endif

@@ -36,14 +36,21 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
                                  struct spec_error *reterr)
 {
     bool known = record->version == SC_STORE_RECORD_VERSION &&
-                 record->type >= SC_STORE_RECORD_NAMESPACE && record->type <= SC_STORE_RECORD_DROP;
+                 record->type >= SC_STORE_RECORD_NAMESPACE &&
+                 record->type <= SC_STORE_RECORD_TYPE_MAX;
     if (known)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_VERSION,
                    "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
-                   ", this build reads types 1 to 4 version %u",
+                   ", this build reads types 1 to %u version %u",
                    store->dir, store->journal.sequence + 1, record->type, record->version,
-                   SC_STORE_RECORD_VERSION);
+                   (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
+}
+
+/* Ids of extents and pieces ascend, with gaps where a checkpoint left records out. */
+static bool id_ascends(uint64_t id, uint64_t next)
+{
+    return id >= next && id < SC_STORE_IDS;
 }
 
 /* ---- Scan 1 --------------------------------------------------------------------------------- */
@@ -59,13 +66,16 @@ static spec_status on_payload_ids(struct sc_store *store, const uint8_t *payload
     spec_status status = version_check(store, record, reterr);
     if (status != SPEC_OK)
         return status;
-    if (record->type == SC_STORE_RECORD_PIECE && record->id == table->piece_next) {
+    if (record->type == SC_STORE_RECORD_PIECE && id_ascends(record->id, table->piece_next)) {
+        table->piece_next = record->id;
         if (!sc_store_table_reserve(table, 1, 0, 0))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", record->id);
         table->piece_next++;
     }
-    if (record->type == SC_STORE_RECORD_DROP && record->id < table->piece_next && record->id > 0)
-        atomic_store(&sc_store_table_piece(table, record->id)->state, SC_STORE_PIECE_DOOMED);
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
+    if (record->type == SC_STORE_RECORD_DROP && record->id < table->piece_next && entry != NULL &&
+        sc_store_record_decode(payload, bytes, record))
+        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
     return SPEC_OK;
 }
 
@@ -76,6 +86,17 @@ static void replay_lie(struct sc_store *store, const char *what)
     sc_store_count(&store->corrupt_records, 1);
     SC_LOG(store->params.log, 1, "log record %" PRIu64 " is not believed: %s",
            store->journal.sequence + 1, what);
+}
+
+/* The first record, and no other. */
+static void replay_head(struct sc_store *store, struct replay *replay)
+{
+    const struct sc_store_record_head *head = &replay->record.head;
+    if (store->journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
+        head->extent_next >= SC_STORE_IDS)
+        replay_lie(store, "a log's head");
+    else
+        store->journal.head = *head;
 }
 
 static void replay_space(struct sc_store *store, struct replay *replay)
@@ -94,6 +115,14 @@ static void replay_space(struct sc_store *store, struct replay *replay)
         atomic_store(&store->space_id, shape->id);
 }
 
+/* A place that only quarantined pieces hold: the clock was set back since it was given again. */
+static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
+{
+    return sc_store_space_take_at(&store->space, index, page, pages) ||
+           (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
+            sc_store_space_take_at(&store->space, index, page, pages));
+}
+
 /* Takes the places of parts[0 .. count); their segment numbers become indices. */
 static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                           uint64_t stride)
@@ -106,8 +135,7 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
         uint64_t index = sc_store_segment_find(store, parts[i].segment);
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
         if (index == store->segment_max ||
-            !sc_store_space_take_at(&store->space, index, parts[i].offset / SC_IO_PAGE_BYTES,
-                                    pages)) {
+            !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
             sc_store_place_free(store, parts, i, stride, 0);
             return false;
         }
@@ -159,14 +187,12 @@ static void replay_extent(struct sc_store *store, struct replay *replay)
     sc_store_count(&store->extent_count, 1);
 }
 
-/* An extent that no piece holds gives its places back. */
-static void replay_extent_release(struct sc_store *store, uint64_t id)
+/* Its last piece was read: rows that none holds give their pages back. */
+static void replay_extent_end(struct sc_store *store, uint64_t id)
 {
-    struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, id);
-    if (entry->live_count > 0)
-        return;
-    sc_store_place_free(store, entry->parts, entry->part_count, entry->stride, 0);
-    atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    if (sc_store_table_extent(&store->table, id)->live_count == 0)
+        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    sc_store_extent_trim(store, id);
 }
 
 /* A piece that is not believed, for what stands in the log or for what became of its segment, gets
@@ -193,7 +219,8 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     if (piece->extent != replay->extent_open || replay->extent_open == 0 ||
         piece->extent_row < replay->extent_rows ||
-        piece->row_count > extent->row_count - piece->extent_row) {
+        piece->row_count > extent->row_count - piece->extent_row ||
+        !sc_store_table_join(extent, replay->record.id)) {
         replay_refuse(store, replay, entry, "piece outside its extent");
         return;
     }
@@ -211,6 +238,7 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
     entry->extent = (uint32_t)piece->extent;
     entry->extent_row = (uint16_t)piece->extent_row;
     entry->row_count = (uint16_t)piece->row_count;
+    entry->skip = (uint16_t)piece->skip;
     atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
     extent->live_count++;
     store->log_reserved += sc_store_record_bytes_drop();
@@ -219,7 +247,7 @@ static void replay_piece(struct sc_store *store, struct replay *replay,
         atomic_store(&entry->state, SC_STORE_PIECE_LIVE);
 }
 
-static void replay_drop(struct sc_store *store, uint64_t id)
+static void replay_drop(struct sc_store *store, uint64_t id, uint64_t at_ns)
 {
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
     if (id == 0 || id >= store->table.piece_next || entry == NULL ||
@@ -228,8 +256,9 @@ static void replay_drop(struct sc_store *store, uint64_t id)
     atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     store->log_reserved -= sc_store_record_bytes_drop();
     atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
-    sc_store_table_extent(&store->table, entry->extent)->live_count--;
-    replay_extent_release(store, entry->extent);
+    if (--sc_store_table_extent(&store->table, entry->extent)->live_count == 0)
+        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    (void)sc_store_quarantine_add(store, &id, 1, at_ns);
 }
 
 static spec_status on_payload_apply(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
@@ -243,16 +272,18 @@ static spec_status on_payload_apply(struct sc_store *store, const uint8_t *paylo
         return SPEC_OK;
     }
     if (record->type != SC_STORE_RECORD_PIECE && replay->extent_open != 0) {
-        replay_extent_release(store, replay->extent_open);
+        replay_extent_end(store, replay->extent_open);
         replay->extent_open = 0;
     }
     bool decodes = sc_store_record_decode(payload, bytes, record);
     if (record->type == SC_STORE_RECORD_EXTENT || record->type == SC_STORE_RECORD_PIECE) {
         bool is_extent = record->type == SC_STORE_RECORD_EXTENT;
-        if (record->id != (is_extent ? table->extent_next : table->piece_next)) {
+        uint64_t *next = is_extent ? &table->extent_next : &table->piece_next;
+        if (!id_ascends(record->id, *next)) {
             replay_lie(store, "id out of order");
             return SPEC_OK;
         }
+        *next = record->id;
     }
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
     if (!decodes)
@@ -268,17 +299,39 @@ static spec_status on_payload_apply(struct sc_store *store, const uint8_t *paylo
     table->extent_next += record->type == SC_STORE_RECORD_EXTENT ? 1 : 0;
     table->piece_next += record->type == SC_STORE_RECORD_PIECE ? 1 : 0;
     if (decodes && record->type == SC_STORE_RECORD_DROP)
-        replay_drop(store, record->id);
+        replay_drop(store, record->id, record->drop.at_ns);
+    if (decodes && record->type == SC_STORE_RECORD_HEAD)
+        replay_head(store, replay);
     return replay->no_memory ? sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents") : SPEC_OK;
 }
 
 /* ---- After the scans ------------------------------------------------------------------------ */
 
+/* A log that has nothing yet gets its head; one that has goes on behind the ids of its head. */
+static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_record_head *head = &store->journal.head;
+    struct sc_store_table *table = &store->table;
+    table->piece_next = table->piece_next > head->piece_next ? table->piece_next : head->piece_next;
+    table->extent_next =
+        table->extent_next > head->extent_next ? table->extent_next : head->extent_next;
+    if (store->journal.end > 0)
+        return SPEC_OK;
+    struct sc_store_append append;
+    *head = (struct sc_store_record_head){
+        .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_head(&append.writer, head);
+    sc_store_append_frame_end(&append);
+    return sc_store_append_commit(store, &append, reterr);
+}
+
 /* Pieces that were not believed are dropped in the log too. */
 static spec_status replay_drop_refused(struct sc_store *store, const struct replay *replay,
                                        struct spec_error *reterr)
 {
-    uint64_t id = replay->refused_first;
+    uint64_t id = replay->refused_first, at_ns = sc_exec_wall_ns(store->params.exec);
     spec_status status = SPEC_OK;
     while (replay->refused_count > 0 && id <= replay->refused_last && status == SPEC_OK) {
         struct sc_store_append append;
@@ -286,17 +339,17 @@ static spec_status replay_drop_refused(struct sc_store *store, const struct repl
         sc_store_append_begin(store, &append);
         for (; id <= replay->refused_last && count < DROPS_PER_WRITE; id++) {
             struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-            if (atomic_load(&entry->state) != SC_STORE_PIECE_REFUSED)
+            if (entry == NULL || atomic_load(&entry->state) != SC_STORE_PIECE_REFUSED)
                 continue;
             sc_store_append_frame(&append);
-            sc_store_record_put_drop(&append.writer, id);
+            sc_store_record_put_drop(&append.writer, id, at_ns);
             sc_store_append_frame_end(&append);
             count++;
         }
         status = sc_store_append_commit(store, &append, reterr);
         for (; first < id && status == SPEC_OK; first++) {
             struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, first);
-            if (atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
+            if (entry != NULL && atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
                 atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
         }
     }
@@ -314,7 +367,7 @@ static spec_status replay_run(struct sc_store *store, struct replay *replay,
     if (status != SPEC_OK)
         return status;
     if (replay->extent_open != 0)
-        replay_extent_release(store, replay->extent_open);
+        replay_extent_end(store, replay->extent_open);
     if (file_bytes > store->journal.end) {
         sc_store_count(&store->corrupt_records, 1);
         SC_LOG(store->params.log, 1,
@@ -323,6 +376,8 @@ static spec_status replay_run(struct sc_store *store, struct replay *replay,
         status = sc_io_file_truncate(store->io, store->journal.file, store->journal.end, reterr);
     }
     atomic_store(&store->log_bytes, store->journal.end);
+    if (status == SPEC_OK)
+        status = replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, replay, reterr);
     if (status == SPEC_OK)

@@ -31,7 +31,7 @@
 #include "base/config.h"
 #include "store/io.h"
 
-#define SC_STORE_FORMAT_VERSION 1u
+#define SC_STORE_FORMAT_VERSION 2u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
 
@@ -64,7 +64,7 @@ struct sc_store_mark {
     uint8_t digest[SC_STORE_HASH_BYTES];
 };
 
-/* A piece as the log tells it. Ids are dense, 1 .., in log order; 0 is "none". */
+/* A piece as the log tells it. Ids ascend in log order, from 1, with gaps; 0 is "none". */
 struct sc_store_piece {
     uint64_t id;
     uint64_t extent;

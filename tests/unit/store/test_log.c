@@ -22,7 +22,7 @@ static const struct world_setup small = {.name = "small",
 /* The log as bytes, and where its frames end. */
 struct log_image {
     uint8_t bytes[LOG_MAX];
-    uint64_t count, frame_count, chain;
+    uint64_t count, frame_count, chain, seed;
     uint64_t ends[512];
 };
 
@@ -49,7 +49,7 @@ static void image_read(struct world *world, struct log_image *image)
                      SC_STORE_FRAME_OK);
     assert_true(sc_store_record_get_identity(identity_bytes + SC_STORE_FRAME_BYTES,
                                              frame_bytes - SC_STORE_FRAME_BYTES, &identity));
-    image->chain = sc_store_frame_seed(identity.store_id, 0, 1);
+    image->seed = image->chain = sc_store_frame_seed(identity.store_id, 0, 1);
     for (uint64_t at = 0; at < image->count; at += frame_bytes) {
         assert_int_equal(sc_store_frame_check(image->bytes + at, image->count - at,
                                               image->frame_count + 1, &image->chain, &frame_bytes),
@@ -150,16 +150,17 @@ static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
     world_close(world);
     image_read(world, &old);
-    /* Frames: namespace, then extent and piece of each key. Key 2's extent is damaged, so that the
-     * log is cut there; the next store writes records of the very same sizes and sequences. */
-    uint8_t byte = old.bytes[old.ends[2] + 40] ^ 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, old.ends[2] + 40, &byte, 1));
+    /* Frames: head, namespace, then extent and piece of each key. Key 2's extent is damaged, so
+     * that the log is cut there; the next store writes records of the very same sizes and
+     * sequences. */
+    uint8_t byte = old.bytes[old.ends[3] + 40] ^ 1;
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, old.ends[3] + 40, &byte, 1));
     world_open_ok(world);
     assert_int_equal(world->open_count, 1);
     assert_int_equal(world_store(world, 77, 0, 64), SPEC_OK);
     world_close(world);
     image_read(world, &new);
-    assert_int_equal(new.count, old.ends[4]);
+    assert_int_equal(new.count, old.ends[5]);
     memcpy(new.bytes + new.count, old.bytes + new.count, old.count - new.count);
     new.count = old.count; /* as if the truncation had been lost */
     image_write(world, &new);
@@ -263,6 +264,71 @@ static void log_an_honest_forgery_is_believed(void **state)
     forge_check(forge, 2, 0);
 }
 
+/* A checkpoint leaves gaps. The memory that stands for them does not grow with their length. */
+static void log_ids_may_skip(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct world *world = forge->world;
+    forge->piece.id = 60000000u;
+    forge->piece.extent = 50000000u;
+    forge_extent(forge, 50000000u);
+    forge_piece(forge);
+    image_write(world, &forge->image);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 2);
+    assert_int_equal(corrupt_records(world), 0);
+    assert_true(atomic_load(&world->alloc.live_bytes) < 64u << 20);
+    uint64_t mark = sc_store_piece_mark(world->store, 60000000u);
+    assert_int_equal(mark, 60001000u);
+    assert_int_equal(sc_store_piece_mark(world->store, 30000000u), 0);
+    assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
+    assert_int_equal(world->pieces[world->piece_count - 1].id, 60000001u);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load_key(world, reader, 2, 500).rows, 64);
+    sc_store_reader_close(reader);
+    world_free(world);
+    free(forge);
+}
+
+/* Ids of a log's head are not given again: what once had them is gone, and may be remembered. */
+static void log_goes_on_behind_the_ids_of_its_head(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct world *world = forge->world;
+    struct log_image *image = &forge->image;
+    uint8_t first_log[LOG_MAX / 16];
+    uint64_t begin = image->ends[0], count = image->count - begin;
+    memcpy(first_log, image->bytes + begin, count);
+    struct sc_store_record_head head = {
+        .number = 3, .numbering = 9, .piece_next = 200, .extent_next = 100};
+    forge->writer.used = 0;
+    image->frame_count = 0;
+    image->chain = image->seed;
+    uint64_t frame = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_head(&forge->writer, &head);
+    forge_end(forge, frame);
+    for (uint64_t at = 0, next; at < count; at = next) { /* the old records behind it */
+        uint64_t bytes = first_log[at + 4] | (uint64_t)first_log[at + 5] << 8;
+        next = at + SC_STORE_FRAME_BYTES + bytes;
+        frame = sc_store_frame_begin(&forge->writer);
+        memcpy(forge->writer.bytes + forge->writer.used, first_log + at + SC_STORE_FRAME_BYTES,
+               bytes);
+        forge->writer.used += bytes;
+        forge_end(forge, frame);
+    }
+    image_write(world, image);
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 1);
+    assert_int_equal(corrupt_records(world), 0);
+    assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
+    assert_int_equal(world->pieces[world->piece_count - 1].id, 200);
+    check_seen(world);
+    world_free(world);
+    free(forge);
+}
+
 static void log_extents_that_do_not_fit_are_not_believed(void **state)
 {
     (void)state;
@@ -350,8 +416,8 @@ static void log_pieces_that_do_not_fit_are_not_believed(void **state)
         case 3: /* an id that was used */
             piece->id = 1;
             break;
-        case 4: /* an id that skips */
-            piece->id = 3;
+        case 4: /* the first id that no table has */
+            piece->id = SC_STORE_IDS;
             break;
         case 5:
             piece->id = UINT64_MAX;
@@ -387,7 +453,7 @@ static void log_drops_of_nothing_are_harmless(void **state)
     const uint64_t ids[] = {0, 2, 2, 3, UINT64_MAX, 1u << 30};
     for (uint32_t i = 0; i < 6; i++) {
         uint64_t begin = sc_store_frame_begin(&forge->writer);
-        sc_store_record_put_drop(&forge->writer, ids[i]);
+        sc_store_record_put_drop(&forge->writer, ids[i], 1000 + i);
         forge_end(forge, begin);
     }
     forge_check(forge, 1, 0); /* piece 2 is gone, piece 1 is not */
@@ -407,9 +473,19 @@ static void log_maps_with_wrong_keys_are_not_believed(void **state)
         {"\x84\xA1v\x01\xA1t\x04\xA2id\x01\xA2id\x01", 15}, /* a key twice */
         {"\x83\xA1v\x01\xA1t\x04\xA2id\xFF", 11},           /* a negative id */
         {"\x84\xA1v\x01\xA1t\x04\xA2id\x01\xA1x\xDD\xFF\xFF\xFF\xFF", 18}, /* a length that lies */
-        {"\x83\xA1v\x01\xA1t\x04\xA2id\x01\x00", 12},                      /* a byte too many */
+        {"\x83\xA1v\x01\xA1t\x04\xA2id\x01", 11},                          /* a drop of no time */
+        {"\x83\xA1v\x01\xA1t\x05\xA2id\x01", 11},                          /* an epoch of none */
+        {"\x85\xA1v\x01\xA1t\x05\xA2id\x01\xA5"
+         "epoch\x00\xA2"
+         "at\x01",
+         22},                                     /* is never 0 */
+        {"\x83\xA1v\x01\xA1t\x06\xA2id\x00", 11}, /* a head without keys */
+        {"\x87\xA1v\x01\xA1t\x06\xA2id\x00\xA1n\x00\xA9numbering\x00\xA5piece\x01\xA6"
+         "extent\x01",
+         40},                                         /* a head that is not the first */
+        {"\x83\xA1v\x01\xA1t\x04\xA2id\x01\x00", 12}, /* a byte too many */
         {"\xDF\xFF\xFF\xFF\xFF", 5}};
-    for (uint32_t i = 0; i < 8; i++) {
+    for (uint32_t i = 0; i < sizeof(payloads) / sizeof(payloads[0]); i++) {
         struct forge *forge = forge_make();
         uint64_t begin = sc_store_frame_begin(&forge->writer);
         memcpy(forge->writer.bytes + forge->writer.used, payloads[i].bytes, payloads[i].count);
@@ -425,7 +501,8 @@ static void log_unknown_keys_are_skipped(void **state)
     struct forge *forge = forge_make();
     struct log_image *image = &forge->image;
     uint64_t begin = sc_store_frame_begin(&forge->writer);
-    const char drop[] = "\x85\xA1v\x01\xA1n\x92\xC0\x81\xA1k\xCB\x00\x00\x00\x00\x00\x00\x00\x00"
+    const char drop[] = "\x86\xA2"
+                        "at\x05\xA1v\x01\xA1n\x92\xC0\x81\xA1k\xCB\x00\x00\x00\x00\x00\x00\x00\x00"
                         "\xA1t\x04\xA1z\xC7\x02\x05\x01\x02\xA2id\x01";
     memcpy(image->bytes + forge->writer.used, drop, sizeof(drop) - 1);
     forge->writer.used += sizeof(drop) - 1;
@@ -442,7 +519,7 @@ static void log_of_a_newer_version_or_type_refuses_to_open(void **state)
 {
     (void)state;
     static const char *const payloads[] = {"\x83\xA1v\x02\xA1t\x04\xA2id\x01",
-                                           "\x83\xA1v\x01\xA1t\x05\xA2id\x01"};
+                                           "\x83\xA1v\x01\xA1t\x07\xA2id\x01"};
     for (uint32_t i = 0; i < 2; i++) {
         struct forge *forge = forge_make();
         uint64_t begin = sc_store_frame_begin(&forge->writer);
@@ -452,7 +529,7 @@ static void log_of_a_newer_version_or_type_refuses_to_open(void **state)
         image_write(forge->world, &forge->image);
         static struct log_image after;
         assert_int_equal(world_open(forge->world), SPEC_E_VERSION);
-        assert_non_null(strstr(forge->world->error.text, "record 4"));
+        assert_non_null(strstr(forge->world->error.text, "record 5"));
         image_read(forge->world, &after);
         assert_int_equal(after.count, forge->image.count); /* nothing was cut */
         world_free(forge->world);
@@ -484,10 +561,11 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
     sc_store_piece_drop(world->store, 1);
     world_close(world);
     image_read(world, &image);
-    assert_int_equal(image.frame_count, 4);
-    static const uint64_t types[4] = {SC_STORE_RECORD_NAMESPACE, SC_STORE_RECORD_EXTENT,
-                                      SC_STORE_RECORD_PIECE, SC_STORE_RECORD_DROP};
-    for (uint64_t i = 0; i < 4; i++) {
+    assert_int_equal(image.frame_count, 5);
+    static const uint64_t types[5] = {SC_STORE_RECORD_HEAD, SC_STORE_RECORD_NAMESPACE,
+                                      SC_STORE_RECORD_EXTENT, SC_STORE_RECORD_PIECE,
+                                      SC_STORE_RECORD_DROP};
+    for (uint64_t i = 0; i < 5; i++) {
         uint64_t begin = (i == 0 ? 0 : image.ends[i - 1]) + SC_STORE_FRAME_BYTES;
         msgpack_unpacked unpacked;
         size_t offset = 0;
@@ -500,13 +578,22 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
         assert_int_equal(map->type, MSGPACK_OBJECT_MAP);
         assert_int_equal(map_get(map, "v")->via.u64, 1);
         assert_int_equal(map_get(map, "t")->via.u64, types[i]);
-        assert_int_equal(map_get(map, "id")->via.u64, 1);
+        assert_int_equal(map_get(map, "id")->via.u64, i == 0 ? 0 : 1);
         if (types[i] == SC_STORE_RECORD_NAMESPACE) {
             assert_int_equal(map_get(map, "krow")->via.u64, 48);
             assert_memory_equal(map_get(map, "text")->via.str.ptr, "{\"model\":\"test\"}", 16);
+            assert_memory_equal(map_get(map, "family")->via.bin.ptr, world->params.space.family,
+                                16);
         } else if (types[i] == SC_STORE_RECORD_EXTENT) {
             assert_int_equal(map_get(map, "rows")->via.u64, 30);
             assert_int_equal(map_get(map, "parts")->via.array.size, 1);
+        } else if (types[i] == SC_STORE_RECORD_HEAD) {
+            assert_int_equal(map_get(map, "n")->via.u64, 0);
+            assert_int_equal(map_get(map, "piece")->via.u64, 1);
+            assert_int_equal(map_get(map, "extent")->via.u64, 1);
+            assert_int_equal(map_get(map, "numbering")->type, MSGPACK_OBJECT_POSITIVE_INTEGER);
+        } else if (types[i] == SC_STORE_RECORD_DROP) {
+            assert_int_equal(map_get(map, "at")->type, MSGPACK_OBJECT_POSITIVE_INTEGER);
         } else if (types[i] == SC_STORE_RECORD_PIECE) {
             assert_int_equal(map_get(map, "pos")->via.u64, 70);
             assert_int_equal(map_get(map, "chunk")->via.u64, 64);
@@ -559,8 +646,17 @@ static void log_records_fit_their_bounds(void **state)
     assert_true(writer.used <= SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX);
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_drop(&writer, UINT64_MAX);
+    sc_store_record_put_drop(&writer, UINT64_MAX, UINT64_MAX);
     assert_true(writer.used <= sc_store_record_bytes_drop());
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_epoch(&writer, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+    assert_true(writer.used <= sc_store_record_bytes_epoch());
+    struct sc_store_record_head head = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_head(&writer, &head);
+    assert_true(writer.used <= sc_store_record_bytes_head());
     struct sc_store_namespace space = {
         .layer_count = big, .layout = big, .k_row_bytes = UINT64_MAX, .descriptor = "12345678"};
     writer.used = 0;
@@ -581,6 +677,8 @@ int main(void)
         cmocka_unit_test(log_cut_at_every_byte_keeps_the_whole_records_before),
         cmocka_unit_test(log_of_a_cut_tail_that_comes_back_is_not_believed),
         cmocka_unit_test(log_an_honest_forgery_is_believed),
+        cmocka_unit_test(log_ids_may_skip),
+        cmocka_unit_test(log_goes_on_behind_the_ids_of_its_head),
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),

@@ -842,8 +842,8 @@ static void store_refuses_a_newer_format_naming_both_versions(void **state)
     assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
     assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
     assert_int_equal(world_open(world), SPEC_E_VERSION);
-    assert_non_null(strstr(world->error.text, "format 7"));
-    assert_non_null(strstr(world->error.text, "reads 1"));
+    assert_non_null(strstr(world->error.text, "format 8"));
+    assert_non_null(strstr(world->error.text, "reads 2"));
     world_free(world);
 }
 
