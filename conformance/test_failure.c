@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* nftw has no user pointer: what to look for and how often it was changed. */
+/* nftw has no user pointer: what to look for, what to do there, and how often it was done. */
 static uint8_t needle[64];
 static uint64_t needle_bytes, changed_count;
+static bool cuts; /* the file ends in the middle of the row; else a bit of the row is flipped */
 
 static void change_file(const char *path, uint8_t *bytes, uint64_t byte_count)
 {
@@ -22,6 +24,10 @@ static void change_file(const char *path, uint8_t *bytes, uint64_t byte_count)
     for (uint8_t *at = bytes;
          (at = memmem(at, byte_count - (uint64_t)(at - bytes), needle, needle_bytes)) != NULL;
          at++) {
+        if (cuts) {
+            changed_count += truncate(path, (off_t)(at - bytes) + 5) == 0 ? 1 : 0;
+            break;
+        }
         if (file == NULL)
             file = fopen(path, "r+b");
         uint8_t wrong = (uint8_t)(at[5] ^ 0x10);
@@ -51,9 +57,10 @@ static int change_entry(const char *path, const struct stat *info, int type, str
     return 0;
 }
 
-/* Changes a bit of a row wherever it lies; returns how often it was found. */
-static uint64_t damage(struct fixture *fx, const struct prompt *prompt, uint64_t position,
-                       uint32_t layer)
+/* Changes a bit of a row wherever it lies, or ends its file in it; returns how often it was found.
+ */
+static uint64_t damage_so(struct fixture *fx, const struct prompt *prompt, uint64_t position,
+                          uint32_t layer, bool cut)
 {
     uint8_t row[4096];
     assert_true(row_bytes(&fx->shape) <= sizeof(row));
@@ -61,8 +68,15 @@ static uint64_t damage(struct fixture *fx, const struct prompt *prompt, uint64_t
     needle_bytes = row_bytes(&fx->shape) < sizeof(needle) ? row_bytes(&fx->shape) : sizeof(needle);
     memcpy(needle, row, needle_bytes);
     changed_count = 0;
+    cuts = cut;
     assert_int_equal(nftw(fx->store, change_entry, 16, FTW_PHYS), 0);
     return changed_count;
+}
+
+static uint64_t damage(struct fixture *fx, const struct prompt *prompt, uint64_t position,
+                       uint32_t layer)
+{
+    return damage_so(fx, prompt, position, layer, false);
 }
 
 /* Loads all layers as an engine would; returns where the match broke, or its length. Every layer
@@ -172,6 +186,31 @@ static void abi_058_other_requests_of_the_range_are_told_too(void **state)
     prompt_free(&prompt);
 }
 
+/* The file ends where rows are expected, while the connector has it open: reads come short. */
+static void abi_058_a_short_read_is_never_taken_as_whole(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t POSITIONS[] = {0, 1, 100, 298};
+    for (uint64_t i = 0; i < sizeof(POSITIONS) / sizeof(POSITIONS[0]); i++) {
+        struct prompt prompt = prompt_make(580 + i, 300);
+        bool stored = fixture_store(fx, &prompt);
+        fixture_check(fx, &prompt, stored ? 299 : 0); /* staging holds these rows by now */
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        uint64_t copies = damage_so(fx, &prompt, POSITIONS[i], 1, true);
+        if (stored && conf_options.require_hits)
+            assert_true(copies > 0);
+        uint64_t good = load_until_broken(fx, &prompt, &found);
+        fixture_release(fx, found.request);
+        found = fixture_find(fx, &prompt);
+        assert_true(found.matched_tokens <= good);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        fixture_release(fx, found.request);
+        stored = fixture_store(fx, &prompt);
+        fixture_check(fx, &prompt, stored ? 299 : good);
+        prompt_free(&prompt);
+    }
+}
+
 /* A file of another program, or of nobody, where the store's files were. */
 static int overwrite_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
 {
@@ -210,6 +249,7 @@ const struct conf_test CONF_FAILURE[] = {
     OPENED(abi_058_a_changed_row_is_never_delivered_nor_promised_again),
     OPENED(abi_058_what_was_extended_behind_a_failed_range_is_void_too),
     OPENED(abi_058_other_requests_of_the_range_are_told_too),
+    OPENED(abi_058_a_short_read_is_never_taken_as_whole),
     OPENED(abi_058_a_store_of_other_bytes_is_an_error_or_a_miss),
     END,
 };

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* A stored prompt of 300 tokens and a request for it. */
 struct held {
@@ -272,6 +273,93 @@ static void abi_059_after_a_deadline_the_request_stays_usable(void **state)
     let_go(fx, &held);
 }
 
+/* A destination in pages of its own, so that it can be taken away; see area_make. */
+struct pages {
+    struct area area;
+    uint8_t *mapped;
+    uint64_t byte_count;
+};
+
+static struct pages pages_make(const struct shape *shape, uint64_t count)
+{
+    struct area from = area_make(shape, LAYOUT_PACKED, count);
+    struct pages pages = {.area = from, .byte_count = from.byte_count};
+    pages.mapped =
+        mmap(NULL, from.byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages.mapped != MAP_FAILED);
+    struct spec_memory *memory = &pages.area.memory;
+    memory->k_base = pages.mapped + ((uint8_t *)from.memory.k_base - from.bytes);
+    memory->v_base = pages.mapped + ((uint8_t *)from.memory.v_base - from.bytes);
+    pages.area.bytes = pages.mapped;
+    memset(pages.mapped, POISON, pages.byte_count);
+    area_free(&from);
+    return pages;
+}
+
+/* Loads layer 0 with a deadline that is over at once; false: the rows came all the same. */
+static bool time_out(struct fixture *fx, const struct held *held, const struct area *area,
+                     uint64_t deadline_ns)
+{
+    struct spec_important item = important(held->found.request, 0, &area->memory);
+    item.deadline_ns = deadline_ns;
+    spec_status status = fx->api->get_important(fx->conn, &item, 1, &fx->error);
+    assert_true(status == SPEC_OK || status == SPEC_E_TIMEOUT);
+    if (status == SPEC_OK)
+        area_expect(area, &fx->shape, &held->prompt, 0, held->found.matched_tokens, 0);
+    return status == SPEC_E_TIMEOUT;
+}
+
+/* Everything that was under way when it is called has ended when it returns: what is asked for
+ * later is served later, and more of it than was under way. */
+static void outlast(struct fixture *fx, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 3; i++) {
+        struct held later = hold(fx, seed + i, 1000);
+        fixture_check_layers(fx, &later.found, &later.prompt, 0);
+        let_go(fx, &later);
+    }
+}
+
+static void check_late_rows(struct fixture *fx, uint64_t deadline_ns)
+{
+    struct held held = hold(fx, 590, 2000);
+    struct pages kept = pages_make(&fx->shape, held.found.matched_tokens);
+    bool late = time_out(fx, &held, &kept.area, deadline_ns);
+    memset(kept.mapped, POISON, kept.byte_count); /* it is the host's again */
+    outlast(fx, 591);
+    area_expect(&kept.area, &fx->shape, &held.prompt, 0, 0, 0);
+    struct pages freed = pages_make(&fx->shape, held.found.matched_tokens);
+    late = time_out(fx, &held, &freed.area, deadline_ns) || late;
+    assert_int_equal(munmap(freed.mapped, freed.byte_count), 0);
+    outlast(fx, 594);
+    assert_true(late || held.found.matched_tokens == 0 || deadline_ns == 1);
+    fixture_check_layers(fx, &held.found, &held.prompt, 0); /* the request stays usable */
+    assert_int_equal(munmap(kept.mapped, kept.byte_count), 0);
+    let_go(fx, &held);
+}
+
+static void abi_059_late_rows_leave_memory_alone_that_the_host_has_back(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, (struct shape){2, 8, 128, SPEC_DTYPE_F16});
+    fixture_open(fx);
+    check_late_rows(fx, 1);
+}
+
+/* A device that answers after ten seconds of a clock of its own. */
+static void abi_059_a_stalled_device_leaves_memory_alone_when_it_wakes(void **state)
+{
+    struct fixture *fx = *state;
+    fx->extra = "\"io\": {\"backend\": \"sim\"}, \"sim\": {\"op_ns\": 10000000000}, "
+                "\"disk_bytes\": \"256MiB\", \"stage_bytes\": \"32MiB\", \"max_requests\": 16, "
+                "\"max_request_tokens\": 8192";
+    if (fixture_try_open(fx) != SPEC_OK) {
+        fx->conn = NULL;
+        conf_skip("no simulated device to stall");
+    }
+    check_late_rows(fx, 1000000);
+}
+
 /* ---- 070, 071 ---- */
 
 static void abi_070_prefetch_is_never_needed_and_never_wrong(void **state)
@@ -322,6 +410,8 @@ const struct conf_test CONF_LOAD[] = {
     OPENED(abi_056_the_same_layer_gives_the_same_rows_again),
     OPENED(abi_057_a_request_without_a_match_gets_no_rows),
     OPENED(abi_059_after_a_deadline_the_request_stays_usable),
+    BARE(abi_059_late_rows_leave_memory_alone_that_the_host_has_back),
+    BARE(abi_059_a_stalled_device_leaves_memory_alone_when_it_wakes),
     OPENED(abi_070_prefetch_is_never_needed_and_never_wrong),
     OPENED(abi_071_prefetch_of_nothing_is_ok),
     END,

@@ -136,6 +136,31 @@ static void abi_082_a_range_is_seen_only_when_all_layers_are_written(void **stat
     prompt_free(&prompt);
 }
 
+/* What was begun before and what is stored after it: when the later one is whole, the device has
+ * had all of the earlier one that it will get without its last layer. */
+static void abi_082_what_lacks_its_last_layer_is_not_seen_however_long_it_takes(void **state)
+{
+    struct fixture *fx = *state;
+    for (uint64_t i = 0; i < 4; i++) {
+        struct prompt prompt = prompt_make(820 + i, 200), later = prompt_make(830 + i, 400);
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        spec_ticket ticket;
+        uint32_t last = fx->shape.layers - 1;
+        for (uint32_t layer = 0; layer < last; layer++)
+            assert_ok(fx, fixture_put(fx, found.request, &prompt, 0, 200, layer, &ticket));
+        (void)fixture_store(fx, &later);
+        struct spec_lookup_result early = fixture_find(fx, &prompt);
+        assert_int_equal(early.matched_tokens, 0);
+        fixture_release(fx, early.request);
+        assert_ok(fx, fixture_put(fx, found.request, &prompt, 0, 200, last, &ticket));
+        bool stored = fixture_wait(fx, ticket) == SPEC_OK;
+        fixture_release(fx, found.request);
+        fixture_check(fx, &prompt, stored ? 199 : 0);
+        prompt_free(&prompt);
+        prompt_free(&later);
+    }
+}
+
 static void abi_083_the_first_complete_copy_wins(void **state)
 {
     struct fixture *fx = *state;
@@ -443,6 +468,7 @@ const struct conf_test CONF_SAVE[] = {
     OPENED(abi_080_decoded_tokens_are_appended),
     OPENED(abi_081_the_source_is_free_at_return),
     OPENED(abi_082_a_range_is_seen_only_when_all_layers_are_written),
+    OPENED(abi_082_what_lacks_its_last_layer_is_not_seen_however_long_it_takes),
     OPENED(abi_083_the_first_complete_copy_wins),
     OPENED(abi_083_a_longer_copy_adds_only_what_was_missing),
     OPENED(abi_084_another_dtype_is_invalid_and_changes_nothing),
