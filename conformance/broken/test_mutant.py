@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""test_mutant.py SPEC_CONFORMANCE REAL MUTANT PATCH: the clause that PATCH names finds the mutant.
+
+The real connector holds the clause, with no test of it skipped. The mutant fails it by an
+assertion: a crash alone would say that something is wrong, not that the suite looked for it.
+"""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import mutate  # noqa: E402  (beside this file)
+
+
+def judge(suite, connector, clause):
+    """(exit code, outcome of the clause, names that failed by an assertion, the report)."""
+    ended = subprocess.run([suite, connector, "--only", clause], capture_output=True, text=True,
+                           timeout=100, check=False)
+    outcome = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
+    asserted = []
+    for block in ended.stdout.split("[ RUN      ] ")[1:]:
+        if "[  FAILED  ]" in block and "error: Failure!" in block:
+            asserted.append(block.split("\n", 1)[0])
+    return ended.returncode, outcome.get(clause), asserted, ended.stdout + ended.stderr
+
+
+def main(argv):
+    if len(argv) != 5:
+        print("usage: test_mutant.py SPEC_CONFORMANCE REAL MUTANT PATCH", file=sys.stderr)
+        return 2
+    suite, real, mutant, patch = argv[1:]
+    with open(patch, encoding="utf-8") as file:
+        clause = mutate.read_clause(file.read())
+    code, outcome, _, report = judge(suite, real, clause)
+    if (code, outcome) != (0, "holds"):
+        print("%s\nthe real connector does not hold ABI-%s (%s, exit status %d)"
+              % (report, clause, outcome, code))
+        return 1
+    code, outcome, asserted, report = judge(suite, mutant, clause)
+    if (code, outcome) != (1, "fails") or not asserted:
+        print("%s\n%s is not found by ABI-%s (%s, exit status %d, failed assertions: %d)"
+              % (report, os.path.basename(patch), clause, outcome, code, len(asserted)))
+        return 1
+    print("ABI-%s finds it: %s" % (clause, ", ".join(asserted)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
