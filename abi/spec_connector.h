@@ -230,7 +230,8 @@ struct spec_model {
     const float *kv_scales;        /* quantised KV: its scales; else NULL */
     uint64_t kv_scale_count;
     /* The weights, by their files (fingerprint XXH3-128, cached by path, size, times and inode) or
-     * by an id the host vouches for. Neither: open refuses with SPEC_E_INVALID. [ABI-011] */
+     * by an id the host vouches for; the same for every rank of a set, also when each loads files
+     * of its own. Neither: open refuses with SPEC_E_INVALID. [ABI-011] */
     const char *const *weights_paths;
     uint64_t weights_path_count;
     struct spec_bytes weights_id;

@@ -16,17 +16,18 @@
 
 #define STEP_BYTES_MAX (SC_HASH_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES + 8u)
 
-enum root_tag { ROOT_NAME_SPACE = 1, ROOT_SALT = 2, ROOT_LORA = 3 };
+enum root_tag { ROOT_FAMILY = 1, ROOT_SALT = 2, ROOT_LORA = 3, ROOT_EPOCH = 4 };
 enum key_tag { KEY_KIND = 1, KEY_TOKENS = 2, KEY_VALUE = 3 };
 
-struct sc_hash sc_chain_root(struct sc_hash name_space, const void *salt, uint64_t salt_bytes,
-                             const void *lora, uint64_t lora_bytes)
+struct sc_hash sc_chain_root(struct sc_hash family, uint64_t epoch, const void *salt,
+                             uint64_t salt_bytes, const void *lora, uint64_t lora_bytes)
 {
     struct sc_digest digest;
     sc_digest_init(&digest, "chain-root");
-    sc_digest_hash(&digest, ROOT_NAME_SPACE, name_space);
+    sc_digest_hash(&digest, ROOT_FAMILY, family);
     sc_digest_bytes(&digest, ROOT_SALT, salt, salt_bytes);
     sc_digest_bytes(&digest, ROOT_LORA, lora, lora_bytes);
+    sc_digest_u64(&digest, ROOT_EPOCH, epoch);
     return sc_digest_done(&digest);
 }
 

@@ -7,8 +7,8 @@
  *                                                  +--> h(150), a short chunk: 128..149
  *
  * The hash after p tokens is the chain over the full chunks before p, then over the short chunk
- * that ends at p. It says everything that the rows before p depend on: the root (namespace, salt,
- * LoRA), all tokens, and every extra key that begins before p.
+ * that ends at p. It says everything that the rows before p depend on: the root (family, epoch,
+ * salt, LoRA), all tokens, and every extra key that begins before p.
  *
  * An extra key (image hash, prompt embeddings) counts from the token where it begins. All keys that
  * begin at one token are folded into one **mark**; marks ascend and no two stand at one token.
@@ -44,10 +44,11 @@ struct sc_mark {
 };
 
 /* The root of a chain.
- *   name_space           digest of the namespace's descriptor
- *   salt, lora           may be NULL when their size is 0 (none) */
-struct sc_hash sc_chain_root(struct sc_hash name_space, const void *salt, uint64_t salt_bytes,
-                             const void *lora, uint64_t lora_bytes);
+ *   family      digest of what the namespaces of all ranks of one model share
+ *   epoch       how often the model's KV was reset
+ *   salt, lora  may be NULL when their size is 0 (none) */
+struct sc_hash sc_chain_root(struct sc_hash family, uint64_t epoch, const void *salt,
+                             uint64_t salt_bytes, const void *lora, uint64_t lora_bytes);
 
 /* Folds keys, in any order, into marks.
  *   ret_marks  [key_count]  written from the front, ascending

@@ -144,7 +144,8 @@ static spec_status open_store(spec_connector *conn, const struct spec_open_param
                               struct spec_error *reterr)
 {
     char *descriptor;
-    spec_status status = sc_plugin_namespace(conn, model, &conn->name_space, &descriptor, reterr);
+    spec_status status = sc_plugin_namespace(conn, model, &conn->name_space, &conn->family,
+                                             &descriptor, reterr);
     if (status != SPEC_OK)
         return status;
     struct sc_store_params store = {
@@ -166,6 +167,7 @@ static spec_status open_store(spec_connector *conn, const struct spec_open_param
         .user = conn,
     };
     sc_hash_to_bytes(conn->name_space, store.space.digest);
+    sc_hash_to_bytes(conn->family, store.space.family);
     status = sc_store_open(&store, &conn->store, reterr);
     sc_alloc_free(&conn->alloc, descriptor);
     return status;

@@ -61,6 +61,7 @@ struct sc_plugin_request {
     uint64_t token_count;
     uint64_t mark_count;
     struct sc_hash root;
+    uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
     uint64_t from_token, matched_tokens;
     uint64_t range_count;
     struct sc_radix_ref pinned;
@@ -105,6 +106,7 @@ struct spec_connector {
     const struct sc_kernels *kernels;
     struct sc_plugin_shape shape;
     struct sc_hash name_space;
+    struct sc_hash family; /* the namespace without what differs between ranks */
     uint32_t layer_count;
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
     uint64_t segment_capacity;
@@ -115,6 +117,7 @@ struct spec_connector {
     uint32_t *fork_guard; /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */
+    _Atomic uint64_t epoch; /* resets of the family; chain roots come from it */
     struct sc_poison poison;
     struct sc_log log;
     struct sc_plugin_stats stats;
@@ -190,10 +193,11 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
                            uint64_t timeout_ns, spec_status *ret_statuses,
                            struct spec_error *reterr);
 
-/* namespace.c: digest and descriptor (canonical JSON, from conn->alloc; the caller frees it). */
+/* namespace.c: digest, digest of what all ranks of the model share, and descriptor (canonical JSON,
+ * from conn->alloc; the caller frees it). */
 spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
-                                struct sc_hash *ret_digest, char **ret_descriptor,
-                                struct spec_error *reterr);
+                                struct sc_hash *ret_digest, struct sc_hash *ret_family,
+                                char **ret_descriptor, struct spec_error *reterr);
 /* fingerprint.c: XXH3-128 over the weight files, cached in the store's directory. */
 spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths,
                                   uint64_t path_count, struct sc_hash *ret_hash,

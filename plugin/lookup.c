@@ -236,8 +236,9 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
     request->token_count = params.token_count;
     request->from_token = params.from_token;
-    request->root = sc_chain_root(conn->name_space, params.salt.data, params.salt.byte_count,
-                                  params.lora.data, params.lora.byte_count);
+    request->epoch = atomic_load(&conn->epoch);
+    request->root = sc_chain_root(conn->family, request->epoch, params.salt.data,
+                                  params.salt.byte_count, params.lora.data, params.lora.byte_count);
     match_request(conn, &params, request);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;

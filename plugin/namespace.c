@@ -1,8 +1,9 @@
 /* The namespace: a canonical descriptor of everything that makes one model's KV differ from
  * another's, its digest, and its text for people (spec-ctl names the first field that differs).
+ * And its family: the digest without what differs between the ranks of one model (decision 0005).
  *
- * Holds: equal models give equal digests on every machine; each field has a tag that never changes
- * its meaning.
+ * Holds: equal models give equal digests on every machine; ranks of one model are of one family;
+ * each field has a tag that never changes its meaning, the same in both digests.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_011_*) */
 #include "plugin/connector.h"
 
@@ -12,6 +13,8 @@
 /* One field goes into both the digest and the text, so that they cannot part. */
 struct description {
     struct sc_digest digest;
+    struct sc_digest family;
+    bool of_rank; /* fields that come now are not the family's */
     struct json_object *text;
     bool failed; /* json-c had no memory */
 };
@@ -25,12 +28,16 @@ static void add(struct description *d, const char *name, struct json_object *val
 static void describe_u64(struct description *d, uint32_t tag, const char *name, uint64_t value)
 {
     sc_digest_u64(&d->digest, tag, value);
+    if (!d->of_rank)
+        sc_digest_u64(&d->family, tag, value);
     add(d, name, json_object_new_uint64(value));
 }
 
 static void describe_text(struct description *d, uint32_t tag, const char *name, const char *value)
 {
     sc_digest_text(&d->digest, tag, value != NULL ? value : "");
+    if (!d->of_rank)
+        sc_digest_text(&d->family, tag, value != NULL ? value : "");
     add(d, name, json_object_new_string(value != NULL ? value : ""));
 }
 
@@ -40,31 +47,43 @@ static void describe_hash(struct description *d, uint32_t tag, const char *name,
     char hex[2 * SC_HASH_BYTES + 1];
     snprintf(hex, sizeof(hex), "%016" PRIx64 "%016" PRIx64, hash.hi, hash.lo);
     sc_digest_hash(&d->digest, tag, hash);
+    if (!d->of_rank)
+        sc_digest_hash(&d->family, tag, hash);
     add(d, name, json_object_new_string(hex));
+}
+
+static void describe_f64(struct description *d, uint32_t tag, double value)
+{
+    sc_digest_f64(&d->digest, tag, value);
+    sc_digest_f64(&d->family, tag, value);
 }
 
 static void describe_model(struct description *d, const spec_connector *conn,
                            const struct spec_model *model)
 {
+    d->of_rank = true; /* ranks split layers or heads, not always evenly */
     describe_u64(d, 3, "layers", model->layer_count);
     describe_u64(d, 4, "kv_heads", model->kv_head_count);
     describe_u64(d, 5, "query_heads", model->query_head_count);
+    d->of_rank = false;
     describe_u64(d, 6, "head_size", model->head_size);
     describe_u64(d, 7, "kv_dtype", model->kv_dtype);
     describe_u64(d, 8, "kv_layout", model->kv_layout);
     describe_u64(d, 9, "rope_kind", model->rope_kind);
-    sc_digest_f64(&d->digest, 10, model->rope_theta);
+    describe_f64(d, 10, model->rope_theta);
     add(d, "rope_theta", json_object_new_double(model->rope_theta));
     describe_text(d, 11, "rope_scaling", model->rope_scaling_kind);
     struct json_object *scaling = json_object_new_array();
     add(d, "rope_scaling_values", scaling);
     for (uint32_t i = 0; i < 8 && !d->failed; i++) {
-        sc_digest_f64(&d->digest, 12 + i, model->rope_scaling[i]);
+        describe_f64(d, 12 + i, model->rope_scaling[i]);
         json_object_array_add(scaling, json_object_new_double(model->rope_scaling[i]));
     }
+    d->of_rank = true;
     describe_hash(d, 20, "kv_scales",
                   sc_hash_bytes(model->kv_scales, model->kv_scale_count * sizeof(float)));
     describe_u64(d, 21, "tp_rank", model->tp_rank);
+    d->of_rank = false;
     describe_u64(d, 22, "tp_size", model->tp_size > 0 ? model->tp_size : 1);
     describe_u64(d, 23, "chunk_tokens", conn->config.chunk_tokens);
     describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
@@ -94,8 +113,8 @@ static spec_status weights_hash(spec_connector *conn, const struct spec_model *m
 }
 
 spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
-                                struct sc_hash *ret_digest, char **ret_descriptor,
-                                struct spec_error *reterr)
+                                struct sc_hash *ret_digest, struct sc_hash *ret_family,
+                                char **ret_descriptor, struct spec_error *reterr)
 {
     struct sc_hash weights;
     spec_status status = weights_hash(conn, model, &weights, reterr);
@@ -105,6 +124,7 @@ spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *m
     if (d.text == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
     sc_digest_init(&d.digest, "namespace");
+    sc_digest_init(&d.family, "family");
     describe_hash(&d, 1, "weights", weights);
     describe_text(&d, 2, "revision", model->revision);
     describe_model(&d, conn, model);
@@ -115,5 +135,6 @@ spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *m
     if (*ret_descriptor == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
     *ret_digest = sc_digest_done(&d.digest);
+    *ret_family = sc_digest_done(&d.family);
     return SPEC_OK;
 }

@@ -27,8 +27,9 @@ def digest(name, fields):
     return hash128(out + struct.pack("<Q", len(fields)))
 
 
-def root_of(name_space, salt, lora):
-    return digest("chain-root", [(1, HASH, name_space), (2, BYTES, salt), (3, BYTES, lora)])
+def root_of(family, epoch, salt, lora):
+    return digest("chain-root", [(1, HASH, family), (2, BYTES, salt), (3, BYTES, lora),
+                                 (4, U64, struct.pack("<Q", epoch))])
 
 
 def marks_of(keys):
@@ -71,15 +72,15 @@ def mix(x):
     return x ^ x >> 31
 
 
-def chain_case(seed, mask, chunk_tokens, count, salt, lora, keys):
+def chain_case(seed, mask, chunk_tokens, count, salt, lora, keys, epoch=0):
     tokens = [mix(seed + i) & mask for i in range(count)]
-    name_space = digest("namespace", [(1, U64, struct.pack("<Q", seed))])
-    root = root_of(name_space, salt, lora)
+    family = digest("family", [(1, U64, struct.pack("<Q", seed))])
+    root = root_of(family, epoch, salt, lora)
     marks = marks_of(keys)
     hashes = chain(root, tokens, marks, chunk_tokens)
     return {
         "seed": seed, "mask": mask, "chunk_tokens": chunk_tokens, "token_count": count,
-        "salt": salt.hex(), "lora": lora.hex(),
+        "epoch": epoch, "salt": salt.hex(), "lora": lora.hex(),
         "keys": [{"kind": k, "first": f, "count": c, "value": v.hex()} for k, f, c, v in keys],
         "root": root.hex(),
         "marks": [{"token": t, "digest": m.hex()} for t, m in marks],
@@ -100,6 +101,8 @@ def main():
                                                   (1, 127, 300, b""), (1, 128, 1, bytes(300))]),
         chain_case(6, full, 64, 300, b"x", b"y", many),
         chain_case(7, full, 1, 5, b"", b"", [(9, 2, 1, b"v")]),
+        chain_case(7, full, 1, 5, b"", b"", [(9, 2, 1, b"v")], epoch=1),
+        chain_case(8, full, 64, 70, b"s", b"", [], epoch=2**40 + 3),
     ]
     fields = [(1, U64, struct.pack("<Q", 2**64 - 1)), (2, I64, struct.pack("<q", -3)),
               (5, F64, struct.pack("<d", 0.1)), (6, F64, struct.pack("<d", 0.0)),

@@ -204,15 +204,15 @@ static void check_root(struct json_object *from, struct chain_case *one)
     uint64_t salt_bytes = unhex(json_object_get_string(member(from, "salt")), salt);
     uint64_t lora_bytes = unhex(json_object_get_string(member(from, "lora")), lora);
     struct sc_digest digest;
-    sc_digest_init(&digest, "namespace");
+    sc_digest_init(&digest, "family");
     sc_digest_u64(&digest, 1, number(from, "seed"));
-    struct sc_hash name_space = sc_digest_done(&digest);
-    assert_hash(sc_chain_root(name_space, salt_bytes == 0 ? NULL : salt, salt_bytes,
-                              lora_bytes == 0 ? NULL : lora, lora_bytes),
+    struct sc_hash family = sc_digest_done(&digest);
+    assert_hash(sc_chain_root(family, number(from, "epoch"), salt_bytes == 0 ? NULL : salt,
+                              salt_bytes, lora_bytes == 0 ? NULL : lora, lora_bytes),
                 one->root, 0);
 }
 
-static void roots_bind_namespace_salt_and_lora(void **state)
+static void roots_bind_family_epoch_salt_and_lora(void **state)
 {
     (void)state;
     for_each_case(check_root);
@@ -312,7 +312,7 @@ int main(void)
         cmocka_unit_test(hashes_plain_bytes),
         cmocka_unit_test(digests_fields_of_every_type),
         cmocka_unit_test(hash_bytes_go_there_and_back),
-        cmocka_unit_test(roots_bind_namespace_salt_and_lora),
+        cmocka_unit_test(roots_bind_family_epoch_salt_and_lora),
         cmocka_unit_test(marks_do_not_depend_on_the_order_of_keys),
         cmocka_unit_test(steps_give_the_hash_after_every_token),
         cmocka_unit_test(chains_are_the_same_fed_in_any_parts),

@@ -120,18 +120,16 @@ static void params_that_cannot_be_are_refused(void **state)
     rig_done(&rig);
 }
 
-/* Each member that makes KV another KV makes another namespace; what does not, does not. */
+/* Each member that makes KV another KV makes another namespace and another family; what does not,
+ * does not. */
 static void every_member_of_the_model_is_in_the_namespace(void **state)
 {
     (void)state;
     struct rig rig;
     rig_init(&rig, true, "");
-    const float scales[2] = {1, 2};
     struct spec_model models[20], base = rig_model(&rig);
     uint32_t count = 0;
     models[count++] = base;
-    models[count] = base, models[count++].layer_count = 4;
-    models[count] = base, models[count++].query_head_count = 4;
     models[count] = base, models[count++].head_size = 16;
     models[count] = base, models[count++].kv_dtype = SPEC_DTYPE_BF16;
     models[count] = base, models[count++].rope_kind = SPEC_ROPE_HALF;
@@ -141,19 +139,19 @@ static void every_member_of_the_model_is_in_the_namespace(void **state)
     models[count] = base, models[count++].rope_scaling[7] = 8;
     models[count] = base, models[count++].rope_scaling[0] = 8;
     models[count] = base, models[count++].rope_scaling_kind = "llama3";
-    models[count] = base, models[count].kv_scales = scales, models[count++].kv_scale_count = 1;
-    models[count] = base, models[count].kv_scales = scales, models[count++].kv_scale_count = 2;
     models[count] = base, models[count++].tp_size = 2;
-    models[count] = base, models[count].tp_size = 2, models[count++].tp_rank = 1;
     models[count] = base, models[count++].revision = "main";
     models[count] = base, models[count++].weights_id = (struct spec_bytes){"rih", 3};
-    struct sc_hash digests[20];
+    struct sc_hash digests[20], families[20];
     for (uint32_t i = 0; i < count; i++) {
         assert_int_equal(rig_try_open_model(&rig, &models[i]), SPEC_OK);
         digests[i] = rig.conn->name_space;
+        families[i] = rig.conn->family;
         rig_close(&rig);
-        for (uint32_t j = 0; j < i; j++)
+        for (uint32_t j = 0; j < i; j++) {
             assert_false(sc_hash_equal(digests[i], digests[j]));
+            assert_false(sc_hash_equal(families[i], families[j]));
+        }
     }
     base.tp_size = 1;
     base.revision = "";
@@ -161,6 +159,38 @@ static void every_member_of_the_model_is_in_the_namespace(void **state)
     base.rope_theta = -0.0;
     assert_int_equal(rig_try_open_model(&rig, &base), SPEC_OK); /* the defaults, written out */
     assert_true(sc_hash_equal(rig.conn->name_space, digests[0]));
+    assert_true(sc_hash_equal(rig.conn->family, families[0]));
+    rig_done(&rig);
+}
+
+/* What parts the ranks of one model parts their namespaces, and leaves their chains comparable. */
+static void ranks_of_one_model_are_one_family(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    const float scales[2] = {1, 2};
+    struct spec_model models[8], base = rig_model(&rig);
+    base.tp_size = 4;
+    uint32_t count = 0;
+    models[count++] = base;
+    models[count] = base, models[count++].tp_rank = 1;
+    models[count] = base, models[count++].layer_count = 4;
+    models[count] = base, models[count++].query_head_count = 4;
+    models[count] = base, models[count].kv_head_count = 1, models[count++].query_head_count = 2;
+    models[count] = base, models[count].kv_scales = scales, models[count++].kv_scale_count = 1;
+    models[count] = base, models[count].kv_scales = scales, models[count++].kv_scale_count = 2;
+    struct sc_hash digests[8], family = {0, 0};
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(rig_try_open_model(&rig, &models[i]), SPEC_OK);
+        digests[i] = rig.conn->name_space;
+        family = i == 0 ? rig.conn->family : family;
+        assert_true(sc_hash_equal(rig.conn->family, family));
+        assert_false(sc_hash_equal(rig.conn->family, digests[i]));
+        rig_close(&rig);
+        for (uint32_t j = 0; j < i; j++)
+            assert_false(sc_hash_equal(digests[i], digests[j]));
+    }
     rig_done(&rig);
 }
 
@@ -282,6 +312,7 @@ int main(void)
         cmocka_unit_test(rows_beyond_a_segment_are_refused),
         cmocka_unit_test(params_that_cannot_be_are_refused),
         cmocka_unit_test(every_member_of_the_model_is_in_the_namespace),
+        cmocka_unit_test(ranks_of_one_model_are_one_family),
         cmocka_unit_test(requests_are_bounded_and_come_back),
         cmocka_unit_test(a_refused_lookup_keeps_no_request),
         cmocka_unit_test(closing_leaves_no_thread_and_no_descriptor),
