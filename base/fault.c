@@ -20,6 +20,8 @@ void sc_fault_init(struct sc_fault *fault)
         atomic_init(&fault->fired[kind], 0);
         atomic_init(&fault->seen[kind], 0);
     }
+    fault->gate_user = NULL;
+    atomic_init(&fault->gate, NULL);
 }
 
 void sc_fault_arm(struct sc_fault *fault, enum sc_fault_kind kind, uint64_t n)
@@ -44,4 +46,19 @@ bool sc_fault_hit(struct sc_fault *fault, enum sc_fault_kind kind)
         return false;
     atomic_fetch_add_explicit(&fault->fired[kind], 1, memory_order_relaxed);
     return true;
+}
+
+void sc_fault_gate_set(struct sc_fault *fault, void (*gate)(void *user), void *user)
+{
+    fault->gate_user = user;
+    atomic_store_explicit(&fault->gate, gate, memory_order_release);
+}
+
+void sc_fault_gate_pass(struct sc_fault *fault)
+{
+    if (fault == NULL)
+        return;
+    void (*gate)(void *user) = atomic_load_explicit(&fault->gate, memory_order_acquire);
+    if (gate != NULL)
+        gate(fault->gate_user);
 }

@@ -404,6 +404,7 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
 void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
 {
     struct sc_io *io = op->io;
+    sc_fault_gate_pass(io->fault);
     if (sys_errno == 0 && sc_fault_hit(io->fault, SC_FAULT_COMPLETION))
         sys_errno = EIO;
     op->status = sys_errno == OP_INVALID ? SPEC_E_INVALID : sc_io_status_of(sys_errno);

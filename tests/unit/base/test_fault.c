@@ -87,6 +87,26 @@ static void exactly_one_of_four_threads_meets_it(void **state)
     }
 }
 
+static void count_call(void *user)
+{
+    ++*(uint64_t *)user;
+}
+
+static void a_gate_is_passed_by_every_completion_once_it_is_set(void **state)
+{
+    (void)state;
+    struct sc_fault fault;
+    uint64_t calls = 0;
+    sc_fault_init(&fault);
+    sc_fault_gate_pass(&fault);
+    sc_fault_gate_pass(NULL);
+    assert_int_equal(calls, 0);
+    sc_fault_gate_set(&fault, count_call, &calls);
+    sc_fault_gate_pass(&fault);
+    sc_fault_gate_pass(&fault);
+    assert_int_equal(calls, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +114,7 @@ int main(void)
         cmocka_unit_test(the_nth_operation_of_that_kind_fails_once),
         cmocka_unit_test(a_point_can_be_armed_again),
         cmocka_unit_test(exactly_one_of_four_threads_meets_it),
+        cmocka_unit_test(a_gate_is_passed_by_every_completion_once_it_is_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
