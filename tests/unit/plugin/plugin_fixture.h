@@ -36,7 +36,8 @@ struct rig_memory { /* the host's allocator: counts, and fails the n-th */
 struct rig {
     bool is_sim;
     uint32_t layers, heads, head_size, dtype;
-    const char *extra; /* members of the configuration beside path and back end */
+    const char *extra;   /* members of the configuration beside path and back end */
+    const char *backend; /* not sim: NULL is pread */
     struct rig_memory memory;
     struct sc_alloc disk_alloc;
     struct sc_io_sim_disk *disk;
@@ -208,9 +209,12 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
     struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig->memory};
     (void)snprintf(rig->config, sizeof(rig->config),
-                   "{\"path\": \"%s\", \"stage_bytes\": \"16MiB\", %s%s%s}", rig->path,
-                   rig->is_sim ? "\"io\": {\"backend\": \"sim\"}"
-                               : "\"io\": {\"backend\": \"pread\"}",
+                   "{\"path\": \"%s\", \"stage_bytes\": \"16MiB\", \"io\": {\"backend\": "
+                   "\"%s\"}%s%s}",
+                   rig->path,
+                   rig->is_sim            ? "sim"
+                   : rig->backend != NULL ? rig->backend
+                                          : "pread",
                    rig->extra[0] != 0 ? ", " : "", rig->extra);
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .config = rig->config,

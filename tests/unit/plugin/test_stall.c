@@ -1,0 +1,263 @@
+/* A device that stalls under real threads: completions wait at a gate (base/fault.h) until the test
+ * lets them through, however long that takes.
+ *
+ *   host:  get_important, deadline passes -> takes its memory away -> opens the gate -> goes on
+ *   I/O:   ... read done, held at the gate .....................> completes, late
+ *
+ * Holds: destinations are mappings that are gone when a late completion comes, so that a write into
+ * them ends the test in every build.
+ * Threads: the test's one, and one that opens the gate. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#define TOKENS      1500u
+#define DEADLINE_NS 20000000u
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_shut;     /* guarded by lock */
+    uint64_t waiting; /* guarded by lock: completions held now */
+};
+
+static void gate_pass(void *user)
+{
+    struct gate *gate = user;
+    pthread_mutex_lock(&gate->lock);
+    gate->waiting++;
+    pthread_cond_broadcast(&gate->changed);
+    while (gate->is_shut)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    gate->waiting--;
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_shut(struct gate *gate, bool is_shut)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->is_shut = is_shut;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_await(struct gate *gate) /* until a completion is held */
+{
+    pthread_mutex_lock(&gate->lock);
+    while (gate->waiting == 0)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+struct stall {
+    struct rig rig;
+    struct gate gate;
+    struct prompt prompt;
+    uint64_t read_ops; /* of the first batch */
+};
+
+static uint64_t read_ops(struct stall *stall)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(stall->rig.conn->store, &stats);
+    return stats.read_ops;
+}
+
+/* Opens the gate when the first batch is held at it and the second is under way. */
+static void *open_later(void *user)
+{
+    struct stall *stall = user;
+    gate_await(&stall->gate);
+    while (read_ops(stall) == stall->read_ops)
+        sched_yield();
+    gate_shut(&stall->gate, false);
+    return NULL;
+}
+
+/* False: this machine has no such back end. */
+static bool stall_open(struct stall *stall, const char *backend)
+{
+    *stall = (struct stall){.gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0},
+                            .prompt = rig_prompt(1, 0, 0, TOKENS)};
+    rig_init(&stall->rig, false, "");
+    stall->rig.backend = backend;
+    rig_shape(&stall->rig, 4, 4, 64, SPEC_DTYPE_F16);
+    if (strcmp(backend, "pread") != 0 && rig_try_open(&stall->rig) != SPEC_OK) {
+        print_message("skipped: no %s here: %s\n", backend, stall->rig.error.text);
+        rig_done(&stall->rig);
+        rig_prompt_free(&stall->prompt);
+        return false;
+    }
+    if (stall->rig.conn == NULL)
+        rig_open(&stall->rig);
+    sc_fault_gate_set(&stall->rig.conn->fault, gate_pass, &stall->gate);
+    assert_int_equal(rig_fill(&stall->rig, &stall->prompt), SPEC_OK);
+    return true;
+}
+
+static void stall_done(struct stall *stall)
+{
+    rig_prompt_free(&stall->prompt);
+    rig_done(&stall->rig); /* asserts that no invariant broke and no memory was kept */
+}
+
+/* One layer into a mapping that is taken away before this returns. */
+static spec_status load_and_unmap(struct stall *stall, spec_request request, uint32_t layer)
+{
+    const struct rig *rig = &stall->rig;
+    uint64_t part_bytes = TOKENS * rig_part_bytes(rig), bytes = 2 * part_bytes;
+    uint8_t *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(mapped != MAP_FAILED);
+    struct area shape = rig_area(rig, 1); /* only how rows lie */
+    struct spec_memory memory = shape.memory;
+    rig_area_free(&shape);
+    memory.k_base = mapped;
+    memory.v_base = mapped + part_bytes;
+    memory.k_bytes = memory.v_bytes = part_bytes;
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = request,
+                                  .layer = layer,
+                                  .destination = &memory,
+                                  .deadline_ns = DEADLINE_NS};
+    spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+    assert_int_equal(item.status, status);
+    for (uint64_t i = 0; i < bytes && status == SPEC_E_TIMEOUT; i++)
+        assert_int_equal(mapped[i], 0); /* no row came: the device stood still */
+    assert_int_equal(munmap(mapped, bytes), 0);
+    return status;
+}
+
+static void load_layers(struct stall *stall, spec_request request)
+{
+    for (uint32_t layer = 0; layer < stall->rig.layers; layer++)
+        assert_int_equal(rig_load(&stall->rig, request, &stall->prompt, 0, TOKENS, layer), SPEC_OK);
+}
+
+static void check_late(const char *backend)
+{
+    struct stall stall;
+    if (!stall_open(&stall, backend))
+        return;
+    spec_request request = rig_lookup(&stall.rig, &stall.prompt).request;
+    for (uint32_t layer = 0; layer < stall.rig.layers; layer++) {
+        gate_shut(&stall.gate, true);
+        assert_int_equal(load_and_unmap(&stall, request, layer), SPEC_E_TIMEOUT);
+        gate_await(&stall.gate); /* what comes late was on its way */
+        gate_shut(&stall.gate, false);
+        load_layers(&stall, request);
+    }
+    gate_shut(&stall.gate, true); /* released with reads under way, and closed with them */
+    assert_int_equal(load_and_unmap(&stall, request, 0), SPEC_E_TIMEOUT);
+    gate_await(&stall.gate);
+    rig_release(&stall.rig, request);
+    gate_shut(&stall.gate, false);
+    rig_reopen(&stall.rig);
+    assert_int_equal(rig_read(&stall.rig, &stall.prompt, NULL), TOKENS);
+    stall_done(&stall);
+}
+
+static void abi_059_late_rows_do_not_reach_freed_memory_pread(void **state)
+{
+    (void)state;
+    check_late("pread");
+}
+
+static void abi_059_late_rows_do_not_reach_freed_memory_io_uring(void **state)
+{
+    (void)state;
+    check_late("io_uring");
+}
+
+/* Layers 0 and 2 are one reader's: completions of the first batch come while the second is under
+ * way, and must not be taken for it. */
+static void check_stale(const char *backend)
+{
+    struct stall stall;
+    if (!stall_open(&stall, backend))
+        return;
+    spec_request request = rig_lookup(&stall.rig, &stall.prompt).request;
+    for (uint32_t round = 0; round < 6; round++) {
+        pthread_t opener;
+        gate_shut(&stall.gate, true);
+        assert_int_equal(load_and_unmap(&stall, request, round % 2), SPEC_E_TIMEOUT);
+        stall.read_ops = read_ops(&stall);
+        assert_int_equal(pthread_create(&opener, NULL, open_later, &stall), 0);
+        assert_int_equal(rig_load(&stall.rig, request, &stall.prompt, 0, TOKENS, round % 2 + 2),
+                         SPEC_OK);
+        assert_int_equal(pthread_join(opener, NULL), 0);
+    }
+    rig_release(&stall.rig, request);
+    stall_done(&stall);
+}
+
+static void abi_051_stale_completion_of_an_earlier_batch_pread(void **state)
+{
+    (void)state;
+    check_stale("pread");
+}
+
+static void abi_051_stale_completion_of_an_earlier_batch_io_uring(void **state)
+{
+    (void)state;
+    check_stale("io_uring");
+}
+
+/* store returns while nothing completes; what finds no room is given up, and said so. A call that
+ * waited for the device would hang here. */
+static void check_store(const char *backend)
+{
+    struct stall stall;
+    if (!stall_open(&stall, backend))
+        return;
+    struct prompt prompts[24];
+    spec_ticket tickets[24];
+    uint64_t kept = 0;
+    gate_shut(&stall.gate, true);
+    for (uint64_t i = 0; i < 24; i++) { /* 24 * 6 MB into 16 MiB of staging */
+        prompts[i] = rig_prompt(10 + i, 0, 0, TOKENS);
+        spec_request request = rig_lookup(&stall.rig, &prompts[i]).request;
+        tickets[i] = rig_store(&stall.rig, request, &prompts[i], 0, TOKENS);
+        rig_release(&stall.rig, request);
+    }
+    struct spec_lookup_result found = rig_lookup(&stall.rig, &stall.prompt);
+    assert_int_equal(found.matched_tokens, TOKENS); /* lookups go on */
+    gate_shut(&stall.gate, false);
+    for (uint64_t i = 0; i < 24; i++) {
+        spec_status ended = rig_wait(&stall.rig, tickets[i]);
+        assert_true(ended == SPEC_OK || ended == SPEC_E_BUSY || ended == SPEC_E_DROPPED);
+        kept += ended == SPEC_OK;
+        assert_int_equal(rig_read(&stall.rig, &prompts[i], NULL), ended == SPEC_OK ? TOKENS : 0);
+        rig_prompt_free(&prompts[i]);
+    }
+    assert_true(kept < 24); /* they did not all fit: or nothing was stalled */
+    load_layers(&stall, found.request);
+    rig_release(&stall.rig, found.request);
+    stall_done(&stall);
+}
+
+static void abi_085_store_returns_while_the_device_stalls_pread(void **state)
+{
+    (void)state;
+    check_store("pread");
+}
+
+static void abi_085_store_returns_while_the_device_stalls_io_uring(void **state)
+{
+    (void)state;
+    check_store("io_uring");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(abi_059_late_rows_do_not_reach_freed_memory_pread),
+        cmocka_unit_test(abi_059_late_rows_do_not_reach_freed_memory_io_uring),
+        cmocka_unit_test(abi_051_stale_completion_of_an_earlier_batch_pread),
+        cmocka_unit_test(abi_051_stale_completion_of_an_earlier_batch_io_uring),
+        cmocka_unit_test(abi_085_store_returns_while_the_device_stalls_pread),
+        cmocka_unit_test(abi_085_store_returns_while_the_device_stalls_io_uring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
