@@ -58,7 +58,8 @@ struct sc_store_segment {
 };
 
 #define SC_STORE_BUCKETS        64u
-#define SC_STORE_WRITES_AT_ONCE 8u /* queued by one call */
+#define SC_STORE_RELEASE_MAX    1024u /* pieces freed in a host's call: a bounded wait */
+#define SC_STORE_WRITES_AT_ONCE 8u    /* queued by one call */
 
 struct sc_store_bucket { /* quarantined pieces of about one time, linked by their entries */
     uint64_t begin_ns, due_ns; /* wall clock; due: of the last of them */

@@ -239,8 +239,12 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .corrupt_records = sc_store_counted(&store->corrupt_records),
                                    .io_errors = sc_store_counted(&store->io_errors),
                                    .no_space = sc_store_counted(&store->no_space),
-                                   .stage_full = sc_store_counted(&store->stage_full)};
+                                   .stage_full = sc_store_counted(&store->stage_full),
+                                   .evicted_pieces = sc_store_counted(&store->evicted_pieces)};
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
+    (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
+    stats.quarantine_bytes = store->quarantine_bytes;
     stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
     stats.extent_bytes = store->extent_bytes;
     pthread_mutex_unlock(&store->space_lock);

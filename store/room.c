@@ -3,7 +3,8 @@
  *   disk_bytes   [fixed | log: 1/64, or what it takes | segments: held | quarantine | free | ... ]
  *                                                      not made yet: counts as free ----------^
  *
- * Holds: free_bytes are pages that an extent can be given, though perhaps in runs too short for it.
+ * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
+ * is room does not stop at crumbs.
  * Does not: know what was used last (plugin/), wait for leases.
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
@@ -12,26 +13,71 @@
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
 #define EVICT_STEP 64u /* pieces that are dropped before the bytes are counted again */
 
+/* Bytes of one layer of an extent of `rows`. */
+static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
+{
+    uint64_t row_offset, stride;
+    sc_store_shape_place(&store->shape, rows, &row_offset, &stride);
+    return stride;
+}
+
+static bool segment_takes(const struct sc_store *store, uint64_t index)
+{
+    uint32_t state = store->segments[index].state;
+    return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
+}
+
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
 {
     struct sc_store_room room = {0};
-    if (store->params.role != SC_STORE_WRITER) {
-        *ret_room = room;
+    *ret_room = room;
+    if (store->params.role != SC_STORE_WRITER)
         return;
-    }
     (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
+    uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
+    for (uint64_t i = 0; i < store->segment_max; i++) { /* a host's call waits for one at most */
+        pthread_mutex_lock(&store->space_lock);
+        if (i < store->segment_count && segment_takes(store, i)) {
+            (void)sc_store_space_fit(&store->space, i, bytes, UINT64_MAX, &pages);
+            room.free_bytes += pages * PAGE;
+        }
+        pthread_mutex_unlock(&store->space_lock);
+    }
     pthread_mutex_lock(&store->space_lock);
     uint64_t makeable = sc_store_segment_room(store);
-    for (uint64_t i = 0; i < store->segment_count; i++) {
-        uint32_t state = store->segments[i].state;
-        if (state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED)
-            room.free_bytes += store->space.segments[i].free_pages * PAGE;
-    }
     room.bytes_max = store->segment_bytes + makeable;
     room.free_bytes += makeable >= SC_STORE_SEGMENT_MIN ? makeable : 0;
     room.quarantine_bytes = store->quarantine_bytes;
     pthread_mutex_unlock(&store->space_lock);
     *ret_room = room;
+}
+
+/* Space lock held. All layers of an extent of `rows` find a place each. */
+static bool rows_fit(struct sc_store *store, uint64_t rows)
+{
+    uint64_t bytes = layer_bytes(store, rows), layers = store->shape.layer_count, count = 0, pages;
+    uint64_t room = sc_store_segment_room(store), most = store->params.config->segment_bytes;
+    for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
+        count += (room < most ? room : most) / bytes;
+    for (uint64_t i = 0; i < store->segment_count && count < layers; i++)
+        if (segment_takes(store, i))
+            count += sc_store_space_fit(&store->space, i, bytes, layers - count, &pages);
+    return count >= layers;
+}
+
+uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
+{
+    uint64_t chunk = store->params.config->chunk_tokens, wall_ns, rows = row_count;
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    wall_ns = sc_exec_wall_ns(store->params.exec);
+    rows = rows < store->rows_max ? rows : store->rows_max;
+    pthread_mutex_lock(&store->space_lock);
+    (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
+    while (rows > 0 && !rows_fit(store, rows))
+        rows = rows > chunk ? sc_store_up(rows / 2, chunk) : 0;
+    pthread_mutex_unlock(&store->space_lock);
+    return rows;
 }
 
 /* The next LIVE piece of another namespace at or after *id; 0: none. Moves *id behind it. */

@@ -24,7 +24,6 @@
 #define SEGMENT_PREFIX "seg-"
 #define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
 #define SEGMENTS_MAX   (1u << 20)
-#define RELEASE_MAX    1024u /* pieces whose time came, when a place is wanted: a bounded wait */
 
 /* ---- Geometry ------------------------------------------------------------------------------- */
 
@@ -39,6 +38,7 @@ void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_name
                                      .row_bytes = 2 * space->k_row_bytes,
                                      .tags_per_row = space->layout == SC_STORE_SPLIT ? 2 : 1};
     memcpy(shape->digest, space->digest, sizeof(shape->digest));
+    memcpy(shape->family, space->family, sizeof(shape->family));
 }
 
 void sc_store_shape_place(const struct sc_store_shape *shape, uint64_t row_count,
@@ -428,7 +428,7 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
     bool waits = now_ns < store->retry_ns;
     bool fits = !waits && sc_store_disk_used(store) <= store->disk_bytes_max;
     if (fits && !parts_take(store, stride, parts, ret_part_count))
-        fits = sc_store_quarantine_release_some(store, wall_ns, RELEASE_MAX) > 0 &&
+        fits = sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, parts, ret_part_count);
     if (!fits)
         store->log_reserved -= log_bytes;

@@ -164,6 +164,29 @@ uint64_t sc_store_space_run_max(struct sc_store_space *space, uint64_t index)
     return space->segments[index].run_max;
 }
 
+uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64_t bytes,
+                            uint64_t most, uint64_t *ret_pages)
+{
+    struct sc_store_space_segment *segment = &space->segments[index];
+    uint64_t count = 0, longest = 0;
+    *ret_pages = 0;
+    if (segment->run_max * SC_STORE_SPACE_PAGE_BYTES < bytes)
+        return 0;
+    uint64_t page = space_find(space, index, 0, false);
+    while (page < segment->page_count) {
+        uint64_t end = space_find(space, index, page, true);
+        uint64_t fit = (end - page) * SC_STORE_SPACE_PAGE_BYTES / bytes;
+        longest = end - page > longest ? end - page : longest;
+        *ret_pages += fit > 0 ? end - page : 0;
+        count += fit;
+        if (count >= most)
+            return most;
+        page = space_find(space, index, end, false);
+    }
+    segment->run_max = longest;
+    return count;
+}
+
 void sc_store_space_free(struct sc_store_space *space, uint64_t index, uint64_t page,
                          uint64_t pages)
 {

@@ -17,6 +17,8 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 
+#define SC_STORE_SPACE_PAGE_BYTES 4096u
+
 struct sc_store_space_segment {
     uint64_t page_count; /* 0: this index is unused */
     uint64_t free_pages;
@@ -48,6 +50,10 @@ bool sc_store_space_take_at(struct sc_store_space *space, uint64_t index, uint64
                             uint64_t pages);
 /* Length of the longest free run of the segment, exact. */
 uint64_t sc_store_space_run_max(struct sc_store_space *space, uint64_t index);
+/* How many things of `bytes` fit into the segment's free runs, none across two; counts up to `most`
+ * of them. ret_pages: of the runs that hold one, if all were looked at. */
+uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64_t bytes,
+                            uint64_t most, uint64_t *ret_pages);
 void sc_store_space_free(struct sc_store_space *space, uint64_t index, uint64_t page,
                          uint64_t pages);
 

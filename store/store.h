@@ -165,6 +165,10 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr);
 /* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);
+/* How many rows an extent can be given now, when row_count are wanted: row_count, or a half of it,
+ * or a half of that .. rounded up to chunks, while what is free lies in shorter runs; 0: not one
+ * chunk. Another's extent may be faster. Any thread. */
+uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
 /* Packs one layer: calls pack(user, row_first, row_count, dst) for runs of whole rows, in order,
  * straight into staging, computes tags, queues writes. A split layout calls it twice for every row
@@ -215,7 +219,8 @@ uint64_t sc_store_piece_next(struct sc_store *store);
 
 struct sc_store_room {
     uint64_t bytes_max;        /* this rank's share of disk_bytes, but what the log may take */
-    uint64_t free_bytes;       /* free pages of segments, and segments that may still be made */
+    uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
+                                * may still be made */
     uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
