@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE           ((uint64_t)SC_IO_PAGE_BYTES)
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+_Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
 #define SEGMENT_PREFIX "seg-"
 #define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
 #define SEGMENTS_MAX   (1u << 20)

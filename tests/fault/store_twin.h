@@ -3,7 +3,7 @@
 #ifndef SC_TESTS_FAULT_STORE_TWIN_H
 #define SC_TESTS_FAULT_STORE_TWIN_H
 
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {
     {.name = "paired, 3 layers of 96-byte rows",
@@ -34,6 +34,8 @@ static const struct world_setup twin_setups[] = {
 };
 #define TWIN_SETUPS (sizeof(twin_setups) / sizeof(twin_setups[0]))
 
+#define TWIN_LEASE_NS 3000000000ull
+
 struct twin {
     struct world *world;
     uint64_t random, key_next;
@@ -45,6 +47,7 @@ static inline void twin_make(struct twin *twin, uint64_t seed)
     *twin = (struct twin){.random = seed * 77, .key_next = 1};
     twin->world = world_make(&twin_setups[seed % TWIN_SETUPS], seed);
     twin->world->config.stage_bytes = 2u << 20;
+    twin->world->config.lease_ns_max = seed % 4 == 0 ? 0 : TWIN_LEASE_NS;
 }
 
 /* After an open: pieces that it did not tell of are gone. */
@@ -121,30 +124,55 @@ static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, 
         fail_msg("a load failed: %s", world->error.text);
 }
 
+/* Some pieces at once, in a row or anywhere. */
+static inline void twin_drop(struct twin *twin)
+{
+    struct world *world = twin->world;
+    uint64_t ids[8], count = 0, wanted = 1 + random_below(&twin->random, 8);
+    bool in_a_row = random_below(&twin->random, 2) == 0;
+    uint32_t i = (uint32_t)random_below(&twin->random, WORLD_PIECES);
+    while (count < wanted && world->piece_count > 0) {
+        i = in_a_row ? i % world->piece_count
+                     : (uint32_t)random_below(&twin->random, world->piece_count);
+        ids[count++] = world->pieces[i].id;
+        twin_forget(twin, i);
+    }
+    sc_store_pieces_drop(world->store, ids, count);
+}
+
+/* Leases end, and pauses after a failed write. */
+static inline void twin_wait(struct twin *twin)
+{
+    _Atomic uint32_t never = 0;
+    struct sc_exec *exec = twin->world->exec;
+    uint64_t wait_ns = random_below(&twin->random, 2 * TWIN_LEASE_NS);
+    (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + wait_ns);
+}
+
 /* One operation. must: loads may not fail. */
 static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, bool must)
 {
-    struct world *world = twin->world;
-    switch (random_below(&twin->random, 8)) {
+    switch (random_below(&twin->random, 10)) {
     case 0:
     case 1:
     case 2:
+    case 3:
         twin_store(twin);
         break;
-    case 3:
-        if (world->piece_count > 0) {
-            uint32_t i = (uint32_t)random_below(&twin->random, world->piece_count);
-            sc_store_piece_drop(world->store, world->pieces[i].id);
-            twin_forget(twin, i);
-        }
-        break;
     case 4:
+        twin_drop(twin);
+        break;
+    case 5:
         twin_abort(twin);
+        break;
+    case 6:
+        twin_wait(twin);
         break;
     default:
         twin_load(twin, reader, must);
         break;
     }
+    space_check(twin->world->store);
 }
 
 /* Loads every piece whole, in every layer. Returns how many loads failed. */

@@ -42,7 +42,7 @@ static void scenario(struct twin *twin)
         if (world_open(world) != SPEC_OK)
             return;
         if (sc_store_reader_open(world->store, &reader, NULL) == SPEC_OK) {
-            for (uint32_t i = 0; i < 14; i++)
+            for (uint32_t i = 0; i < 18; i++)
                 twin_step(twin, reader, false);
             sc_store_reader_close(reader);
         }
@@ -67,6 +67,7 @@ static void fault_the_nth_of_each_kind_is_survived(void **state)
             fired_total += fired;
             sc_fault_init(&twin.world->fault);
             world_open_ok(twin.world);
+            space_check(twin.world->store);
             twin_forget_unseen(&twin);
             /* What a failed write or completion was about is not in the log, so all that is told
              * of comes back. */
@@ -193,6 +194,7 @@ static void fault_power_cuts_leave_right_rows_or_none(void **state)
             uint32_t added = world->piece_count - before;
             world_close(world);
             world_open_ok(world);
+            space_check(world->store);
             assert_int_equal(world->open_count, before + added);
         }
         rows += twin.rows_right;

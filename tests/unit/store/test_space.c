@@ -44,6 +44,32 @@ static uint64_t twin_longest(const uint8_t *owned, uint64_t page_count)
     return longest;
 }
 
+/* How many of `bytes` fit into free runs, run by run; and the pages of runs that hold one. */
+static uint64_t twin_fit(const uint8_t *owned, uint64_t page_count, uint64_t bytes, uint64_t *pages)
+{
+    uint64_t count = 0;
+    *pages = 0;
+    for (uint64_t page = 0; page < page_count;) {
+        uint64_t run = 0;
+        while (page + run < page_count && owned[page + run] == 0)
+            run++;
+        count += run * SC_STORE_SPACE_PAGE_BYTES / bytes;
+        *pages += run * SC_STORE_SPACE_PAGE_BYTES >= bytes ? run : 0;
+        page += run > 0 ? run : 1;
+    }
+    return count;
+}
+
+static void check_fit(struct sc_store_space *space, uint64_t s, const uint8_t *owned,
+                      uint64_t page_count, uint64_t bytes)
+{
+    uint64_t pages, twin_pages;
+    uint64_t count = twin_fit(owned, page_count, bytes, &twin_pages);
+    assert_int_equal(sc_store_space_fit(space, s, bytes, UINT64_MAX, &pages), count);
+    assert_int_equal(pages, twin_pages);
+    assert_int_equal(sc_store_space_fit(space, s, bytes, 2, &pages), count < 2 ? count : 2);
+}
+
 static void space_takes_the_first_fit_and_frees_like_the_twin(void **state)
 {
     (void)state;
@@ -63,6 +89,7 @@ static void space_takes_the_first_fit_and_frees_like_the_twin(void **state)
             uint64_t s = random_below(&random, SEGMENTS);
             uint64_t pages = 1 + random_below(&random, random_below(&random, 8) == 0 ? 100 : 9);
             uint64_t choice = random_below(&random, 5);
+            check_fit(&space, s, owned[s], sizes[s], 1 + random_below(&random, 40000));
             if (choice < 2) {
                 uint64_t expected = twin_find(owned[s], sizes[s], pages);
                 bool took = sc_store_space_take(&space, s, pages, &page);
