@@ -33,7 +33,7 @@
 #define FOUND_BYTES_MAX 48 /* of a wrong value, quoted in an error */
 #define KEY_PATH_BYTES  96 /* "select.retain_ppm" has 17; a longer unknown key is cut */
 #define PATH_BYTES_MAX  (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
-#define CHOICES_MAX     3
+#define CHOICES_MAX     4
 
 enum kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
 
@@ -107,17 +107,25 @@ static const struct key keys[] = {
      MEMBER(gpu_bytes),
      .max = 1024 * TIB,
      .is_initial_only = true},
-    {{"io.backend", "choice", "auto", "\"auto\", \"pread\" or \"sim\"",
-      "How files are read and written. sim: files in memory on a modelled device and a virtual "
-      "clock, for tests."},
+    {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\", \"pread\" or \"sim\"",
+      "How files are read and written. auto: io_uring where the kernel allows it, else pread. sim: "
+      "files in memory on a modelled device and a virtual clock, for tests."},
      .kind = KIND_CHOICE,
      MEMBER(io_backend),
-     .choices = {"auto", "pread", "sim"}},
-    {{"io.threads", "integer", "2", "1 .. 64", "Worker threads of the connector."},
+     .choices = {"auto", "io_uring", "pread", "sim"}},
+    {{"io.threads", "integer", "2", "1 .. 64",
+      "Worker threads of the connector; io_uring has as many more, each with a ring."},
      .kind = KIND_INTEGER,
      MEMBER(io_threads),
      .min = 1,
      .max = SC_LIMIT_THREADS},
+    {{"io.in_flight_bytes", "size", "8MiB", "1MiB .. 1GiB",
+      "io_uring: how much is in flight at once. Reads ahead may fill three quarters of it, writes "
+      "half, upkeep a quarter."},
+     .kind = KIND_SIZE,
+     MEMBER(io_in_flight_bytes),
+     .min = MIB,
+     .max = GIB},
     {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
       "The largest single read or write."},
      .kind = KIND_SIZE,
@@ -184,7 +192,7 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                    SC_LIMIT_REQUEST_TOKENS == 16777216,
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_BACKEND_AUTO == 0 &&
-                   SC_BACKEND_PREAD == 1 && SC_BACKEND_SIM == 2,
+                   SC_BACKEND_URING == 1 && SC_BACKEND_PREAD == 2 && SC_BACKEND_SIM == 3,
                "choices stand in the order of their numbers");
 
 const struct sc_config_key *sc_config_key_at(uint32_t i)

@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 enum sc_config_preset { SC_PRESET_RECOMPUTE, SC_PRESET_AS_LIKE };
-enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_PREAD, SC_BACKEND_SIM };
+enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD, SC_BACKEND_SIM };
 
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
@@ -26,8 +26,9 @@ struct sc_config {
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": 0; other values are unsupported in 0.1 */
     uint64_t gpu_bytes;             /* "gpu_bytes": 0; likewise */
-    uint32_t io_backend;            /* "io.backend": "auto" | "pread" | "sim" */
+    uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" | "sim" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
+    uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */

@@ -259,6 +259,11 @@ uint64_t sc_frames_count(const struct sc_frames *frames)
     return frames->count;
 }
 
+const uint8_t *sc_frames_memory(const struct sc_frames *frames)
+{
+    return frames->memory;
+}
+
 uint64_t sc_frames_bytes(const struct sc_frames *frames)
 {
     return frames->count * frames->frame_bytes;

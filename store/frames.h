@@ -77,6 +77,7 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame);
 /* Constant after open. */
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames); /* op_bytes + slack */
 uint64_t sc_frames_count(const struct sc_frames *frames);
+const uint8_t *sc_frames_memory(const struct sc_frames *frames); /* of all frames */
 uint64_t sc_frames_bytes(const struct sc_frames *frames); /* what was allocated */
 /* Frames owned by somebody now: a statistic, and for tests. */
 uint64_t sc_frames_used(struct sc_frames *frames);

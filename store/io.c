@@ -128,6 +128,35 @@ static void file_unlist(struct sc_io *io, struct sc_io_file *file)
 
 /* ---- Open and close ------------------------------------------------------------------------- */
 
+static spec_status backend_open(struct sc_io *io, const struct sc_io_params *params,
+                                struct spec_error *reterr)
+{
+    struct spec_error why = {.struct_size = sizeof(why)};
+    spec_status status = SPEC_OK;
+    switch (params->backend) {
+    case SC_BACKEND_SIM:
+        status = sc_io_sim_open(io, params, reterr);
+        break;
+    case SC_BACKEND_PREAD:
+        status = sc_io_pread_open(io, params, reterr);
+        break;
+    case SC_BACKEND_URING:
+        status = sc_io_uring_open(io, params, reterr);
+        break;
+    default:
+        status = sc_io_uring_open(io, params, &why);
+        if (status == SPEC_E_UNSUPPORTED)
+            status = sc_io_pread_open(io, params, reterr);
+        else if (status != SPEC_OK)
+            (void)sc_fail(reterr, status, "%s", why.text);
+    }
+    if (status == SPEC_OK && why.code != SPEC_OK)
+        SC_LOG(io->log, 2, "i/o back end %s: %s", io->backend->name, why.text);
+    else if (status == SPEC_OK)
+        SC_LOG(io->log, 2, "i/o back end %s", io->backend->name);
+    return status;
+}
+
 spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
                        struct spec_error *reterr)
 {
@@ -141,10 +170,7 @@ spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
     spec_status status = files_init(io, params->files_reserved, reterr);
     if (status != SPEC_OK)
         goto free_io;
-    if (params->backend == SC_BACKEND_SIM)
-        status = sc_io_sim_open(io, params, reterr);
-    else
-        status = sc_io_pread_open(io, params, reterr);
+    status = backend_open(io, params, reterr);
     if (status != SPEC_OK)
         goto done_files;
     *ret_io = io;
@@ -434,6 +460,7 @@ static int op_refusal(const struct sc_io *io, const struct sc_io_op *op)
 
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
 {
+    struct sc_io_op *first = NULL, **link = &first;
     (void)atomic_fetch_add_explicit(&io->in_flight, count, memory_order_relaxed);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_io_op *op = ops[i];
@@ -445,11 +472,28 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
         op->task = (struct sc_task){0};
         const int refusal = op_refusal(io, op);
         if (refusal == 0) {
-            io->backend->submit(io, op);
+            *link = op;
+            link = &op->next;
             continue;
         }
         op->state = (uint64_t)(int64_t)refusal;
         op->task.step = refused_step;
         sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
     }
+    if (first != NULL)
+        io->backend->submit(io, first);
+}
+
+void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
+{
+    SC_ASSERT(NULL, base == NULL || piece_bytes > 0);
+    if (io->backend->buffers != NULL)
+        io->backend->buffers(io, base, base == NULL ? 0 : bytes, piece_bytes);
+}
+
+void sc_io_stats(struct sc_io *io, struct sc_io_stats *ret_stats)
+{
+    *ret_stats = (struct sc_io_stats){0};
+    if (io->backend->stats != NULL)
+        io->backend->stats(io, ret_stats);
 }

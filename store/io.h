@@ -1,8 +1,10 @@
-/* One I/O interface, several back ends, one test body: pread (a pool of executor threads) and sim
- * (files in memory, a device model on the virtual clock, seeded faults). io_uring joins them.
+/* One I/O interface, three back ends, one test body: io_uring (rings of their own threads), pread
+ * (a pool of executor threads) and sim (files in memory, a device model on the virtual clock,
+ * seeded faults).
  *
- * An operation is a struct of the caller's; it is submitted in batches and completes on an executor
- * thread (or in the seeded loop) by its `done` function.
+ * An operation is a struct of the caller's; it is submitted in batches and completes on a thread of
+ * the executor's or of the back end's (or in the seeded loop) by its `done` function. `done` is
+ * short and waits for no operation: io_uring's thread serves others after it.
  *
  * Holds: an operation completes exactly once, whole (short reads and writes are continued inside)
  * or with a status; done runs after the last byte moved; a buffer is never touched after done.
@@ -10,7 +12,7 @@
  * Fault points (base/fault.h), in every back end: READ and WRITE fail an operation or a blocking
  * call with EIO before it moves a byte; COMPLETION fails an operation after it moved all of them;
  * RESERVE fails reserve, and a blocking write, with ENOSPC; SYNC fails sync with EIO.
- * Threads: submit from any; done on the executor's.
+ * Threads: submit from any; done on the executor's or the back end's.
  * Tests: tests/unit/store/test_io.c (one body, every back end) */
 #ifndef SC_STORE_IO_H
 #define SC_STORE_IO_H
@@ -65,13 +67,17 @@ struct sc_io_params {
     struct sc_exec *exec;
     struct sc_log *log;
     struct sc_fault *fault;
-    uint32_t backend; /* enum sc_config_backend: AUTO is pread until io_uring exists */
+    uint32_t backend;    /* enum sc_config_backend; AUTO: io_uring where it works, else pread */
+    uint32_t ring_count; /* io_uring: threads, each with a ring; 0: 2 */
+    uint64_t in_flight_bytes; /* io_uring: the target, over all rings; 0: 8 MiB */
     uint64_t sim_seed, sim_bytes_per_s, sim_op_ns;
     struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
     uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
                                 later; 0: 64. More files than that allocate, one by one. */
 };
 
+/* Logs once which back end it is and, where AUTO had to leave io_uring, why. SPEC_E_UNSUPPORTED:
+ * io_uring was asked for and does not work here. */
 spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
                        struct spec_error *reterr);
 void sc_io_close(struct sc_io *io); /* files are closed, nothing in flight */
@@ -124,6 +130,21 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
 
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
+
+/* Tells where most operations' buffers are: [base, base + bytes), none across a multiple of
+ * piece_bytes from base. io_uring registers it bit by bit; the others need not know. Once in a back
+ * end's life; base NULL takes it back, before the memory is freed and with nothing in flight. */
+void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
+
+/* What io_uring counts since open; zeros for the others. */
+struct sc_io_stats {
+    uint64_t enters;           /* calls of io_uring_enter */
+    uint64_t ops;              /* operations that ended */
+    uint64_t short_ops;        /* transfers that moved a part and went on */
+    uint64_t late;             /* completions that matched nothing in flight: ignored */
+    uint64_t flight_bytes_max; /* the most that was in flight at once */
+};
+void sc_io_stats(struct sc_io *io, struct sc_io_stats *ret_stats);
 
 /* In a forked child, instead of everything else here: closes the descriptors that the child has of
  * the parent's, so that none outlives the parent (locks and disk space hang on them). Takes no lock

@@ -25,6 +25,9 @@ struct sc_io_file {
     _Atomic uint32_t is_direct; /* 1: O_DIRECT is on */
     _Atomic uint32_t is_new;    /* 1: made by us and its directory not synced since */
 
+    /* store/io_uring.c: set by open, until close. */
+    uint32_t table_place; /* of registered files, plus 1; 0: not registered */
+
     /* store/io_sim.c: guarded by the disk's lock. */
     uint64_t inode;
     struct sc_io_file *next_open;
@@ -70,9 +73,13 @@ struct sc_io_backend {
     spec_status (*free_bytes)(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                               struct spec_error *reterr);
     spec_status (*file_lock)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
-    /* Operations passed sc_io_op_check and the fault points READ and WRITE. */
-    void (*submit)(struct sc_io *io, struct sc_io_op *op);
-    /* Descriptors beside those of files; NULL: none. */
+    /* One or more operations, linked by next, that passed the checks of sc_io_submit and the fault
+     * points READ and WRITE. */
+    void (*submit)(struct sc_io *io, struct sc_io_op *ops);
+    /* These may be NULL: nothing is registered, nothing is counted, no descriptor is held beside
+     * those of files. */
+    void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
+    void (*stats)(struct sc_io *io, struct sc_io_stats *ret_stats);
     void (*fork_close)(struct sc_io *io);
 };
 
@@ -100,6 +107,9 @@ struct sc_io {
 
 /* The back ends. open sets io->backend and io->own; io's other members are set. */
 spec_status sc_io_pread_open(struct sc_io *io, const struct sc_io_params *params,
+                             struct spec_error *reterr);
+/* SPEC_E_UNSUPPORTED: this kernel or its settings forbid io_uring, or exec is the loop. */
+spec_status sc_io_uring_open(struct sc_io *io, const struct sc_io_params *params,
                              struct spec_error *reterr);
 spec_status sc_io_sim_open(struct sc_io *io, const struct sc_io_params *params,
                            struct spec_error *reterr);

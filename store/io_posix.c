@@ -24,6 +24,8 @@
 #define DIR_MODE   0700
 #define ZERO_BYTES 65536u
 
+#define SECTOR_BYTES 512u /* the smallest block of a direct transfer */
+
 /* Never written: the source of zeros where fallocate is not supported. Aligned for O_DIRECT. */
 static uint8_t zeros[ZERO_BYTES] __attribute__((aligned(SC_IO_PAGE_BYTES)));
 
@@ -35,11 +37,12 @@ static spec_status fail(const char *verb, const char *path, int sys_errno,
 
 /* ---- Transfers ------------------------------------------------------------------------------ */
 
-/* Called when a transfer said EINVAL. True: the file was direct and is buffered now. */
-static bool goes_buffered(struct sc_io_file *file)
+bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct)
 {
-    if (!atomic_load_explicit(&file->is_direct, memory_order_relaxed))
+    if (!was_direct)
         return false;
+    if (!atomic_load_explicit(&file->is_direct, memory_order_relaxed))
+        return true; /* another transfer found out meanwhile */
     const int flags = fcntl(file->fd, F_GETFL);
     if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         return false;
@@ -49,32 +52,40 @@ static bool goes_buffered(struct sc_io_file *file)
     return true;
 }
 
-/* Pages of a file that should have been direct are not kept. On dirty pages this starts the
- * write-back; they are dropped by a later call or by the kernel. */
-static void drop_pages(const struct sc_io_file *file, uint64_t bytes, uint64_t offset)
+/* On dirty pages this starts the write-back; they are dropped by a later call or by the kernel. */
+void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset)
 {
     if ((file->flags & SC_IO_OPEN_DIRECT) != 0 &&
         !atomic_load_explicit(&file->is_direct, memory_order_relaxed))
         (void)posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
 }
 
+bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes)
+{
+    return moved_bytes % SECTOR_BYTES != 0 &&
+           atomic_load_explicit(&file->is_direct, memory_order_relaxed);
+}
+
 int sc_io_posix_read(struct sc_io_file *file, uint8_t *buffer, uint64_t bytes, uint64_t offset)
 {
     uint64_t moved = 0;
     while (moved < bytes) {
+        const bool was_direct = atomic_load_explicit(&file->is_direct, memory_order_relaxed);
         const ssize_t n =
             pread(file->fd, buffer + moved, (size_t)(bytes - moved), (off_t)(offset + moved));
         if (n > 0) {
             moved += (uint64_t)n;
+            if (moved < bytes && sc_io_posix_is_end(file, moved))
+                return EIO;
             continue;
         }
         if (n == 0)
             return EIO; /* the end of the file */
-        if (errno == EINTR || (errno == EINVAL && goes_buffered(file)))
+        if (errno == EINTR || (errno == EINVAL && sc_io_posix_goes_buffered(file, was_direct)))
             continue;
         return errno;
     }
-    drop_pages(file, bytes, offset);
+    sc_io_posix_moved(file, bytes, offset);
     return 0;
 }
 
@@ -83,6 +94,7 @@ int sc_io_posix_write(struct sc_io_file *file, const uint8_t *buffer, uint64_t b
 {
     uint64_t moved = 0;
     while (moved < bytes) {
+        const bool was_direct = atomic_load_explicit(&file->is_direct, memory_order_relaxed);
         const ssize_t n =
             pwrite(file->fd, buffer + moved, (size_t)(bytes - moved), (off_t)(offset + moved));
         if (n > 0) {
@@ -91,11 +103,11 @@ int sc_io_posix_write(struct sc_io_file *file, const uint8_t *buffer, uint64_t b
         }
         if (n == 0)
             return EIO;
-        if (errno == EINTR || (errno == EINVAL && goes_buffered(file)))
+        if (errno == EINTR || (errno == EINVAL && sc_io_posix_goes_buffered(file, was_direct)))
             continue;
         return errno;
     }
-    drop_pages(file, bytes, offset);
+    sc_io_posix_moved(file, bytes, offset);
     return 0;
 }
 
@@ -177,6 +189,9 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     int sys_errno = fstat(fd, &about) == 0 ? 0 : errno;
     if (sys_errno == 0 && !S_ISREG(about.st_mode))
         sys_errno = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
+    const int now = fcntl(fd, F_GETFL); /* io_uring would not wait for a file with O_NONBLOCK */
+    if (sys_errno == 0 && (now < 0 || fcntl(fd, F_SETFL, now & ~O_NONBLOCK) != 0))
+        sys_errno = errno;
     if (sys_errno != 0) {
         (void)close(fd);
         return fail("open as a regular file", file->path, sys_errno, reterr);

@@ -38,6 +38,15 @@ spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t 
 spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr);
 
+/* A transfer said EINVAL: true, the file was direct when it began and is buffered now; repeat it.
+ */
+bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct);
+/* After a whole transfer: pages of a file that should have been direct are not kept. */
+void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset);
+/* Whether a transfer that stopped after moved_bytes met the file's end: a direct one goes on at a
+ * sector only. */
+bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes);
+
 /* Moves bytes until all are moved: short transfers continue, EINTR repeats, and a direct file that
  * turns out to refuse direct transfers goes on buffered. 0, or the errno; a read that meets the end
  * of the file is EIO. */

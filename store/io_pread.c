@@ -16,10 +16,14 @@ static void op_step(struct sc_task *task)
     sc_io_op_complete(op, sys_errno);
 }
 
-static void pread_submit(struct sc_io *io, struct sc_io_op *op)
+static void pread_submit(struct sc_io *io, struct sc_io_op *ops)
 {
-    op->task.step = op_step;
-    sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+    while (ops != NULL) {
+        struct sc_io_op *op = ops;
+        ops = op->next; /* a posted operation may be gone at once */
+        op->task.step = op_step;
+        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+    }
 }
 
 static void pread_close(struct sc_io *io)

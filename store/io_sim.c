@@ -411,14 +411,18 @@ static void transfer_step(struct sc_task *task)
                     sc_exec_now_ns(exec) + sim->op_ns + late_ns);
 }
 
-static void sim_submit(struct sc_io *io, struct sc_io_op *op)
+static void sim_submit(struct sc_io *io, struct sc_io_op *ops)
 {
     struct sc_io_sim_disk *disk = disk_of(io);
     lock(disk);
-    enqueue(disk, op);
-    struct sc_io_op *next = start_next(disk);
+    while (ops != NULL) {
+        struct sc_io_op *op = ops;
+        ops = op->next;
+        enqueue(disk, op);
+    }
+    struct sc_io_op *start = start_next(disk);
     unlock(disk);
-    post_transfer(next);
+    post_transfer(start);
 }
 
 uint64_t sc_io_sim_release_all(struct sc_io_sim_disk *disk)

@@ -74,6 +74,8 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .log = store->params.log,
                               .fault = store->params.fault,
                               .backend = config->io_backend,
+                              .ring_count = config->io_threads,
+                              .in_flight_bytes = config->io_in_flight_bytes,
                               .sim_seed = config->sim_seed,
                               .sim_bytes_per_s = config->sim_bytes_per_s,
                               .sim_op_ns = config->sim_op_ns,
@@ -113,6 +115,8 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     spec_status status = sc_frames_open(&frames, &store->frames, reterr);
     if (status != SPEC_OK)
         return status;
+    sc_io_buffers(store->io, sc_frames_memory(store->frames), sc_frames_bytes(store->frames),
+                  sc_frames_frame_bytes(store->frames));
     store->write_max = sc_frames_count(store->frames);
     store->spare_frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
     if (store->spare_frame == NULL)
@@ -161,6 +165,8 @@ static void store_free(struct sc_store *store)
     sc_store_table_done(&store->table);
     sc_alloc_free(alloc, store->spaces);
     sc_alloc_free(alloc, store->spare_frame);
+    if (store->io != NULL)
+        sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
     sc_frames_close(store->frames);
     sc_store_segments_close(store);
     sc_store_journal_close(store);

@@ -29,6 +29,8 @@ struct setup { /* which back end, how driven */
     const char *name;
     uint32_t backend;
     uint32_t thread_count; /* 0: the seeded loop */
+    uint32_t ring_count;   /* io_uring; 0: as many as usual */
+    uint64_t in_flight_bytes;
 };
 
 struct fixture {
@@ -66,6 +68,8 @@ static inline void fixture_io_open(struct fixture *fx, struct sc_io **ret_io)
                                         .log = &fx->log,
                                         .fault = &fx->fault,
                                         .backend = fx->setup->backend,
+                                        .ring_count = fx->setup->ring_count,
+                                        .in_flight_bytes = fx->setup->in_flight_bytes,
                                         .sim_bytes_per_s = 1000000000u,
                                         .sim_op_ns = 10000,
                                         .sim_disk = fx->disk,
@@ -202,6 +206,41 @@ static inline void submit(struct fixture *fx, struct test_op *tests, uint32_t co
         struct sc_io_op *op = &tests[i].op;
         sc_io_submit(fx->io, &op, 1);
     }
+}
+
+static inline void submit_at_once(struct fixture *fx, struct test_op *tests, uint32_t count)
+{
+    struct sc_io_op *batch[64];
+    assert_true(count <= 64);
+    for (uint32_t i = 0; i < count; i++)
+        batch[i] = &tests[i].op;
+    sc_io_submit(fx->io, batch, count);
+}
+
+/* Why io_uring cannot be tested here; NULL: it can. */
+static inline const char *uring_refusal(void)
+{
+    static struct spec_error why;
+    static bool is_asked, works;
+    if (!is_asked) {
+        struct sc_alloc alloc;
+        struct sc_log log;
+        struct sc_exec *exec = NULL;
+        struct sc_io *io = NULL;
+        sc_alloc_init(&alloc);
+        sc_log_init(&log, NULL, NULL, 0);
+        why.struct_size = sizeof(why);
+        const struct sc_exec_params one = {.alloc = &alloc, .thread_count = 1, .name = "ask"};
+        assert_int_equal(sc_exec_open(&one, &exec, NULL), SPEC_OK);
+        const struct sc_io_params params = {
+            .alloc = &alloc, .exec = exec, .log = &log, .backend = SC_BACKEND_URING};
+        works = sc_io_open(&params, &io, &why) == SPEC_OK;
+        sc_io_close(io);
+        sc_exec_close(exec);
+        sc_log_done(&log);
+        is_asked = true;
+    }
+    return works ? NULL : why.text;
 }
 
 /* One operation, to its end. */

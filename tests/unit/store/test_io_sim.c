@@ -6,8 +6,10 @@
 
 #define SECTOR SC_IO_SIM_SECTOR_BYTES
 
-static const struct setup sim_loop = {"sim/loop", SC_BACKEND_SIM, 0};
-static const struct setup sim_threads = {"sim/threads", SC_BACKEND_SIM, 3};
+static const struct setup sim_loop = {
+    .name = "sim/loop", .backend = SC_BACKEND_SIM, .thread_count = 0};
+static const struct setup sim_threads = {
+    .name = "sim/threads", .backend = SC_BACKEND_SIM, .thread_count = 3};
 
 static uint64_t size_of(struct fixture *fx, struct sc_io_file *file)
 {

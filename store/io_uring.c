@@ -1,0 +1,938 @@
+/* The io_uring back end (docs/decisions/0006-io-uring.md): rings of their own threads.
+ *
+ *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
+ *             one for all    |       of one ring, one thread at a time
+ *                            as long as the bytes in flight of all rings stay in the lane's share
+ *
+ * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
+ * nothing new went out and another ring is there for what comes, for all. So a stream costs two
+ * enters per target and a lone batch two in all, and the device does not run dry. A ring with
+ * nothing to do is idle: its step has returned and it stands in a list. Submit wakes one idle ring
+ * when no ring is awake; a ring that is awake looks at the queue before it sleeps.
+ *
+ * Registered: direct files in a table (slot at open, freed at close), and slices of the staging
+ * memory, each when it was used a while or its ring is idle, because pinning touches every page.
+ * What is not registered works by plain descriptor and address.
+ *
+ * A ring that the system stops serving (a seccomp filter set later) is dead: its thread goes on
+ * with blocking calls.
+ *
+ * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
+ * generation, and a completion that matches no slot in flight is counted and ignored; flight_bytes
+ * is the sum over operations that were taken from the queue and have not completed; a queue that
+ * is not empty has a ring in flight or awake; an idle ring has nothing in flight and no SQE.
+ * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
+ * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
+ * lock (rank 71); the file table under table_lock (rank 63).
+ * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
+#include "base/assert.h"
+#include "base/config.h"
+#include "store/io_posix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define RINGS_DEFAULT   2u
+#define FLIGHT_DEFAULT  (8ull << 20)
+#define SLOT_BYTES      8192u /* of the target for a slot: smaller operations fill it by count */
+#define SLOTS_MIN       64u
+#define SLOTS_MAX       1024u
+#define FILES_MAX       4096u
+#define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
+#define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
+#define SLICES_MAX      1024u
+#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
+#define TRIES_MAX       16u
+#define RETRY_NS        1000000u
+#define NONE            UINT32_MAX
+
+struct slot {
+    struct sc_io_op *op; /* NULL: free */
+    uint32_t generation;
+    uint32_t next; /* in the free list or the retry list */
+    uint32_t tries;
+    bool was_direct;
+};
+
+/* Staging memory: [base, base + bytes), in slices that no operation crosses. */
+struct region {
+    const uint8_t *base;
+    uint64_t bytes, slice_bytes;
+    uint32_t slice_count;
+};
+
+struct ring {
+    /* Set by open, constant after. */
+    struct uring *uring;
+    struct slot *slots;
+
+    /* The stepping thread's. */
+    struct sc_task task;
+    struct io_uring ring;
+    struct region region; /* as of the last fill */
+    uint32_t free_slot, free_count, retry_slot;
+    uint32_t flying, flying_demand; /* slots with an operation */
+    uint64_t released_bytes;        /* completed, not yet taken off flight_bytes */
+    uint32_t wanted_slice, plain_ops;
+    uint8_t pinned[SLICES_MAX];
+    bool has_table; /* of buffers */
+    bool pins;      /* false: the kernel refused */
+    bool is_dead;
+
+    /* Guarded by lock. */
+    struct ring *next_idle;
+};
+
+struct uring { /* io->own */
+    /* Set by open, constant after. */
+    struct sc_io *io;
+    struct sc_exec *exec;
+    struct ring *rings;
+    struct slot *slots;
+    uint32_t ring_count, slot_count;
+    pid_t owner_pid;
+    uint64_t share_bytes[SC_LANES];
+
+    /* Guarded by lock (rank 71). */
+    pthread_mutex_t lock;
+    struct {
+        struct sc_io_op *head, *tail;
+    } queue[SC_LANES];
+    uint64_t flight_bytes, flight_bytes_max;
+    struct ring *idle;
+    struct region region;
+    bool is_closing;
+
+    /* Written under lock; close waits on it. */
+    _Atomic uint32_t idle_count;
+
+    /* Any thread: rings whose thread will look at the queue before it sleeps. */
+    _Atomic uint32_t awake_count;
+
+    /* Guarded by table_lock (rank 63). */
+    pthread_mutex_t table_lock;
+    uint32_t *table_free; /* a stack of free places */
+    uint32_t table_free_count, table_count;
+
+    /* Any thread, relaxed: statistics; and lines that are said once. */
+    _Atomic uint64_t enters, ops, short_ops, late;
+    _Atomic uint32_t said_plain, said_dead;
+};
+
+static void count(_Atomic uint64_t *counter)
+{
+    (void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* ---- The queue ------------------------------------------------------------------------------ */
+
+/* Lock held. The highest lane's oldest operation, or NULL when it must wait for its share. */
+static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lane)
+{
+    for (uint32_t lane = 0; lane < SC_LANES; lane++) {
+        struct sc_io_op *op = uring->queue[lane].head;
+        if (op == NULL)
+            continue;
+        const uint64_t share = uring->share_bytes[lane];
+        const uint64_t flight = uring->flight_bytes;
+        *ret_lane = lane;
+        return flight == 0 || (flight < share && op->bytes <= share - flight) ? op : NULL;
+    }
+    return NULL;
+}
+
+/* Lock held. Takes at most `count` operations, linked. */
+static struct sc_io_op *queue_take(struct uring *uring, uint32_t max)
+{
+    struct sc_io_op *first = NULL, **link = &first, *op;
+    uint32_t lane = 0;
+    for (; max > 0 && (op = queue_front(uring, &lane)) != NULL; max--) {
+        uring->queue[lane].head = op->next;
+        if (op->next == NULL)
+            uring->queue[lane].tail = NULL;
+        op->next = NULL;
+        *link = op;
+        link = &op->next;
+        uring->flight_bytes += op->bytes;
+    }
+    if (uring->flight_bytes > uring->flight_bytes_max)
+        uring->flight_bytes_max = uring->flight_bytes;
+    return first;
+}
+
+/* Lock held. An idle ring becomes awake; the caller posts it with the lock released. */
+static struct ring *idle_take(struct uring *uring)
+{
+    struct ring *ring = uring->idle;
+    if (ring == NULL)
+        return NULL;
+    uring->idle = ring->next_idle;
+    (void)atomic_fetch_sub(&uring->idle_count, 1);
+    (void)atomic_fetch_add(&uring->awake_count, 1);
+    return ring;
+}
+
+static void ring_post(struct ring *ring)
+{
+    if (ring != NULL)
+        sc_exec_post(ring->uring->exec, &ring->task, SC_LANE_DEMAND);
+}
+
+static void uring_submit(struct sc_io *io, struct sc_io_op *ops)
+{
+    struct uring *uring = io->own;
+    uint32_t lane;
+    (void)pthread_mutex_lock(&uring->lock);
+    for (struct sc_io_op *op = ops, *next; op != NULL; op = next) {
+        next = op->next;
+        op->next = NULL;
+        lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+        if (uring->queue[lane].tail != NULL)
+            uring->queue[lane].tail->next = op;
+        else
+            uring->queue[lane].head = op;
+        uring->queue[lane].tail = op;
+    }
+    struct ring *ring = NULL;
+    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
+        ring = idle_take(uring);
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(ring);
+}
+
+/* ---- Slots ---------------------------------------------------------------------------------- */
+
+static uint64_t user_data_of(const struct ring *ring, const struct slot *slot)
+{
+    return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
+}
+
+/* The slot of a completion; NULL: it is of no operation in flight. */
+static struct slot *slot_match(const struct ring *ring, uint64_t user_data)
+{
+    const uint64_t i = user_data & UINT32_MAX;
+    if (i >= ring->uring->slot_count)
+        return NULL;
+    struct slot *slot = &ring->slots[i];
+    return slot->op != NULL && slot->generation == user_data >> 32 ? slot : NULL;
+}
+
+/* The place of a buffer among the registered ones; NONE: it is not in one. */
+static uint32_t slice_of(struct ring *ring, const uint8_t *buffer, uint64_t bytes)
+{
+    const struct region *region = &ring->region;
+    const uint64_t at = (uint64_t)((uintptr_t)buffer - (uintptr_t)region->base);
+    if (!ring->pins || region->bytes == 0 || at >= region->bytes || bytes > region->bytes - at)
+        return NONE;
+    const uint64_t slice = at / region->slice_bytes;
+    if (slice >= region->slice_count || at % region->slice_bytes + bytes > region->slice_bytes)
+        return NONE;
+    if (ring->pinned[slice])
+        return (uint32_t)slice;
+    ring->wanted_slice = (uint32_t)slice;
+    ring->plain_ops++;
+    return NONE;
+}
+
+/* Puts what is left of the slot's operation into the submission queue. */
+static void slot_go(struct ring *ring, struct slot *slot)
+{
+    struct sc_io_op *op = slot->op;
+    struct sc_io_file *file = op->file;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
+    SC_ASSERT(NULL, sqe != NULL); /* as many entries as slots */
+    uint8_t *buffer = op->buffer + op->moved_bytes;
+    const uint64_t bytes = op->bytes - op->moved_bytes;
+    const uint32_t n = bytes < (1u << 30) ? (uint32_t)bytes : 1u << 30; /* the rest comes after */
+    const uint64_t offset = op->offset + op->moved_bytes;
+    const uint32_t slice = slice_of(ring, buffer, n);
+    const bool is_fixed = file->table_place != 0;
+    const int fd = is_fixed ? (int)(file->table_place - 1) : atomic_load(&file->fd);
+    if (op->kind == SC_IO_READ && slice != NONE)
+        io_uring_prep_read_fixed(sqe, fd, buffer, n, offset, (int)slice);
+    else if (op->kind == SC_IO_READ)
+        io_uring_prep_read(sqe, fd, buffer, n, offset);
+    else if (slice != NONE)
+        io_uring_prep_write_fixed(sqe, fd, buffer, n, offset, (int)slice);
+    else
+        io_uring_prep_write(sqe, fd, buffer, n, offset);
+    sqe->flags |= is_fixed ? IOSQE_FIXED_FILE : 0;
+    sqe->flags |= slot->tries > 0 ? IOSQE_ASYNC : 0; /* it said EAGAIN: a kernel worker may block */
+    slot->generation++;
+    slot->was_direct = atomic_load_explicit(&file->is_direct, memory_order_relaxed);
+    io_uring_sqe_set_data64(sqe, user_data_of(ring, slot));
+}
+
+static void slot_start(struct ring *ring, struct sc_io_op *op)
+{
+    struct slot *slot = &ring->slots[ring->free_slot];
+    ring->free_slot = slot->next;
+    ring->free_count--;
+    slot->op = op;
+    slot->tries = 0;
+    ring->flying++;
+    ring->flying_demand += op->lane == SC_LANE_DEMAND;
+    slot_go(ring, slot);
+}
+
+static void slot_retry(struct ring *ring, struct slot *slot)
+{
+    slot->next = ring->retry_slot;
+    ring->retry_slot = (uint32_t)(slot - ring->slots);
+}
+
+static void slot_end(struct ring *ring, struct slot *slot, int sys_errno)
+{
+    struct sc_io_op *op = slot->op;
+    slot->op = NULL;
+    slot->next = ring->free_slot;
+    ring->free_slot = (uint32_t)(slot - ring->slots);
+    ring->free_count++;
+    ring->flying--;
+    ring->flying_demand -= op->lane == SC_LANE_DEMAND;
+    ring->released_bytes += op->bytes;
+    count(&ring->uring->ops);
+    if (sys_errno == 0)
+        sc_io_posix_moved(op->file, op->bytes, op->offset);
+    sc_io_op_complete(op, sys_errno);
+}
+
+/* What the kernel said of a slot: the operation goes on, or ends. */
+static void slot_result(struct ring *ring, struct slot *slot, int32_t result)
+{
+    struct sc_io_op *op = slot->op;
+    if (result == -EINTR || (result == -EAGAIN && slot->tries < TRIES_MAX)) {
+        slot->tries += result == -EAGAIN;
+        slot_retry(ring, slot);
+        return;
+    }
+    if (result == -EINVAL && sc_io_posix_goes_buffered(op->file, slot->was_direct)) {
+        slot_retry(ring, slot);
+        return;
+    }
+    if (result <= 0) {
+        slot_end(ring, slot, result == 0 ? EIO : -result); /* 0: the end of the file */
+        return;
+    }
+    op->moved_bytes += (uint64_t)result;
+    if (op->moved_bytes >= op->bytes) {
+        slot_end(ring, slot, 0);
+        return;
+    }
+    count(&ring->uring->short_ops);
+    if (sc_io_posix_is_end(op->file, op->moved_bytes))
+        slot_end(ring, slot, EIO);
+    else
+        slot_retry(ring, slot);
+}
+
+/* Takes what the completion queue has; done functions run here, and may submit. */
+static void ring_reap(struct ring *ring)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head, seen = 0;
+    io_uring_for_each_cqe(&ring->ring, head, cqe)
+    {
+        struct slot *slot = slot_match(ring, cqe->user_data);
+        const int32_t result = cqe->res;
+        seen++;
+        if (slot != NULL)
+            slot_result(ring, slot, result);
+        else
+            count(&ring->uring->late);
+    }
+    io_uring_cq_advance(&ring->ring, seen);
+}
+
+/* ---- Registered memory ---------------------------------------------------------------------- */
+
+/* Pins the slice that was missed last. Threads that come meanwhile wait for one slice at most. */
+static void slice_pin(struct ring *ring)
+{
+    const struct region *region = &ring->region;
+    const uint32_t slice = ring->wanted_slice;
+    ring->wanted_slice = NONE;
+    ring->plain_ops = 0;
+    if (slice >= region->slice_count || ring->pinned[slice])
+        return;
+    int result = 0;
+    if (!ring->has_table)
+        result = io_uring_register_buffers_sparse(&ring->ring, region->slice_count);
+    if (result == 0) {
+        const uint64_t at = slice * region->slice_bytes;
+        const uint64_t rest = region->bytes - at;
+        const struct iovec memory = {
+            .iov_base = (void *)((uintptr_t)region->base + at),
+            .iov_len = (size_t)(rest < region->slice_bytes ? rest : region->slice_bytes)};
+        const __u64 tag = 0;
+        ring->has_table = true;
+        result = io_uring_register_buffers_update_tag(&ring->ring, slice, &memory, &tag, 1);
+    }
+    if (result >= 0) {
+        ring->pinned[slice] = 1;
+        return;
+    }
+    ring->pins = false;
+    struct uring *uring = ring->uring;
+    if (atomic_exchange(&uring->said_plain, 1) == 0)
+        SC_LOG(uring->io->log, 2, "staging memory is not registered with io_uring: %s%s",
+               strerrordesc_np(-result), result == -ENOMEM ? " (RLIMIT_MEMLOCK)" : "");
+}
+
+static void uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
+{
+    struct uring *uring = io->own;
+    struct region region = {.base = base, .bytes = bytes};
+    if (bytes > 0) {
+        uint64_t slice_bytes = bytes / SLICES_MAX > SLICE_BYTES ? bytes / SLICES_MAX : SLICE_BYTES;
+        slice_bytes = (slice_bytes + piece_bytes - 1) / piece_bytes * piece_bytes;
+        if (slice_bytes > SLICE_BYTES_MAX)
+            slice_bytes = SLICE_BYTES_MAX / piece_bytes * piece_bytes;
+        const uint64_t slices = slice_bytes == 0 ? 0 : (bytes + slice_bytes - 1) / slice_bytes;
+        region.slice_bytes = slice_bytes;
+        region.slice_count = (uint32_t)(slices < SLICES_MAX ? slices : SLICES_MAX);
+        region.bytes = slice_bytes == 0 ? 0 : bytes;
+    }
+    (void)pthread_mutex_lock(&uring->lock);
+    /* Only one region in a back end's life: what is pinned stays pinned. */
+    if (bytes == 0 || uring->region.base == NULL)
+        uring->region = region;
+    (void)pthread_mutex_unlock(&uring->lock);
+}
+
+/* ---- A ring's turn -------------------------------------------------------------------------- */
+
+enum turn { TURN_ENTER, TURN_PIN, TURN_IDLE };
+
+/* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
+static void ring_rests(struct ring *ring)
+{
+    struct uring *uring = ring->uring;
+    ring->next_idle = uring->idle;
+    uring->idle = ring;
+    (void)atomic_fetch_sub(&uring->awake_count, 1);
+    (void)atomic_fetch_add(&uring->idle_count, 1);
+    if (uring->is_closing)
+        sc_exec_wake(uring->exec, &uring->idle_count);
+}
+
+/* Lock held. How many completions the next enter waits for. */
+static uint32_t wait_count_of(const struct ring *ring, uint32_t flying, uint32_t flying_demand,
+                              bool has_new)
+{
+    const bool is_alone = atomic_load(&ring->uring->idle_count) == 0;
+    if (is_alone && flying_demand == 0)
+        return 1; /* what comes in demand would wait for it */
+    if (is_alone || has_new)
+        return flying > 1 ? flying / 2 : 1;
+    return flying;
+}
+
+/* Takes operations into slots and entries. After TURN_IDLE the ring is not this thread's. */
+static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
+{
+    struct uring *uring = ring->uring;
+    struct ring *other = NULL;
+    enum turn turn = TURN_ENTER;
+    uint32_t lane, taken = 0, taken_demand = 0;
+    const bool has_retries = ring->retry_slot != NONE;
+    (void)pthread_mutex_lock(&uring->lock);
+    SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
+    uring->flight_bytes -= ring->released_bytes;
+    ring->released_bytes = 0;
+    ring->region = uring->region;
+    struct sc_io_op *ops = queue_take(uring, ring->free_count);
+    for (const struct sc_io_op *op = ops; op != NULL; op = op->next) {
+        taken++;
+        taken_demand += op->lane == SC_LANE_DEMAND;
+    }
+    if (ring->flying + taken > 0) {
+        *ret_wait_count =
+            wait_count_of(ring, ring->flying + taken, ring->flying_demand + taken_demand,
+                          taken > 0 || has_retries);
+        (void)atomic_fetch_sub(&uring->awake_count, 1);
+        if (queue_front(uring, &lane) != NULL) /* more than this ring has slots */
+            other = idle_take(uring);
+    } else if (ring->wanted_slice != NONE && ring->pins && ring->region.bytes > 0) {
+        turn = TURN_PIN; /* which is slow: another ring looks at the queue meanwhile */
+        (void)atomic_fetch_sub(&uring->awake_count, 1);
+    } else {
+        turn = TURN_IDLE;
+        ring_rests(ring);
+    }
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(other);
+    if (turn != TURN_ENTER)
+        return turn;
+    while (ring->retry_slot != NONE) {
+        struct slot *slot = &ring->slots[ring->retry_slot];
+        ring->retry_slot = slot->next;
+        slot_go(ring, slot);
+    }
+    while (ops != NULL) {
+        struct sc_io_op *op = ops;
+        ops = op->next;
+        slot_start(ring, op);
+    }
+    return TURN_ENTER;
+}
+
+/* Entries that the kernel has not taken come back as retries; it never sees them. */
+static void ring_dies(struct ring *ring, int sys_errno)
+{
+    struct uring *uring = ring->uring;
+    struct io_uring_sq *sq = &ring->ring.sq;
+    ring->is_dead = true;
+    for (unsigned at = *sq->khead; at != sq->sqe_tail; at++) {
+        struct slot *slot = slot_match(ring, sq->sqes[at & sq->ring_mask].user_data);
+        if (slot != NULL)
+            slot_retry(ring, slot);
+    }
+    if (atomic_exchange(&uring->said_dead, 1) == 0)
+        SC_LOG(uring->io->log, 1, "io_uring_enter: %s, going on with blocking calls",
+               strerrordesc_np(sys_errno));
+}
+
+/* False: the ring's task was posted for later, and the ring is not this thread's. */
+static bool ring_enter(struct ring *ring, uint32_t wait_count)
+{
+    struct uring *uring = ring->uring;
+    const int result = io_uring_submit_and_wait(&ring->ring, wait_count);
+    count(&uring->enters);
+    (void)atomic_fetch_add(&uring->awake_count, 1);
+    if (result >= 0 || result == -EINTR)
+        return true;
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* of the kernel's memory */
+        const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
+        sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+        return false;
+    }
+    ring_dies(ring, -result);
+    return true;
+}
+
+/* A dead ring's turn: blocking calls, one operation after another. False as ring_enter, or idle. */
+static bool dead_turn(struct ring *ring)
+{
+    struct uring *uring = ring->uring;
+    struct slot *slot = NULL;
+    if (ring->retry_slot != NONE) {
+        slot = &ring->slots[ring->retry_slot];
+        ring->retry_slot = slot->next;
+    } else {
+        (void)pthread_mutex_lock(&uring->lock);
+        uring->flight_bytes -= ring->released_bytes;
+        ring->released_bytes = 0;
+        struct sc_io_op *op = ring->free_count > 0 ? queue_take(uring, 1) : NULL;
+        const bool rests = op == NULL && ring->flying == 0;
+        if (rests)
+            ring_rests(ring);
+        (void)pthread_mutex_unlock(&uring->lock);
+        if (rests)
+            return false;
+        if (op == NULL) { /* the kernel has some yet: they may still come */
+            const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
+            sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+            return false;
+        }
+        slot = &ring->slots[ring->free_slot];
+        ring->free_slot = slot->next;
+        ring->free_count--;
+        slot->op = op;
+        ring->flying++;
+        ring->flying_demand += op->lane == SC_LANE_DEMAND;
+    }
+    struct sc_io_op *op = slot->op;
+    uint8_t *buffer = op->buffer + op->moved_bytes;
+    const uint64_t bytes = op->bytes - op->moved_bytes, offset = op->offset + op->moved_bytes;
+    slot->generation++;
+    slot_end(ring, slot,
+             op->kind == SC_IO_READ ? sc_io_posix_read(op->file, buffer, bytes, offset)
+                                    : sc_io_posix_write(op->file, buffer, bytes, offset));
+    return true;
+}
+
+static void ring_step(struct sc_task *task)
+{
+    struct ring *ring = (struct ring *)((char *)task - offsetof(struct ring, task));
+    for (;;) {
+        uint32_t wait_count = 0;
+        ring_reap(ring);
+        if (ring->is_dead) {
+            if (!dead_turn(ring))
+                return;
+            continue;
+        }
+        if (ring->plain_ops >= PIN_AFTER_OPS)
+            slice_pin(ring);
+        switch (ring_fill(ring, &wait_count)) {
+        case TURN_IDLE:
+            return;
+        case TURN_PIN:
+            slice_pin(ring);
+            (void)atomic_fetch_add(&ring->uring->awake_count, 1);
+            break;
+        default:
+            if (!ring_enter(ring, wait_count))
+                return;
+        }
+    }
+}
+
+/* ---- Files ---------------------------------------------------------------------------------- */
+
+/* Direct files carry operations: they get a place in every ring's table, or work without. */
+static void table_add(struct uring *uring, struct sc_io_file *file)
+{
+    uint32_t place = NONE;
+    (void)pthread_mutex_lock(&uring->table_lock);
+    if (uring->table_free_count > 0)
+        place = uring->table_free[--uring->table_free_count];
+    (void)pthread_mutex_unlock(&uring->table_lock);
+    if (place == NONE)
+        return;
+    const int fd = atomic_load(&file->fd);
+    uint32_t done = 0;
+    while (done < uring->ring_count &&
+           io_uring_register_files_update(&uring->rings[done].ring, place, &fd, 1) == 1)
+        done++;
+    if (done == uring->ring_count) {
+        file->table_place = place + 1;
+        return;
+    }
+    static const int none = -1;
+    while (done-- > 0)
+        (void)io_uring_register_files_update(&uring->rings[done].ring, place, &none, 1);
+    (void)pthread_mutex_lock(&uring->table_lock);
+    uring->table_free[uring->table_free_count++] = place;
+    (void)pthread_mutex_unlock(&uring->table_lock);
+}
+
+static void table_remove(struct uring *uring, struct sc_io_file *file)
+{
+    static const int none = -1;
+    if (file->table_place == 0)
+        return;
+    bool is_free = true; /* in every ring: else the place is lost, and the file held */
+    for (uint32_t i = 0; i < uring->ring_count; i++)
+        is_free &= io_uring_register_files_update(&uring->rings[i].ring, file->table_place - 1,
+                                                  &none, 1) == 1;
+    (void)pthread_mutex_lock(&uring->table_lock);
+    if (is_free)
+        uring->table_free[uring->table_free_count++] = file->table_place - 1;
+    (void)pthread_mutex_unlock(&uring->table_lock);
+    file->table_place = 0;
+}
+
+static spec_status uring_file_open(struct sc_io *io, struct sc_io_file *file,
+                                   struct spec_error *reterr)
+{
+    const spec_status status = sc_io_posix_file_open(io, file, reterr);
+    if (status == SPEC_OK && (file->flags & SC_IO_OPEN_DIRECT) != 0)
+        table_add(io->own, file);
+    return status;
+}
+
+static bool is_child(const struct uring *uring)
+{
+    return uring->owner_pid != getpid();
+}
+
+static void uring_file_close(struct sc_io *io, struct sc_io_file *file)
+{
+    struct uring *uring = io->own;
+    if (!is_child(uring))
+        table_remove(uring, file);
+    sc_io_posix_file_close(io, file);
+}
+
+/* ---- Open, close ---------------------------------------------------------------------------- */
+
+static void uring_stats(struct sc_io *io, struct sc_io_stats *ret_stats)
+{
+    struct uring *uring = io->own;
+    (void)pthread_mutex_lock(&uring->lock);
+    *ret_stats = (struct sc_io_stats){.enters = atomic_load(&uring->enters),
+                                      .ops = atomic_load(&uring->ops),
+                                      .short_ops = atomic_load(&uring->short_ops),
+                                      .late = atomic_load(&uring->late),
+                                      .flight_bytes_max = uring->flight_bytes_max};
+    (void)pthread_mutex_unlock(&uring->lock);
+}
+
+static void rings_close(struct uring *uring, uint32_t opened)
+{
+    for (uint32_t i = 0; i < opened; i++)
+        io_uring_queue_exit(&uring->rings[i].ring);
+}
+
+static void uring_free(struct uring *uring)
+{
+    struct sc_alloc *alloc = uring->io->alloc;
+    sc_alloc_free(alloc, uring->table_free);
+    sc_alloc_free(alloc, uring->slots);
+    sc_alloc_free(alloc, uring->rings);
+    sc_alloc_free(alloc, uring);
+}
+
+static void uring_fork_close(struct sc_io *io)
+{
+    struct uring *uring = io->own;
+    for (uint32_t i = 0; i < uring->ring_count; i++) {
+        struct io_uring *ring = &uring->rings[i].ring;
+        if (ring->ring_fd >= 0)
+            (void)close(ring->ring_fd);
+        ring->ring_fd = ring->enter_ring_fd = -1;
+    }
+}
+
+static void uring_close(struct sc_io *io)
+{
+    struct uring *uring = io->own;
+    if (is_child(uring)) { /* no threads, and the rings' memory is not mapped */
+        uring_fork_close(io);
+        sc_exec_close(uring->exec);
+        uring_free(uring);
+        return;
+    }
+    (void)pthread_mutex_lock(&uring->lock);
+    uring->is_closing = true;
+    (void)pthread_mutex_unlock(&uring->lock);
+    for (;;) {
+        const uint32_t idle = atomic_load(&uring->idle_count);
+        if (idle == uring->ring_count)
+            break;
+        (void)sc_exec_wait(uring->exec, &uring->idle_count, idle, SC_EXEC_FOREVER);
+    }
+    sc_exec_close(uring->exec); /* joins: whoever came to rest last is out of its step */
+    rings_close(uring, uring->ring_count);
+    (void)pthread_mutex_destroy(&uring->lock);
+    (void)pthread_mutex_destroy(&uring->table_lock);
+    uring_free(uring);
+}
+
+static const struct sc_io_backend uring_backend = {
+    .name = "io_uring",
+    .close = uring_close,
+    .mkdir = sc_io_posix_mkdir,
+    .file_open = uring_file_open,
+    .file_close = uring_file_close,
+    .file_size = sc_io_posix_file_size,
+    .file_reserve = sc_io_posix_file_reserve,
+    .file_truncate = sc_io_posix_file_truncate,
+    .file_sync = sc_io_posix_file_sync,
+    .file_pread = sc_io_posix_file_pread,
+    .file_pwrite = sc_io_posix_file_pwrite,
+    .file_append = sc_io_posix_file_append,
+    .file_same = sc_io_posix_file_same,
+    .unlink = sc_io_posix_unlink,
+    .rename = sc_io_posix_rename,
+    .list = sc_io_posix_list,
+    .free_bytes = sc_io_posix_free_bytes,
+    .file_lock = sc_io_posix_file_lock,
+    .submit = uring_submit,
+    .buffers = uring_buffers,
+    .stats = uring_stats,
+    .fork_close = uring_fork_close,
+};
+
+static spec_status refused(const char *what, int sys_errno, struct spec_error *reterr)
+{
+    const char *hint = "";
+    if (sys_errno == EPERM || sys_errno == EACCES)
+        hint = " (kernel.io_uring_disabled, or a seccomp filter)";
+    else if (sys_errno == ENOMEM)
+        hint = " (RLIMIT_MEMLOCK)";
+    return sc_fail_errno(reterr, SPEC_E_UNSUPPORTED, sys_errno, "%s%s", what, hint);
+}
+
+/* Whether the kernel knows the operations that are used, and one of them works. */
+static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
+{
+    enum { OPS = 256 };
+    static const uint8_t used[] = {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
+                                   IORING_OP_WRITE_FIXED};
+    _Alignas(struct io_uring_probe)
+        uint8_t memory[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
+    struct io_uring_probe *probe = (struct io_uring_probe *)(void *)memory;
+    memset(memory, 0, sizeof(memory));
+    int result = io_uring_register_probe(ring, probe, OPS);
+    if (result < 0)
+        return refused("io_uring_register_probe", -result, reterr);
+    for (uint32_t i = 0; i < sizeof(used); i++)
+        if (!io_uring_opcode_supported(probe, used[i]))
+            return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring operation %u is not supported",
+                           (unsigned)used[i]);
+
+    char wrote[8] = "io_uring", back[sizeof(wrote)] = "";
+    const int fd = memfd_create("spec-probe", MFD_CLOEXEC);
+    if (fd < 0 || pwrite(fd, wrote, sizeof(wrote), 0) != (ssize_t)sizeof(wrote)) {
+        const int sys_errno = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return refused("a file in memory to try io_uring on", sys_errno, reterr);
+    }
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+    io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
+    struct io_uring_cqe *cqe = NULL;
+    do {
+        result = io_uring_submit_and_wait(ring, 1);
+    } while (result == -EINTR);
+    if (result >= 0)
+        result = io_uring_wait_cqe(ring, &cqe);
+    if (result >= 0) {
+        result = cqe->res;
+        io_uring_cqe_seen(ring, cqe);
+    }
+    (void)close(fd);
+    if (result < 0)
+        return refused("a read by io_uring", -result, reterr);
+    if (result != (int)sizeof(back) || memcmp(wrote, back, sizeof(back)) != 0)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a read by io_uring gave %d wrong bytes",
+                       result);
+    return SPEC_OK;
+}
+
+static spec_status ring_open(struct uring *uring, struct ring *ring, struct spec_error *reterr)
+{
+    ring->uring = uring;
+    ring->task.step = ring_step;
+    ring->retry_slot = ring->wanted_slice = NONE;
+    ring->pins = true;
+    ring->free_count = uring->slot_count;
+    for (uint32_t i = 0; i < uring->slot_count; i++)
+        ring->slots[i].next = i + 1 < uring->slot_count ? i + 1 : NONE;
+    /* Completions wait for the thread's next system call, which is the enter that wants them. */
+    struct io_uring_params params = {.flags = IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN};
+    int result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
+    if (result == -EINVAL) { /* before Linux 5.19 */
+        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP};
+        result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
+    }
+    if (result < 0)
+        return refused("io_uring_setup", -result, reterr);
+    spec_status status = SPEC_OK;
+    result = io_uring_ring_dontfork(&ring->ring);
+    if (result < 0)
+        status = refused("the rings' memory", -result, reterr);
+    else if ((params.features & IORING_FEAT_NODROP) == 0 || params.sq_entries < uring->slot_count)
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
+    else
+        status = ring_probe(&ring->ring, reterr);
+    if (status != SPEC_OK)
+        io_uring_queue_exit(&ring->ring);
+    return status;
+}
+
+static spec_status rings_open(struct uring *uring, struct spec_error *reterr)
+{
+    for (uint32_t i = 0; i < uring->ring_count; i++) {
+        struct ring *ring = &uring->rings[i];
+        ring->slots = &uring->slots[(uint64_t)i * uring->slot_count];
+        const spec_status status = ring_open(uring, ring, reterr);
+        if (status != SPEC_OK) {
+            rings_close(uring, i);
+            return status;
+        }
+        ring->next_idle = uring->idle;
+        uring->idle = ring;
+        (void)atomic_fetch_add(&uring->idle_count, 1);
+    }
+    return SPEC_OK;
+}
+
+/* A table of files that every ring has; without one, plain descriptors do. */
+static void table_open(struct uring *uring)
+{
+    struct rlimit limit;
+    uint32_t places = uring->table_count;
+    uring->table_count = 0;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < places)
+        places = (uint32_t)limit.rlim_cur; /* the kernel takes no more */
+    if (places == 0)
+        return;
+    for (uint32_t i = 0; i < uring->ring_count; i++) {
+        const int result = io_uring_register_files_sparse(&uring->rings[i].ring, places);
+        if (result < 0) {
+            SC_LOG(uring->io->log, 2, "files are not registered with io_uring: %s",
+                   strerrordesc_np(-result));
+            return;
+        }
+    }
+    uring->table_count = places;
+    while (places-- > 0)
+        uring->table_free[uring->table_free_count++] = places;
+}
+
+static spec_status uring_alloc(struct sc_io *io, const struct sc_io_params *params,
+                               struct uring **ret_uring, struct spec_error *reterr)
+{
+    struct uring *uring = sc_alloc_zero(io->alloc, sizeof(*uring));
+    if (uring == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "io_uring back end");
+    uring->io = io;
+    uring->owner_pid = getpid();
+    uring->ring_count = params->ring_count == 0 ? RINGS_DEFAULT : params->ring_count;
+    const uint64_t target = params->in_flight_bytes == 0 ? FLIGHT_DEFAULT : params->in_flight_bytes;
+    uring->share_bytes[SC_LANE_DEMAND] = target;
+    uring->share_bytes[SC_LANE_SPECULATIVE] = target - target / 4;
+    uring->share_bytes[SC_LANE_WRITER] = target / 2;
+    uring->share_bytes[SC_LANE_BACKGROUND] = target / 4;
+    uint64_t slots = target / SLOT_BYTES;
+    slots = slots < SLOTS_MIN ? SLOTS_MIN : (slots > SLOTS_MAX ? SLOTS_MAX : slots);
+    uring->slot_count = (uint32_t)slots;
+    const uint64_t files =
+        params->files_reserved == 0 ? SC_IO_FILES_RESERVED : params->files_reserved;
+    uring->table_count = (uint32_t)(files < FILES_MAX ? files : FILES_MAX);
+    uring->rings = sc_alloc_array(io->alloc, uring->ring_count, sizeof(*uring->rings));
+    uring->slots = sc_alloc_array(io->alloc, uring->ring_count * slots, sizeof(*uring->slots));
+    uring->table_free = sc_alloc_array(io->alloc, uring->table_count, sizeof(*uring->table_free));
+    if (uring->rings == NULL || uring->slots == NULL || uring->table_free == NULL) {
+        (void)sc_fail(reterr, SPEC_E_NO_MEMORY, "io_uring back end, %u rings of %u operations",
+                      (unsigned)uring->ring_count, (unsigned)uring->slot_count);
+        uring_free(uring);
+        return SPEC_E_NO_MEMORY;
+    }
+    *ret_uring = uring;
+    return SPEC_OK;
+}
+
+spec_status sc_io_uring_open(struct sc_io *io, const struct sc_io_params *params,
+                             struct spec_error *reterr)
+{
+    if (sc_exec_is_loop(io->exec))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring needs an executor with threads");
+    struct uring *uring = NULL;
+    spec_status status = uring_alloc(io, params, &uring, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = rings_open(uring, reterr);
+    if (status != SPEC_OK)
+        goto free_uring;
+    const struct sc_exec_params exec = {
+        .alloc = io->alloc, .thread_count = uring->ring_count, .name = "spec-io"};
+    status = sc_exec_open(&exec, &uring->exec, reterr);
+    if (status != SPEC_OK)
+        goto close_rings;
+    if (pthread_mutex_init(&uring->lock, NULL) != 0 ||
+        pthread_mutex_init(&uring->table_lock, NULL) != 0) {
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "locks of the io_uring back end");
+        goto close_exec;
+    }
+    table_open(uring);
+    io->own = uring;
+    io->backend = &uring_backend;
+    return SPEC_OK;
+close_exec:
+    sc_exec_close(uring->exec);
+close_rings:
+    rings_close(uring, uring->ring_count);
+free_uring:
+    uring_free(uring);
+    return status;
+}
