@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""spec-ctl on stores that minimal_host made (150 tokens, 2 layers, float32).
+
+usage: test_ctl.py SPEC_CTL MINIMAL_HOST PLUGIN [unittest arguments]
+
+Holds: every command's table and --json; exit codes; damage is found where it was made; nothing in
+a store changes by being looked at."""
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CTL, HOST, PLUGIN = "", "", ""
+TOKENS = [1000 + i * i % 97 for i in range(150)]
+ROW_BYTES = 2 * 3 * 16 * 4
+
+
+def run(*arguments, stdin=None):
+    done = subprocess.run([CTL, *arguments], capture_output=True, text=True, input=stdin,
+                          timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def digest(path):
+    """Of every file of the store: names and bytes."""
+    total = hashlib.sha256()
+    for name in sorted(glob.glob(path + "/**", recursive=True)):
+        total.update(name.encode())
+        if os.path.isfile(name):
+            with open(name, "rb") as f:
+                total.update(f.read())
+    return total.hexdigest()
+
+
+class Ctl(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.root.name, "store")
+        self.store()
+
+    def tearDown(self):
+        self.root.cleanup()
+
+    def store(self, **config):
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB", **config}
+        subprocess.run([HOST, PLUGIN, json.dumps(config)], check=True, capture_output=True,
+                       timeout=120)
+
+    def json(self, command, *arguments, code=0, stdin=None):
+        got, out, err = run(command, "--json", *arguments, self.path, stdin=stdin)
+        self.assertEqual(got, code, err)
+        return json.loads(out)
+
+    def damage(self):
+        """Flips one bit of a stored row; returns the bytes of the segment before."""
+        segment = glob.glob(self.path + "/rank-*/seg-*")[0]
+        dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
+        extent = next(r for r in dump if r["type"] == "extent")
+        at = extent["parts"][0]["offset"] + extent["stride"] + extent["row_offset"]
+        at += 70 * ROW_BYTES + 5  # layer 1, row 70: the second chunk
+        with open(segment, "r+b") as f:
+            f.seek(at)
+            byte = f.read(1)
+            f.seek(at)
+            f.write(bytes([byte[0] ^ 0x10]))
+        return at
+
+    def test_ls_names_the_model_and_its_sizes(self):
+        found = self.json("ls")
+        self.assertEqual(len(found["namespaces"]), 1)
+        space = found["namespaces"][0]
+        self.assertEqual((space["tokens"], space["layers"], space["row_bytes"], space["epoch"]),
+                         (150, 2, ROW_BYTES, 0))
+        self.assertEqual(space["bytes"], 150 * 2 * ROW_BYTES)
+        self.assertEqual(space["model"]["kv_heads"], 3)
+        code, out, _ = run("ls", self.path)
+        self.assertEqual(code, 0)
+        self.assertIn(space["namespace"][:12], out)
+
+    def test_stat_counts_what_lives_and_who_writes(self):
+        rank = self.json("stat")["ranks"][0]
+        self.assertEqual((rank["live_tokens"], rank["live_pieces"], rank["records_not_believed"]),
+                         (150, 3, 0))
+        self.assertEqual(rank["log_bytes"], rank["log_bytes_believed"])
+        self.assertIsNone(rank["writer"])
+        with open(self.path + "/rank-0000-of-0001/lock", "r+b") as lock:
+            what = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, what)
+            held = self.json("stat")["ranks"][0]["writer"]
+        self.assertIn("pid", held)
+
+    def test_verify_reads_every_row(self):
+        found = self.json("verify")
+        self.assertEqual((found["rows"], found["bad"]), (300, []))
+        self.assertGreaterEqual(found["bytes"], 300 * ROW_BYTES)
+
+    def test_verify_names_the_slab_whose_bit_was_flipped(self):
+        self.damage()
+        bad = self.json("verify", code=1)["bad"]
+        self.assertEqual([(b["layer"], b["first_position"], b["tokens"]) for b in bad],
+                         [(1, 64, 64)])
+        code, out, _ = run("verify", self.path)
+        self.assertEqual(code, 1)
+        self.assertIn("layer 1, tokens 64 .. 128", out)
+
+    def test_verify_tells_of_a_segment_that_is_gone(self):
+        os.unlink(glob.glob(self.path + "/rank-*/seg-*")[0])
+        self.assertEqual(len(self.json("verify", code=1)["bad"]), 6)
+
+    def test_dump_hides_tokens_unless_asked(self):
+        lines = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
+        pieces = [line for line in lines if line["type"] == "piece"]
+        self.assertEqual([p["rows"] for p in pieces], [64, 64, 22])
+        self.assertTrue(all("tokens" not in p for p in pieces))
+        lines = [json.loads(line)
+                 for line in run("dump", "--show-tokens", self.path)[1].splitlines()]
+        tokens = sum((line["tokens"] for line in lines if line["type"] == "piece"), [])
+        self.assertEqual(tokens, TOKENS)
+
+    def test_a_torn_log_is_dumped_up_to_the_tear(self):
+        log = self.path + "/rank-0000-of-0001/log"
+        with open(log, "r+b") as f:
+            f.truncate(os.path.getsize(log) - 3)
+        code, out, err = run("dump", self.path)
+        self.assertEqual(code, 0)
+        self.assertEqual(sum('"piece"' in line for line in out.splitlines()), 2)
+        self.assertIn("believed up to byte", err)
+
+    def test_why_names_the_first_field_that_differs(self):
+        self.store(chunk_tokens=32)
+        found = self.json("why", code=1)
+        self.assertEqual(len(found), 1)
+        self.assertEqual((found[0]["field"], found[0]["value"], found[0]["other_value"]),
+                         ("chunk_tokens", 32, 64))
+        self.assertIn("chunk_tokens is 32 here and 64 there", run("why", self.path)[1])
+
+    def why_tokens(self, tokens, code):
+        return self.json("why", "--tokens", "-", code=code, stdin=" ".join(map(str, tokens)))
+
+    def test_why_names_the_first_token_that_parts(self):
+        self.assertEqual(self.why_tokens(TOKENS, 0)["stored"], 150)
+        for at in (0, 1, 63, 64, 100, 149):
+            other = list(TOKENS)
+            other[at] = 5
+            found = self.why_tokens(other, 1)
+            self.assertEqual((found["stored"], found["token"], found["stored_token"]),
+                             (at, 5, TOKENS[at]))
+        longer = self.why_tokens(TOKENS + [9], 1)
+        self.assertEqual((longer["stored"], longer["stored_token"]), (150, None))
+        code, out, _ = run("why", "--tokens", "-", self.path, stdin="[1000, 1001, 7]")
+        self.assertEqual(code, 1)
+        self.assertIn("at token 2 the prompt has 7, what is stored has 1004", out)
+
+    def test_looking_changes_nothing(self):
+        before = digest(self.path)
+        for command in ("ls", "stat", "verify", "dump", "why"):
+            run(command, self.path)
+        self.assertEqual(digest(self.path), before)
+
+    def test_bench_device_cleans_up(self):
+        code, out, err = run("bench-device", "--json", "--only", "pread", "--bytes", "16777216",
+                             self.path)
+        self.assertEqual(code, 0, err)
+        found = json.loads(out)[0]
+        self.assertEqual(found["backend"], "pread")
+        self.assertTrue(all(r["random_bytes_per_s"] > 0 for r in found["reads"]))
+        self.assertEqual(glob.glob(self.path + "/spec-ctl-bench*"), [])
+
+    def test_wrong_usage_is_said_with_what_was_expected(self):
+        for words in ((), ("frobnicate", self.path), ("ls",), ("ls", "--rank", "x", self.path),
+                      ("ls", self.path, "more"), ("ls", "--no-such-option", self.path),
+                      ("bench-device", "--only", "tape", self.path)):
+            code, _, err = run(*words)
+            self.assertEqual(code, 2, words)
+            self.assertNotEqual(err, "")
+
+    def test_what_is_no_store_is_said(self):
+        for words in (("ls", self.root.name), ("stat", self.path + "/absent"),
+                      ("verify", "--rank", "7", self.path),
+                      ("why", "--tokens", "/no/such/file", self.path)):
+            code, _, err = run(*words)
+            self.assertEqual(code, 3, words)
+            self.assertIn("spec-ctl: ", err)
+
+
+if __name__ == "__main__":
+    CTL, HOST, PLUGIN = sys.argv[1:4]
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

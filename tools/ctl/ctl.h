@@ -1,0 +1,109 @@
+/* spec-ctl's inside: what its commands share.
+ *
+ *   DIR -> identity -> ranks -> log (mapped, read only) -> records -> what lives
+ *
+ * Holds: nothing in the store is written, locked or kept from its writer: a log that grows or is
+ * replaced meanwhile is read as it was when it was opened. What a record says is checked as at
+ * open; what does not hold is counted, never followed.
+ * Threads: one.
+ * Tests: tests/unit/tools/test_ctl.py */
+#ifndef SC_TOOLS_CTL_H
+#define SC_TOOLS_CTL_H
+
+#include "store/record.h"
+
+#include <json-c/json.h>
+#include <stdbool.h>
+
+/* Exit codes, as the usage text says. */
+enum ctl_exit { CTL_OK = 0, CTL_FOUND = 1, CTL_USAGE = 2, CTL_FAILED = 3 };
+
+struct ctl_space {
+    uint64_t id, epoch;
+    uint8_t digest[SC_STORE_HASH_BYTES], family[SC_STORE_HASH_BYTES];
+    uint32_t layer_count, layout;
+    uint64_t k_row_bytes;
+    char *descriptor;
+    uint64_t pieces, rows; /* that live */
+};
+
+struct ctl_extent {
+    uint64_t id, row_count, row_offset, stride;
+    uint32_t space; /* index in spaces */
+    uint32_t part_count;
+    struct sc_store_part *parts; /* segment: the file's number */
+    uint64_t live_rows;
+};
+
+enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };
+
+struct ctl_piece {
+    uint64_t id, first_position, chunk_first, dropped_ns;
+    uint32_t extent; /* index in extents */
+    uint32_t extent_row, row_count, skip;
+    uint8_t root[SC_STORE_HASH_BYTES], chunk_hash[SC_STORE_HASH_BYTES], hash[SC_STORE_HASH_BYTES];
+    uint32_t mark_count;
+    enum ctl_piece_state state;
+};
+
+struct ctl_rank {
+    uint32_t rank, rank_count;
+    char *path; /* of its directory */
+    uint64_t log_bytes, log_bytes_believed, record_count, lie_count;
+    uint64_t checkpoint; /* its log's number */
+    uint64_t segment_count, segment_bytes;
+    struct ctl_space *spaces;
+    struct ctl_extent *extents;
+    struct ctl_piece *pieces;
+    uint64_t space_count, extent_count, piece_count;
+    uint64_t space_room, extent_room, piece_room;
+    char holder[256]; /* the writer's lock line; "": nobody holds it */
+};
+
+struct ctl_store {
+    const char *path;
+    struct sc_store_identity identity;
+    struct ctl_rank *ranks;
+    uint64_t rank_count;
+};
+
+struct ctl_options {
+    const char *path;
+    bool json, tokens, quiet;
+    int64_t rank; /* -1: all */
+    const char *token_file, *space;
+    uint64_t bytes;
+    const char *only;
+};
+
+/* Reads the store's identity and finds its ranks; their logs are not read. False: said on stderr.
+ */
+bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store);
+void ctl_store_close(struct ctl_store *store);
+
+/* Calls on_record for every believed record of the rank's log; a record that says what cannot be
+ * is skipped and counted. The record and its arrays are valid during the call. False: no such log,
+ * or one of another version; said on stderr. */
+typedef void ctl_on_record(const struct sc_store_record *record, void *user);
+bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
+                  void *user);
+/* Walks it and fills in what the rank holds. */
+bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank);
+
+/* Helpers. */
+struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES]);
+void ctl_hex_text(const uint8_t bytes[SC_STORE_HASH_BYTES], char text[33]);
+void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size); /* ends the program
+                                                                             * without memory */
+/* "1.2 GiB" */
+const char *ctl_bytes_text(uint64_t bytes, char text[32]);
+uint64_t ctl_row_bytes(const struct ctl_space *space);
+
+int ctl_ls(const struct ctl_options *options);
+int ctl_stat(const struct ctl_options *options);
+int ctl_verify(const struct ctl_options *options);
+int ctl_dump(const struct ctl_options *options);
+int ctl_why(const struct ctl_options *options);
+int ctl_bench_device(const struct ctl_options *options);
+
+#endif

@@ -1,0 +1,424 @@
+/* Reading a store from outside: identity, ranks, logs.
+ *
+ *   log (mapped) -> frames, checked in a chain -> records, decoded -> spaces, extents, pieces
+ *
+ * Holds: as ctl.h; a log is believed up to its first bad frame, as the store does.
+ * Threads: one.
+ * Tests: tests/unit/tools/test_ctl.py */
+#include "tools/ctl/ctl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Helpers -------------------------------------------------------------------------------- */
+
+static void *no_memory(void)
+{
+    fputs("spec-ctl: out of memory\n", stderr);
+    exit(CTL_FAILED);
+}
+
+void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size)
+{
+    if (count < *room)
+        return array;
+    *room = *room > 0 ? 2 * *room : 64;
+    void *grown = realloc(array, *room * size);
+    return grown != NULL ? grown : no_memory();
+}
+
+static char *text_of(const char *format, const char *a, const char *b)
+{
+    char *text;
+    return asprintf(&text, format, a, b) >= 0 ? text : no_memory();
+}
+
+void ctl_hex_text(const uint8_t bytes[SC_STORE_HASH_BYTES], char text[33])
+{
+    for (uint32_t i = 0; i < SC_STORE_HASH_BYTES; i++)
+        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES])
+{
+    char text[33];
+    ctl_hex_text(bytes, text);
+    return json_object_new_string(text);
+}
+
+const char *ctl_bytes_text(uint64_t bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    uint32_t unit = 0;
+    for (; value >= 1024 && unit < 4; unit++)
+        value /= 1024;
+    (void)snprintf(text, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return text;
+}
+
+uint64_t ctl_row_bytes(const struct ctl_space *space)
+{
+    return 2 * space->k_row_bytes;
+}
+
+/* The file's bytes, mapped; an empty one gives NULL with 0 bytes. False: said on stderr. */
+static bool map_file(const char *path, const uint8_t **ret_bytes, uint64_t *ret_count)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool is_open = fd >= 0 && fstat(fd, &info) == 0;
+    void *bytes = NULL;
+    if (is_open && info.st_size > 0)
+        bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (!is_open || bytes == MAP_FAILED) {
+        fprintf(stderr, "spec-ctl: %s: %s\n", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    close(fd);
+    *ret_bytes = bytes;
+    *ret_count = (uint64_t)info.st_size;
+    return true;
+}
+
+static void unmap_file(const uint8_t *bytes, uint64_t count)
+{
+    if (count > 0)
+        munmap((void *)(uintptr_t)bytes, count);
+}
+
+/* ---- Identity and ranks --------------------------------------------------------------------- */
+
+static bool identity_read(struct ctl_store *store)
+{
+    char *path = text_of("%s/%s", store->path, SC_STORE_IDENTITY_NAME);
+    const uint8_t *bytes;
+    uint64_t count, frame_bytes, chain = 0;
+    bool good = map_file(path, &bytes, &count);
+    if (good) {
+        good = sc_store_frame_check(bytes, count, 0, &chain, &frame_bytes) == SC_STORE_FRAME_OK &&
+               sc_store_record_get_identity(bytes + SC_STORE_FRAME_BYTES,
+                                            frame_bytes - SC_STORE_FRAME_BYTES, &store->identity);
+        if (!good)
+            fprintf(stderr, "spec-ctl: %s is no identity of a store\n", path);
+        unmap_file(bytes, count);
+    }
+    if (good && store->identity.version != SC_STORE_FORMAT_VERSION) {
+        fprintf(stderr, "spec-ctl: %s: format %" PRIu64 ", this program reads format %u\n", path,
+                store->identity.version, SC_STORE_FORMAT_VERSION);
+        good = false;
+    }
+    free(path);
+    return good;
+}
+
+/* The line in the lock file, when somebody holds the lock. */
+static void holder_read(struct ctl_rank *rank)
+{
+    char *path = text_of("%s/%s", rank->path, "lock");
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
+        ssize_t bytes = pread(fd, rank->holder, sizeof(rank->holder) - 1, 0);
+        rank->holder[bytes > 0 ? bytes : 0] = '\0';
+        rank->holder[strcspn(rank->holder, "\n")] = '\0';
+    }
+    if (fd >= 0)
+        close(fd);
+    free(path);
+}
+
+static void segments_count(struct ctl_rank *rank)
+{
+    DIR *dir = opendir(rank->path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        struct stat info;
+        if (strncmp(entry->d_name, "seg-", 4) != 0 ||
+            fstatat(dirfd(dir), entry->d_name, &info, 0) != 0)
+            continue;
+        rank->segment_count++;
+        rank->segment_bytes += (uint64_t)info.st_blocks * 512;
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
+static int rank_compare(const void *left, const void *right)
+{
+    const struct ctl_rank *a = left, *b = right;
+    if (a->rank_count != b->rank_count)
+        return a->rank_count < b->rank_count ? -1 : 1;
+    return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
+{
+    *ret_store = (struct ctl_store){.path = path};
+    uint64_t room = 0;
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        fprintf(stderr, "spec-ctl: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        struct ctl_rank found = {0};
+        int end = 0;
+        if (sscanf(entry->d_name, "rank-%" SCNu32 "-of-%" SCNu32 "%n", &found.rank,
+                   &found.rank_count, &end) != 2 ||
+            entry->d_name[end] != '\0' || (rank >= 0 && found.rank != (uint64_t)rank))
+            continue;
+        found.path = text_of("%s/%s", path, entry->d_name);
+        ret_store->ranks = ctl_grow(ret_store->ranks, ret_store->rank_count, &room, sizeof(found));
+        ret_store->ranks[ret_store->rank_count++] = found;
+    }
+    closedir(dir);
+    bool good = identity_read(ret_store);
+    if (good && rank >= 0 && ret_store->rank_count == 0) {
+        fprintf(stderr, "spec-ctl: %s has no rank %" PRId64 "\n", path, rank);
+        good = false;
+    }
+    if (!good) {
+        ctl_store_close(ret_store);
+        return false;
+    }
+    if (ret_store->rank_count > 0)
+        qsort(ret_store->ranks, ret_store->rank_count, sizeof(*ret_store->ranks), rank_compare);
+    for (uint64_t i = 0; i < ret_store->rank_count; i++) {
+        holder_read(&ret_store->ranks[i]);
+        segments_count(&ret_store->ranks[i]);
+    }
+    return true;
+}
+
+void ctl_store_close(struct ctl_store *store)
+{
+    for (uint64_t i = 0; i < store->rank_count; i++) {
+        struct ctl_rank *rank = &store->ranks[i];
+        for (uint64_t j = 0; j < rank->space_count; j++)
+            free(rank->spaces[j].descriptor);
+        for (uint64_t j = 0; j < rank->extent_count; j++)
+            free(rank->extents[j].parts);
+        free(rank->spaces);
+        free(rank->extents);
+        free(rank->pieces);
+        free(rank->path);
+    }
+    free(store->ranks);
+    *store = (struct ctl_store){0};
+}
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+static bool version_known(const struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    if (record->version == SC_STORE_RECORD_VERSION && record->type >= SC_STORE_RECORD_NAMESPACE &&
+        record->type <= SC_STORE_RECORD_TYPE_MAX)
+        return true;
+    fprintf(stderr,
+            "spec-ctl: %s/log: record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
+            ", this program does not know it\n",
+            rank->path, rank->record_count + 1, record->type, record->version);
+    return false;
+}
+
+static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, const uint8_t *bytes,
+                        struct sc_store_record *record, ctl_on_record *on_record, void *user)
+{
+    uint64_t chain = sc_store_frame_seed(store->identity.store_id, rank->rank, rank->rank_count);
+    rank->log_bytes_believed = rank->record_count = rank->lie_count = 0;
+    for (;;) {
+        uint64_t at = rank->log_bytes_believed, frame_bytes;
+        if (sc_store_frame_check(bytes + at, rank->log_bytes - at, rank->record_count + 1, &chain,
+                                 &frame_bytes) != SC_STORE_FRAME_OK)
+            return true;
+        const uint8_t *payload = bytes + at + SC_STORE_FRAME_BYTES;
+        uint64_t payload_bytes = frame_bytes - SC_STORE_FRAME_BYTES;
+        bool known = sc_store_record_peek(payload, payload_bytes, record);
+        if (known && !version_known(rank, record))
+            return false;
+        if (known && sc_store_record_decode(payload, payload_bytes, record))
+            on_record(record, user);
+        else
+            rank->lie_count++;
+        rank->log_bytes_believed += frame_bytes;
+        rank->record_count++;
+    }
+}
+
+bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
+                  void *user)
+{
+    char *path = text_of("%s/%s", rank->path, "log");
+    const uint8_t *bytes;
+    bool good = map_file(path, &bytes, &rank->log_bytes);
+    free(path);
+    if (!good)
+        return false;
+    struct sc_store_record record = {0};
+    record.tokens = calloc(SC_STORE_ROWS_MAX, sizeof(*record.tokens));
+    record.marks = calloc(SC_STORE_MARKS_MAX, sizeof(*record.marks));
+    record.extent.parts = calloc(SC_LIMIT_LAYERS, sizeof(*record.extent.parts));
+    if (record.tokens == NULL || record.marks == NULL || record.extent.parts == NULL)
+        no_memory();
+    good = frames_walk(store, rank, bytes, &record, on_record, user);
+    free(record.tokens);
+    free(record.marks);
+    free(record.extent.parts);
+    unmap_file(bytes, rank->log_bytes);
+    return good;
+}
+
+/* ---- What lives ----------------------------------------------------------------------------- */
+
+static void add_space(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    const struct sc_store_record_space *in = &record->space;
+    struct ctl_space space = {.id = record->id,
+                              .layer_count = in->space.layer_count,
+                              .layout = in->space.layout,
+                              .k_row_bytes = in->space.k_row_bytes};
+    memcpy(space.digest, in->space.digest, sizeof(space.digest));
+    memcpy(space.family, in->space.family, sizeof(space.family));
+    space.descriptor = strndup(in->space.descriptor, in->descriptor_bytes);
+    if (space.descriptor == NULL)
+        no_memory();
+    rank->spaces =
+        ctl_grow(rank->spaces, rank->space_count, &rank->space_room, sizeof(*rank->spaces));
+    rank->spaces[rank->space_count++] = space;
+}
+
+static void add_extent(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    const struct sc_store_record_extent *in = &record->extent;
+    uint32_t space = 0;
+    while (space < rank->space_count && rank->spaces[space].id != in->space)
+        space++;
+    if (space == rank->space_count) {
+        rank->lie_count++;
+        return;
+    }
+    struct ctl_extent extent = {.id = record->id,
+                                .row_count = in->row_count,
+                                .row_offset = in->row_offset,
+                                .stride = in->stride,
+                                .space = space,
+                                .part_count = in->part_count,
+                                .parts = calloc(in->part_count, sizeof(*in->parts))};
+    if (extent.parts == NULL)
+        no_memory();
+    memcpy(extent.parts, in->parts, in->part_count * sizeof(*in->parts));
+    rank->extents =
+        ctl_grow(rank->extents, rank->extent_count, &rank->extent_room, sizeof(*rank->extents));
+    rank->extents[rank->extent_count++] = extent;
+}
+
+static void add_piece(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    const struct sc_store_piece *in = &record->piece;
+    const struct ctl_extent *extent =
+        rank->extent_count > 0 ? &rank->extents[rank->extent_count - 1] : NULL;
+    bool fits = extent != NULL && extent->id == in->extent && in->extent_row < extent->row_count &&
+                in->row_count <= extent->row_count - in->extent_row &&
+                (rank->piece_count == 0 || rank->pieces[rank->piece_count - 1].id < record->id);
+    if (!fits) {
+        rank->lie_count++;
+        return;
+    }
+    struct ctl_piece piece = {.id = record->id,
+                              .first_position = in->first_position,
+                              .chunk_first = in->chunk_first,
+                              .extent = (uint32_t)(rank->extent_count - 1),
+                              .extent_row = in->extent_row,
+                              .row_count = in->row_count,
+                              .skip = in->skip,
+                              .mark_count = in->mark_count};
+    memcpy(piece.root, in->root, sizeof(piece.root));
+    memcpy(piece.chunk_hash, in->chunk_hash, sizeof(piece.chunk_hash));
+    memcpy(piece.hash, in->hash, sizeof(piece.hash));
+    rank->pieces =
+        ctl_grow(rank->pieces, rank->piece_count, &rank->piece_room, sizeof(*rank->pieces));
+    rank->pieces[rank->piece_count++] = piece;
+}
+
+static int piece_by_id(const void *key, const void *element)
+{
+    const uint64_t *id = key;
+    const struct ctl_piece *piece = element;
+    return *id < piece->id ? -1 : *id > piece->id;
+}
+
+static void drop_piece(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    struct ctl_piece *piece = rank->piece_count == 0
+                                  ? NULL
+                                  : bsearch(&record->id, rank->pieces, rank->piece_count,
+                                            sizeof(*rank->pieces), piece_by_id);
+    if (piece == NULL || piece->state != CTL_LIVE)
+        return; /* a checkpoint keeps drops of pieces whose pages wait, without the pieces */
+    piece->state = CTL_DROPPED;
+    piece->dropped_ns = record->drop.at_ns;
+}
+
+/* All pieces of the namespace so far are void. */
+static void move_epoch(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    for (uint64_t i = 0; i < rank->space_count; i++)
+        if (rank->spaces[i].id == record->id)
+            rank->spaces[i].epoch = record->epoch.epoch;
+    for (uint64_t i = 0; i < rank->piece_count; i++) {
+        struct ctl_piece *piece = &rank->pieces[i];
+        if (rank->spaces[rank->extents[piece->extent].space].id == record->id &&
+            piece->state == CTL_LIVE)
+            piece->state = CTL_VOID;
+    }
+}
+
+static void load_record(const struct sc_store_record *record, void *user)
+{
+    struct ctl_rank *rank = user;
+    switch (record->type) {
+    case SC_STORE_RECORD_NAMESPACE:
+        add_space(rank, record);
+        break;
+    case SC_STORE_RECORD_EXTENT:
+        add_extent(rank, record);
+        break;
+    case SC_STORE_RECORD_PIECE:
+        add_piece(rank, record);
+        break;
+    case SC_STORE_RECORD_DROP:
+        drop_piece(rank, record);
+        break;
+    case SC_STORE_RECORD_EPOCH:
+        move_epoch(rank, record);
+        break;
+    default:
+        rank->checkpoint = record->head.number;
+        break;
+    }
+}
+
+bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
+{
+    if (!ctl_log_walk(store, rank, load_record, rank))
+        return false;
+    for (uint64_t i = 0; i < rank->piece_count; i++) {
+        const struct ctl_piece *piece = &rank->pieces[i];
+        struct ctl_extent *extent = &rank->extents[piece->extent];
+        if (piece->state != CTL_LIVE)
+            continue;
+        extent->live_rows += piece->row_count;
+        rank->spaces[extent->space].pieces++;
+        rank->spaces[extent->space].rows += piece->row_count;
+    }
+    return true;
+}

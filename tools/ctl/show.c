@@ -1,0 +1,314 @@
+/* ls, stat, dump.
+ *
+ * Holds: a table says what --json says, in fewer words; token ids are shown only when asked for.
+ * Threads: one.
+ * Tests: tests/unit/tools/test_ctl.py */
+#include "tools/ctl/ctl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static struct json_object *u64(uint64_t value)
+{
+    return json_object_new_uint64(value);
+}
+
+static void add(struct json_object *object, const char *name, struct json_object *value)
+{
+    json_object_object_add(object, name, value);
+}
+
+static int print_json(struct json_object *object)
+{
+    printf("%s\n", json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY |
+                                                              JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(object);
+    return CTL_OK;
+}
+
+static struct json_object *store_head(const struct ctl_store *store)
+{
+    struct json_object *head = json_object_new_object();
+    add(head, "path", json_object_new_string(store->path));
+    add(head, "store_id", ctl_hex(store->identity.store_id));
+    add(head, "format", u64(store->identity.version));
+    add(head, "created_ns", u64(store->identity.created_ns));
+    return head;
+}
+
+/* ---- ls ------------------------------------------------------------------------------------- */
+
+static uint64_t space_bytes(const struct ctl_space *space)
+{
+    return space->rows * space->layer_count * ctl_row_bytes(space);
+}
+
+static struct json_object *space_json(const struct ctl_rank *rank, const struct ctl_space *space)
+{
+    struct json_object *object = json_object_new_object();
+    add(object, "rank", u64(rank->rank));
+    add(object, "rank_count", u64(rank->rank_count));
+    add(object, "namespace", ctl_hex(space->digest));
+    add(object, "family", ctl_hex(space->family));
+    add(object, "epoch", u64(space->epoch));
+    add(object, "layers", u64(space->layer_count));
+    add(object, "row_bytes", u64(ctl_row_bytes(space)));
+    add(object, "pieces", u64(space->pieces));
+    add(object, "tokens", u64(space->rows));
+    add(object, "bytes", u64(space_bytes(space)));
+    struct json_object *model = json_tokener_parse(space->descriptor);
+    add(object, "model", model != NULL ? model : json_object_new_string(space->descriptor));
+    return object;
+}
+
+static void ls_line(const struct ctl_rank *rank, const struct ctl_space *space)
+{
+    char digest[33], bytes[32], of[32];
+    ctl_hex_text(space->digest, digest);
+    (void)snprintf(of, sizeof(of), "%" PRIu32 "/%" PRIu32, rank->rank, rank->rank_count);
+    printf("%-7s %.12s %6" PRIu64 " %7" PRIu32 " %9" PRIu64 " %9" PRIu64 " %10" PRIu64 " %11s\n",
+           of, digest, space->epoch, space->layer_count, ctl_row_bytes(space), space->pieces,
+           space->rows, ctl_bytes_text(space_bytes(space), bytes));
+}
+
+int ctl_ls(const struct ctl_options *options)
+{
+    struct ctl_store store;
+    if (!ctl_store_open(options->path, options->rank, &store))
+        return CTL_FAILED;
+    struct json_object *list = json_object_new_array();
+    int code = CTL_OK;
+    if (!options->json)
+        printf("%-7s %-12s %6s %7s %9s %9s %10s %11s\n", "rank", "namespace", "epoch", "layers",
+               "row bytes", "pieces", "tokens", "bytes");
+    for (uint64_t i = 0; i < store.rank_count; i++) {
+        struct ctl_rank *rank = &store.ranks[i];
+        if (!ctl_rank_load(&store, rank))
+            code = CTL_FAILED;
+        for (uint64_t j = 0; j < rank->space_count; j++) {
+            json_object_array_add(list, space_json(rank, &rank->spaces[j]));
+            if (!options->json)
+                ls_line(rank, &rank->spaces[j]);
+        }
+    }
+    struct json_object *head = store_head(&store);
+    add(head, "namespaces", list);
+    if (options->json)
+        print_json(head);
+    else
+        json_object_put(head);
+    ctl_store_close(&store);
+    return code;
+}
+
+/* ---- stat ----------------------------------------------------------------------------------- */
+
+struct rank_sum {
+    uint64_t live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
+};
+
+static struct rank_sum sum_of(const struct ctl_rank *rank)
+{
+    struct rank_sum sum = {0};
+    for (uint64_t i = 0; i < rank->piece_count; i++) {
+        sum.live_pieces += rank->pieces[i].state == CTL_LIVE;
+        sum.dropped_pieces += rank->pieces[i].state == CTL_DROPPED;
+        sum.void_pieces += rank->pieces[i].state == CTL_VOID;
+    }
+    for (uint64_t i = 0; i < rank->space_count; i++) {
+        sum.live_rows += rank->spaces[i].rows;
+        sum.live_bytes += space_bytes(&rank->spaces[i]);
+    }
+    for (uint64_t i = 0; i < rank->extent_count; i++)
+        sum.live_extents += rank->extents[i].live_rows > 0;
+    return sum;
+}
+
+static struct json_object *rank_json(const struct ctl_rank *rank, const struct rank_sum *sum)
+{
+    struct json_object *object = json_object_new_object();
+    add(object, "rank", u64(rank->rank));
+    add(object, "rank_count", u64(rank->rank_count));
+    add(object, "segments", u64(rank->segment_count));
+    add(object, "segment_bytes", u64(rank->segment_bytes));
+    add(object, "log_bytes", u64(rank->log_bytes));
+    add(object, "log_bytes_believed", u64(rank->log_bytes_believed));
+    add(object, "records", u64(rank->record_count));
+    add(object, "records_not_believed", u64(rank->lie_count));
+    add(object, "checkpoint", u64(rank->checkpoint));
+    add(object, "namespaces", u64(rank->space_count));
+    add(object, "live_extents", u64(sum->live_extents));
+    add(object, "live_pieces", u64(sum->live_pieces));
+    add(object, "live_tokens", u64(sum->live_rows));
+    add(object, "live_bytes", u64(sum->live_bytes));
+    add(object, "dropped_pieces", u64(sum->dropped_pieces));
+    add(object, "void_pieces", u64(sum->void_pieces));
+    add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
+    return object;
+}
+
+static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
+{
+    char live[32], held[32], log[32];
+    printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
+    printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens, %" PRIu64
+           " pieces, %" PRIu64 " extents\n",
+           ctl_bytes_text(sum->live_bytes, live), ctl_bytes_text(rank->segment_bytes, held),
+           rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
+    printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64
+           " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
+           ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
+           sum->dropped_pieces, sum->void_pieces, rank->lie_count);
+    printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
+}
+
+int ctl_stat(const struct ctl_options *options)
+{
+    struct ctl_store store;
+    if (!ctl_store_open(options->path, options->rank, &store))
+        return CTL_FAILED;
+    struct json_object *head = store_head(&store), *list = json_object_new_array();
+    int code = CTL_OK;
+    if (!options->json) {
+        char id[33];
+        ctl_hex_text(store.identity.store_id, id);
+        printf("store %s, format %" PRIu64 ", %" PRIu64 " ranks\n", id, store.identity.version,
+               store.rank_count);
+    }
+    for (uint64_t i = 0; i < store.rank_count; i++) {
+        if (!ctl_rank_load(&store, &store.ranks[i])) {
+            code = CTL_FAILED;
+            continue;
+        }
+        struct rank_sum sum = sum_of(&store.ranks[i]);
+        json_object_array_add(list, rank_json(&store.ranks[i], &sum));
+        if (!options->json)
+            rank_lines(&store.ranks[i], &sum);
+    }
+    add(head, "ranks", list);
+    if (options->json)
+        print_json(head);
+    else
+        json_object_put(head);
+    ctl_store_close(&store);
+    return code;
+}
+
+/* ---- dump ----------------------------------------------------------------------------------- */
+
+struct dump {
+    const struct ctl_rank *rank;
+    bool tokens;
+};
+
+static void dump_space(struct json_object *line, const struct sc_store_record *record)
+{
+    const struct sc_store_namespace *space = &record->space.space;
+    add(line, "digest", ctl_hex(space->digest));
+    add(line, "family", ctl_hex(space->family));
+    add(line, "layers", u64(space->layer_count));
+    add(line, "layout",
+        json_object_new_string(space->layout == SC_STORE_SPLIT ? "split" : "paired"));
+    add(line, "k_row_bytes", u64(space->k_row_bytes));
+    add(line, "descriptor",
+        json_object_new_string_len(space->descriptor, (int)record->space.descriptor_bytes));
+}
+
+static void dump_extent(struct json_object *line, const struct sc_store_record *record)
+{
+    const struct sc_store_record_extent *extent = &record->extent;
+    struct json_object *parts = json_object_new_array();
+    add(line, "namespace", u64(extent->space));
+    add(line, "rows", u64(extent->row_count));
+    add(line, "row_offset", u64(extent->row_offset));
+    add(line, "stride", u64(extent->stride));
+    add(line, "computed_on", u64(extent->provenance.computed_on));
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        struct json_object *part = json_object_new_object();
+        add(part, "segment", u64(extent->parts[i].segment));
+        add(part, "offset", u64(extent->parts[i].offset));
+        add(part, "layer_first", u64(extent->parts[i].layer_first));
+        add(part, "layers", u64(extent->parts[i].layer_count));
+        json_object_array_add(parts, part);
+    }
+    add(line, "parts", parts);
+}
+
+static void dump_piece(struct json_object *line, const struct sc_store_record *record, bool tokens)
+{
+    const struct sc_store_piece *piece = &record->piece;
+    add(line, "extent", u64(piece->extent));
+    add(line, "extent_row", u64(piece->extent_row));
+    add(line, "rows", u64(piece->row_count));
+    add(line, "skip", u64(piece->skip));
+    add(line, "first_position", u64(piece->first_position));
+    add(line, "chunk_first", u64(piece->chunk_first));
+    add(line, "root", ctl_hex(piece->root));
+    add(line, "chunk_hash", ctl_hex(piece->chunk_hash));
+    add(line, "hash", ctl_hex(piece->hash));
+    add(line, "extra_keys", u64(piece->mark_count));
+    if (!tokens)
+        return;
+    struct json_object *ids = json_object_new_array();
+    uint64_t count = piece->first_position + piece->row_count - piece->chunk_first;
+    for (uint64_t i = 0; i < count; i++)
+        json_object_array_add(ids, u64(piece->tokens[i]));
+    add(line, "tokens", ids);
+}
+
+static void dump_record(const struct sc_store_record *record, void *user)
+{
+    const struct dump *dump = user;
+    static const char *const names[] = {"?",    "namespace", "extent", "piece",
+                                        "drop", "epoch",     "log"};
+    struct json_object *line = json_object_new_object();
+    add(line, "rank", u64(dump->rank->rank));
+    add(line, "record", u64(dump->rank->record_count + 1));
+    add(line, "type", json_object_new_string(names[record->type]));
+    add(line, "id", u64(record->id));
+    switch (record->type) {
+    case SC_STORE_RECORD_NAMESPACE:
+        dump_space(line, record);
+        break;
+    case SC_STORE_RECORD_EXTENT:
+        dump_extent(line, record);
+        break;
+    case SC_STORE_RECORD_PIECE:
+        dump_piece(line, record, dump->tokens);
+        break;
+    case SC_STORE_RECORD_DROP:
+        add(line, "at_ns", u64(record->drop.at_ns));
+        break;
+    case SC_STORE_RECORD_EPOCH:
+        add(line, "epoch", u64(record->epoch.epoch));
+        break;
+    default:
+        add(line, "checkpoint", u64(record->head.number));
+        add(line, "numbering", u64(record->head.numbering));
+        break;
+    }
+    printf("%s\n", json_object_to_json_string_ext(line, JSON_C_TO_STRING_PLAIN |
+                                                            JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(line);
+}
+
+int ctl_dump(const struct ctl_options *options)
+{
+    struct ctl_store store;
+    if (!ctl_store_open(options->path, options->rank, &store))
+        return CTL_FAILED;
+    int code = CTL_OK;
+    for (uint64_t i = 0; i < store.rank_count; i++) {
+        struct dump dump = {&store.ranks[i], options->tokens};
+        if (!ctl_log_walk(&store, &store.ranks[i], dump_record, &dump))
+            code = CTL_FAILED;
+        if (store.ranks[i].log_bytes_believed < store.ranks[i].log_bytes)
+            fprintf(stderr, "spec-ctl: %s/log: believed up to byte %" PRIu64 " of %" PRIu64 "%s\n",
+                    store.ranks[i].path, store.ranks[i].log_bytes_believed,
+                    store.ranks[i].log_bytes,
+                    store.ranks[i].holder[0] != '\0' ? " (its writer may be writing it)" : "");
+    }
+    ctl_store_close(&store);
+    return code;
+}

@@ -1,0 +1,268 @@
+/* verify: reads every live row of the store, layer by layer, and checks its tag.
+ *
+ * Holds: a piece is reported only when it is still live after its rows were found bad, so that a
+ * store in use, which drops and reuses space meanwhile, is not accused.
+ * Threads: one.
+ * Tests: tests/unit/tools/test_ctl.py */
+#include "tools/ctl/ctl.h"
+
+#include "store/tag.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct bad {
+    uint64_t piece, first_position, row_count;
+    uint32_t layer;
+    char digest[33];
+};
+
+struct verify {
+    const struct ctl_options *options;
+    struct ctl_rank *rank;
+    int fd; /* of the segment that was read last */
+    uint32_t segment;
+    uint8_t *buffer;
+    uint64_t buffer_bytes;
+    uint64_t read_bytes, whole_bytes, rows; /* of all ranks */
+    struct bad *bad;
+    uint64_t bad_count, bad_room;
+    double said_s;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void say_progress(struct verify *verify)
+{
+    char done[32], whole[32];
+    double now = now_s();
+    if (verify->options->quiet || now - verify->said_s < 0.5 || !isatty(STDERR_FILENO))
+        return;
+    verify->said_s = now;
+    fprintf(stderr, "\r%s of %s  ", ctl_bytes_text(verify->read_bytes, done),
+            ctl_bytes_text(verify->whole_bytes, whole));
+}
+
+/* The layer's bytes of the extent; NULL: they cannot be read. */
+static const uint8_t *layer_read(struct verify *verify, const struct ctl_extent *extent,
+                                 uint32_t layer)
+{
+    const struct sc_store_part *part = extent->parts;
+    while (layer >= part->layer_first + part->layer_count)
+        part++; /* parts cover all layers: the decoder saw to it */
+    if (verify->fd < 0 || verify->segment != part->segment) {
+        char path[SC_LIMIT_PATH_BYTES + 64];
+        (void)snprintf(path, sizeof(path), "%s/seg-%08" PRIx32, verify->rank->path, part->segment);
+        if (verify->fd >= 0)
+            close(verify->fd);
+        verify->fd = open(path, O_RDONLY | O_CLOEXEC);
+        verify->segment = part->segment;
+        if (verify->fd < 0)
+            return NULL;
+    }
+    if (extent->stride > verify->buffer_bytes) {
+        free(verify->buffer);
+        verify->buffer_bytes = extent->stride;
+        verify->buffer = malloc(extent->stride);
+        if (verify->buffer == NULL) {
+            verify->buffer_bytes = 0;
+            return NULL;
+        }
+    }
+    uint64_t offset = part->offset + (layer - part->layer_first) * extent->stride;
+    for (uint64_t got = 0; got < extent->stride;) {
+        ssize_t bytes =
+            pread(verify->fd, verify->buffer + got, extent->stride - got, (off_t)(offset + got));
+        if (bytes < 0 && errno == EINTR)
+            continue;
+        if (bytes <= 0)
+            return NULL;
+        got += (uint64_t)bytes;
+    }
+    (void)posix_fadvise(verify->fd, (off_t)offset, (off_t)extent->stride, POSIX_FADV_DONTNEED);
+    verify->read_bytes += extent->stride;
+    return verify->buffer;
+}
+
+static bool piece_good(const struct ctl_space *space, const struct ctl_extent *extent,
+                       const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
+{
+    uint64_t row_bytes = ctl_row_bytes(space), count = piece->row_count;
+    uint64_t per_row = space->layout == SC_STORE_SPLIT ? 2 : 1;
+    const uint8_t *rows = bytes + extent->row_offset + piece->extent_row * row_bytes;
+    uint64_t *tags = malloc(count * per_row * 8);
+    if (tags == NULL)
+        return false;
+    memcpy(tags, bytes + piece->extent_row * per_row * 8, count * per_row * 8);
+    bool good;
+    if (space->layout == SC_STORE_SPLIT) {
+        uint64_t k = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_K);
+        uint64_t v = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_V);
+        good = sc_store_tag_verify(k, piece->first_position, rows, space->k_row_bytes,
+                                   space->k_row_bytes, count, tags, 2) == count &&
+               sc_store_tag_verify(v, piece->first_position, rows + count * space->k_row_bytes,
+                                   space->k_row_bytes, space->k_row_bytes, count, tags + 1,
+                                   2) == count;
+    } else {
+        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_ROW);
+        good = sc_store_tag_verify(base, piece->first_position, rows, row_bytes, row_bytes, count,
+                                   tags, 1) == count;
+    }
+    free(tags);
+    return good;
+}
+
+static void note_bad(struct verify *verify, const struct ctl_space *space,
+                     const struct ctl_piece *piece, uint32_t layer)
+{
+    struct bad bad = {.piece = piece->id,
+                      .first_position = piece->first_position,
+                      .row_count = piece->row_count,
+                      .layer = layer};
+    ctl_hex_text(space->digest, bad.digest);
+    verify->bad = ctl_grow(verify->bad, verify->bad_count, &verify->bad_room, sizeof(*verify->bad));
+    verify->bad[verify->bad_count++] = bad;
+}
+
+/* Pieces [first, end) are those of the extent. */
+static void extent_verify(struct verify *verify, const struct ctl_extent *extent, uint64_t first,
+                          uint64_t end)
+{
+    const struct ctl_space *space = &verify->rank->spaces[extent->space];
+    uint64_t tag_bytes = extent->row_count * (space->layout == SC_STORE_SPLIT ? 16 : 8);
+    bool fits = extent->row_offset >= tag_bytes && extent->stride >= extent->row_offset &&
+                extent->stride - extent->row_offset >= extent->row_count * ctl_row_bytes(space);
+    for (uint32_t layer = 0; layer < space->layer_count; layer++) {
+        const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
+        bool has = fits && layer < last->layer_first + last->layer_count;
+        const uint8_t *bytes = has ? layer_read(verify, extent, layer) : NULL;
+        for (uint64_t i = first; i < end; i++) {
+            const struct ctl_piece *piece = &verify->rank->pieces[i];
+            if (piece->state != CTL_LIVE)
+                continue;
+            verify->rows += piece->row_count;
+            if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
+                note_bad(verify, space, piece, layer);
+        }
+        say_progress(verify);
+    }
+}
+
+static void rank_verify(struct verify *verify, struct ctl_rank *rank)
+{
+    verify->rank = rank;
+    verify->fd = -1;
+    for (uint64_t first = 0, end; first < rank->piece_count; first = end) {
+        uint32_t extent = rank->pieces[first].extent;
+        for (end = first; end < rank->piece_count && rank->pieces[end].extent == extent;)
+            end++;
+        if (rank->extents[extent].live_rows > 0)
+            extent_verify(verify, &rank->extents[extent], first, end);
+    }
+    if (verify->fd >= 0)
+        close(verify->fd);
+}
+
+/* Takes out of the bad list, from `first` on, what the log has dropped since. */
+static bool bad_confirm(struct verify *verify, const struct ctl_rank *old, uint64_t first)
+{
+    struct ctl_store again;
+    if (first == verify->bad_count)
+        return true;
+    if (!ctl_store_open(verify->options->path, old->rank, &again))
+        return false;
+    uint64_t kept = first;
+    bool good = true;
+    for (uint64_t r = 0; r < again.rank_count && good; r++) {
+        struct ctl_rank *rank = &again.ranks[r];
+        if (rank->rank_count != old->rank_count)
+            continue;
+        good = ctl_rank_load(&again, rank);
+        for (uint64_t i = first, at = 0; i < verify->bad_count && good; i++) {
+            for (at = 0; at < rank->piece_count && rank->pieces[at].id != verify->bad[i].piece;)
+                at++;
+            if (at < rank->piece_count && rank->pieces[at].state == CTL_LIVE)
+                verify->bad[kept++] = verify->bad[i];
+        }
+    }
+    verify->bad_count = kept;
+    ctl_store_close(&again);
+    return good;
+}
+
+static void report(const struct verify *verify, double took_s)
+{
+    char bytes[32];
+    if (!verify->options->json) {
+        for (uint64_t i = 0; i < verify->bad_count; i++)
+            printf("bad: piece %" PRIu64 ", layer %" PRIu32 ", tokens %" PRIu64 " .. %" PRIu64
+                   ", namespace %.12s\n",
+                   verify->bad[i].piece, verify->bad[i].layer, verify->bad[i].first_position,
+                   verify->bad[i].first_position + verify->bad[i].row_count, verify->bad[i].digest);
+        printf("%" PRIu64 " rows in %s verified in %.1f s (%.2f GB/s), %" PRIu64 " slabs bad\n",
+               verify->rows, ctl_bytes_text(verify->read_bytes, bytes), took_s,
+               took_s > 0 ? (double)verify->read_bytes / took_s / 1e9 : 0.0, verify->bad_count);
+        return;
+    }
+    struct json_object *object = json_object_new_object(), *list = json_object_new_array();
+    for (uint64_t i = 0; i < verify->bad_count; i++) {
+        struct json_object *bad = json_object_new_object();
+        json_object_object_add(bad, "piece", json_object_new_uint64(verify->bad[i].piece));
+        json_object_object_add(bad, "layer", json_object_new_uint64(verify->bad[i].layer));
+        json_object_object_add(bad, "first_position",
+                               json_object_new_uint64(verify->bad[i].first_position));
+        json_object_object_add(bad, "tokens", json_object_new_uint64(verify->bad[i].row_count));
+        json_object_object_add(bad, "namespace", json_object_new_string(verify->bad[i].digest));
+        json_object_array_add(list, bad);
+    }
+    json_object_object_add(object, "rows", json_object_new_uint64(verify->rows));
+    json_object_object_add(object, "bytes", json_object_new_uint64(verify->read_bytes));
+    json_object_object_add(object, "seconds", json_object_new_double(took_s));
+    json_object_object_add(object, "bad", list);
+    printf("%s\n", json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY));
+    json_object_put(object);
+}
+
+int ctl_verify(const struct ctl_options *options)
+{
+    struct ctl_store store;
+    struct verify verify = {.options = options};
+    if (!ctl_store_open(options->path, options->rank, &store))
+        return CTL_FAILED;
+    int code = CTL_OK;
+    double start_s = now_s();
+    for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++)
+        code = ctl_rank_load(&store, &store.ranks[i]) ? CTL_OK : CTL_FAILED;
+    for (uint64_t i = 0; i < store.rank_count; i++)
+        for (uint64_t j = 0; j < store.ranks[i].extent_count; j++) {
+            const struct ctl_extent *extent = &store.ranks[i].extents[j];
+            if (extent->live_rows > 0)
+                verify.whole_bytes +=
+                    extent->stride * store.ranks[i].spaces[extent->space].layer_count;
+        }
+    for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++) {
+        uint64_t first = verify.bad_count;
+        rank_verify(&verify, &store.ranks[i]);
+        code = bad_confirm(&verify, &store.ranks[i], first) ? CTL_OK : CTL_FAILED;
+    }
+    if (!options->quiet && isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    if (code == CTL_OK) {
+        report(&verify, now_s() - start_s);
+        code = verify.bad_count > 0 ? CTL_FOUND : CTL_OK;
+    }
+    free(verify.buffer);
+    free(verify.bad);
+    ctl_store_close(&store);
+    return code;
+}
