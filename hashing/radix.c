@@ -1,12 +1,15 @@
 /* The radix index: open, close, match, pins. Contract: radix.h; how it works inside:
  * radix_internal.h.
  *
- *   a match      chunk i + 16..23: compute the chain hashes, then prefetch the table's slots
- *                chunk i +  8..15: read the slots, then prefetch the runs
- *                chunk i         : confirm it by parent, mark and tokens; else go by the children
+ *   by hashes     chunk i + 16..23: compute the chain hashes, then prefetch the table's slots
+ *                 chunk i +  8..15: read the slots, then prefetch the runs
+ *                 chunk i         : confirm it by parent, mark and tokens; else by the children
+ *   as foretold   chunk i + 16    : prefetch the run that the run of chunk i names
+ *                 chunk i         : confirm the first child of the run before
  *
- * Eight at a time, because a prefetch holds the processor up until its page is translated, and
- * neighbouring prefetches are translated side by side.
+ * A run names one that stands SC_RADIX_AHEAD chunks below it, a hint that is only ever prefetched.
+ * Where hints come true, a match neither hashes nor looks into tables; where prefixes part, or runs
+ * have gone, it goes by hashes until hints are good again.
  *
  * Holds: a token is counted only after its run was confirmed by parent and tokens.
  * Does not: allocate or wait after open.
@@ -18,10 +21,10 @@
 
 #include <string.h>
 
-#define GROUP       8u  /* chunks that are hashed, or probed, together */
-#define AHEAD_HASH  16u /* chunks; more than the latency of memory / one hash */
-#define AHEAD_PROBE 8u
-#define RING        32u /* >= AHEAD_HASH + GROUP, a power of two */
+#define GROUP_FIRST 2u
+#define GROUP       8u  /* chunks: a power of two */
+#define RING        32u /* >= 3 * GROUP, a power of two */
+#define TRUST_MIN   4u
 #define LINE_BYTES  64u
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -241,6 +244,9 @@ struct walk {
     uint64_t position;
     uint64_t mark; /* first mark at or after position */
 
+    uint32_t trust;          /* chunks in a row that were as foretold */
+    uint32_t foretold[RING]; /* by chunk: the run that the one SC_RADIX_AHEAD before names */
+
     uint64_t chunk_count; /* whole chunks in the query */
     uint64_t hashed;      /* chunks whose hash is computed */
     uint64_t probed;      /* chunks whose slot was read */
@@ -248,12 +254,43 @@ struct walk {
     uint64_t hash_mark;   /* first mark at or after them */
     struct sc_hash hashes[RING];
     uint32_t ids[RING];
+    uint64_t group; /* chunks that are hashed, or probed, together: grows to GROUP */
 };
 
 static bool marked_at(const struct walk *walk, uint64_t position)
 {
     const struct sc_radix_query *query = walk->query;
     return walk->mark < query->mark_count && query->marks[walk->mark].token == position;
+}
+
+/* Prefetches the runs of a group (0: none), the first lines first: a prefetch holds the processor
+ * up until its page is translated, and neighbouring ones are translated side by side. */
+static void prefetch_runs(const struct sc_radix *index, const uint32_t *ids, uint64_t count)
+{
+    uintptr_t runs[GROUP];
+    uint64_t run_count = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (ids[i] == 0)
+            continue;
+        runs[run_count] = sc_radix_address(index, ids[i]);
+        __builtin_prefetch((const void *)runs[run_count++]);
+    }
+    uint64_t bytes = SC_RADIX_HEADER_BYTES + 4 * (uint64_t)index->chunk_tokens;
+    for (uint64_t i = 0; i < run_count; i++) {
+        for (uint64_t line = LINE_BYTES; line < bytes; line += LINE_BYTES)
+            __builtin_prefetch((const void *)(runs[i] + line));
+    }
+}
+
+/* A chunk was passed: keep what its run says about later ones, and prefetch that by groups. */
+static void foretell(struct walk *walk, uint32_t id, const struct sc_radix_node *node)
+{
+    uint64_t chunk = walk->position / walk->index->chunk_tokens - 1;
+    walk->trust = walk->foretold[chunk % RING] == id ? walk->trust + 1 : 0;
+    uint64_t later = chunk + SC_RADIX_AHEAD;
+    walk->foretold[later % RING] = atomic_load_explicit(&node->ahead, memory_order_relaxed);
+    if (later % GROUP == GROUP - 1 && walk->trust != 0)
+        prefetch_runs(walk->index, &walk->foretold[(later - (GROUP - 1)) % RING], GROUP);
 }
 
 /* Counts `count` tokens of the run. */
@@ -278,6 +315,8 @@ static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *nod
     const struct sc_radix_query *query = walk->query;
     while (walk->mark < query->mark_count && query->marks[walk->mark].token < walk->position)
         walk->mark++;
+    if (walk->position % walk->index->chunk_tokens == 0)
+        foretell(walk, id, node);
 }
 
 static void hash_chunk(struct walk *walk)
@@ -299,9 +338,9 @@ static void hash_chunk(struct walk *walk)
 static void hash_ahead(struct walk *walk, uint64_t chunk)
 {
     const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
-    while (walk->hashed < walk->chunk_count && walk->hashed < chunk + AHEAD_HASH) {
+    while (walk->hashed < walk->chunk_count && walk->hashed < chunk + 2 * walk->group) {
         uint64_t from = walk->hashed;
-        while (walk->hashed < walk->chunk_count && walk->hashed < from + GROUP)
+        while (walk->hashed < walk->chunk_count && walk->hashed < from + walk->group)
             hash_chunk(walk);
         for (; from < walk->hashed; from++) {
             uint64_t hash = sc_radix_chunk_hash(walk->hashes[from % RING]);
@@ -330,62 +369,89 @@ static uint32_t chunk_guess(const struct sc_radix_table *table, struct sc_hash h
 
 static void probe_group(struct walk *walk)
 {
-    const struct sc_radix *index = walk->index;
-    const struct sc_radix_table *table = atomic_load(&index->chunks);
-    const char *runs[GROUP];
+    const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
+    uint32_t ids[GROUP];
     uint64_t count = 0;
-    for (uint64_t i = 0; i < GROUP && walk->probed < walk->hashed; i++, walk->probed++) {
+    for (uint64_t i = 0; i < walk->group && walk->probed < walk->hashed; i++, walk->probed++) {
         uint64_t at = walk->probed % RING;
         walk->ids[at] = chunk_guess(table, walk->hashes[at], &walk->match.steps);
-        if (walk->ids[at] != 0)
-            runs[count++] = (const char *)sc_radix_node_at(index, walk->ids[at]);
+        ids[count++] = walk->ids[at];
     }
-    uint64_t bytes = SC_RADIX_HEADER_BYTES + 4 * (uint64_t)index->chunk_tokens;
-    for (uint64_t i = 0; i < count; i++)
-        __builtin_prefetch(runs[i]);
-    for (uint64_t i = 0; i < count; i++) {
-        for (uint64_t line = LINE_BYTES; line < bytes; line += LINE_BYTES)
-            __builtin_prefetch(runs[i] + line);
-    }
+    prefetch_runs(walk->index, ids, count);
 }
 
 static void probe_ahead(struct walk *walk, uint64_t chunk)
 {
-    while (walk->probed < walk->hashed && walk->probed < chunk + AHEAD_PROBE)
+    while (walk->probed < walk->hashed && walk->probed < chunk + walk->group)
         probe_group(walk);
+    if (walk->group < GROUP)
+        walk->group *= 2;
+}
+
+/* True when the run is the whole chunk at `position` of this query, below the last one. */
+static bool is_next(const struct walk *walk, const struct sc_radix_node *node, uint64_t up)
+{
+    const struct sc_radix_query *query = walk->query;
+    uint32_t chunk_tokens = walk->index->chunk_tokens;
+    bool marked = marked_at(walk, walk->position);
+    struct sc_radix_key key;
+    sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
+                     marked ? &query->marks[walk->mark] : NULL);
+    if (sc_radix_up_parent(up) != walk->at || sc_radix_up_cut(up) != 0 ||
+        sc_radix_node_length(node) != chunk_tokens || !key_matches(node, up, &key))
+        return false;
+    uint64_t next = walk->mark + (marked ? 1 : 0);
+    if (next < query->mark_count && query->marks[next].token < walk->position + chunk_tokens)
+        return false;
+    return memcmp(node->tokens, query->tokens + walk->position, 4 * (uint64_t)chunk_tokens) == 0;
+}
+
+static bool take_if_next(struct walk *walk, uint32_t id)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(walk->index, id);
+    uint64_t up = atomic_load(&node->up);
+    walk->match.steps++;
+    if (!is_next(walk, node, up))
+        return false;
+    take(walk, id, node, up, walk->index->chunk_tokens);
+    return true;
+}
+
+/* The hashes go on from the last run, which ends at a grid border: chunks found without hashes are
+ * not made up for. */
+static void hash_from_here(struct walk *walk)
+{
+    walk->hashed = walk->position / walk->index->chunk_tokens;
+    walk->probed = walk->hashed;
+    walk->chain = sc_radix_node_at(walk->index, walk->at)->hash;
+    walk->hash_mark = walk->mark;
+    walk->group = GROUP_FIRST;
+}
+
+/* The chunk at `position` as the first child of the last run, when an earlier run has foretold it
+ * and so far that came true: it is in cache, and neither hashes nor tables are needed. */
+static bool take_foretold(struct walk *walk)
+{
+    uint64_t chunk = walk->position / walk->index->chunk_tokens;
+    if (walk->trust < TRUST_MIN || chunk >= walk->chunk_count)
+        return false;
+    const struct sc_radix_node *node = sc_radix_node_at(walk->index, walk->at);
+    uint32_t id = atomic_load(&node->first_child);
+    return id != 0 && id == walk->foretold[chunk % RING] && take_if_next(walk, id);
 }
 
 /* The chunk at `position`, a grid border, as one run that its chain hash names. */
 static bool take_chunk(struct walk *walk)
 {
-    struct sc_radix *index = walk->index;
-    const struct sc_radix_query *query = walk->query;
-    uint64_t chunk = walk->position / index->chunk_tokens;
+    uint64_t chunk = walk->position / walk->index->chunk_tokens;
     if (chunk >= walk->chunk_count)
         return false;
+    if (walk->hashed < chunk)
+        hash_from_here(walk);
     hash_ahead(walk, chunk);
     probe_ahead(walk, chunk);
     uint32_t id = walk->ids[chunk % RING];
-    if (id == 0)
-        return false;
-    bool marked = marked_at(walk, walk->position);
-    struct sc_radix_key key;
-    sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
-                     marked ? &query->marks[walk->mark] : NULL);
-    const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint64_t up = atomic_load(&node->up);
-    walk->match.steps++;
-    if (sc_radix_up_parent(up) != walk->at || sc_radix_up_cut(up) != 0 ||
-        sc_radix_node_length(node) != index->chunk_tokens || !key_matches(node, up, &key))
-        return false;
-    uint64_t next = walk->mark + (marked ? 1 : 0);
-    if (next < query->mark_count && query->marks[next].token < walk->position + index->chunk_tokens)
-        return false;
-    if (memcmp(node->tokens, query->tokens + walk->position, 4 * (uint64_t)index->chunk_tokens) !=
-        0)
-        return false;
-    take(walk, id, node, up, index->chunk_tokens);
-    return true;
+    return id != 0 && take_if_next(walk, id);
 }
 
 /* The next run by the children of the last one. False: the match ends inside it, or there is none.
@@ -433,11 +499,15 @@ static void walk_all(struct walk *walk)
     walk->probed = 0;
     walk->hash_mark = 0;
     walk->chain = query->root;
+    walk->group = GROUP_FIRST;
+    walk->trust = 0;
+    memset(walk->foretold, 0, sizeof(walk->foretold));
     walk->at = sc_radix_chunk_find(walk->index, query->root, 0, &walk->match.steps);
     if (walk->at == 0)
         return;
     while (walk->position < query->token_count) {
-        if (walk->position % walk->index->chunk_tokens == 0 && take_chunk(walk))
+        if (walk->position % walk->index->chunk_tokens == 0 &&
+            (take_foretold(walk) || take_chunk(walk)))
             continue;
         if (!take_child(walk))
             break;

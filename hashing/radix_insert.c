@@ -344,6 +344,23 @@ static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
                        sc_radix_key_hash(&key), id);
 }
 
+/* The run SC_RADIX_AHEAD chunks above names this one: a match that passes it prefetches this. */
+static void foretell(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint64_t end = sc_radix_node_end(node);
+    uint64_t distance = (uint64_t)SC_RADIX_AHEAD * index->chunk_tokens;
+    if (end <= distance)
+        return;
+    for (uint32_t climbed = 0; climbed < 2 * SC_RADIX_AHEAD; climbed++) { /* or too many splits */
+        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        if (sc_radix_node_end(node) == end - distance) {
+            atomic_store_explicit(&node->ahead, id, memory_order_relaxed);
+            return;
+        }
+    }
+}
+
 static void enter_chunk(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
@@ -384,8 +401,10 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
         above = plan->runs[i];
     }
     attach(index, parent, plan->runs[0]);
-    if (plan->end % index->chunk_tokens == 0)
+    if (plan->end % index->chunk_tokens == 0) {
         enter_chunk(index, above);
+        foretell(index, above);
+    }
     sc_radix_leaves_add(index, above);
     add(&index->runs, plan->run_count);
     add(&index->tokens, plan->end - plan->position);

@@ -45,7 +45,8 @@
 #define SC_RADIX_DEAD            0x80000000u /* in pins */
 #define SC_RADIX_MARKED          0x8000u     /* in length: a mark digest follows the tokens */
 #define SC_RADIX_HIDDEN          (UINT64_C(1) << 48) /* in up */
-#define SC_RADIX_TRIES           4u                  /* matches of one call */
+#define SC_RADIX_AHEAD           16u
+#define SC_RADIX_TRIES           4u /* matches of one call */
 
 enum sc_radix_flag {
     SC_RADIX_IN_CHUNKS = 1,
@@ -86,7 +87,9 @@ struct sc_radix_node {
     /* Writer only. */
     uint64_t listed;       /* the stamp under which the heap has it; a root's number */
     uint32_t waiting_next; /* waiting removals; retired runs */
-    uint32_t waiting_prev; /* waiting removals */
+
+    /* A run that stood SC_RADIX_AHEAD chunks below this one, or 0: a hint, maybe long gone. */
+    _Atomic uint32_t ahead;
     uint32_t tokens[];
 };
 _Static_assert(sizeof(struct sc_radix_node) == SC_RADIX_HEADER_BYTES, "128 bytes a chunk hold");
@@ -201,6 +204,15 @@ static inline struct sc_radix_node *sc_radix_node_at(const struct sc_radix *inde
         atomic_load_explicit(&index->directory[id >> index->arena_bits], memory_order_relaxed);
     uint64_t granule = id & ((UINT32_C(1) << index->arena_bits) - 1);
     return (struct sc_radix_node *)(void *)(arena + granule * SC_RADIX_GRANULE_BYTES);
+}
+
+/* Where a run is or was; for prefetching. */
+static inline uintptr_t sc_radix_address(const struct sc_radix *index, uint32_t id)
+{
+    unsigned char *arena =
+        atomic_load_explicit(&index->directory[id >> index->arena_bits], memory_order_relaxed);
+    uint64_t granule = id & ((UINT32_C(1) << index->arena_bits) - 1);
+    return (uintptr_t)arena + granule * SC_RADIX_GRANULE_BYTES;
 }
 
 /* The mark that begins at the run's first token: true when there is one. `up` is a state of it. */

@@ -17,13 +17,15 @@
 
 #define HUGE_BYTES (UINT64_C(2) << 20) /* x86-64 and arm64 with 4 KiB pages */
 
-/* Advice only; not for the host's memory, which is none of our business. */
-static void advise_huge(const struct sc_radix *index, unsigned char *memory, uint64_t bytes)
+/* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
+static void *take_memory(const struct sc_radix *index, uint64_t bytes)
 {
-    uint64_t skip = (HUGE_BYTES - (uintptr_t)memory % HUGE_BYTES) % HUGE_BYTES;
-    if (index->alloc->host_alloc != NULL || bytes < skip + HUGE_BYTES)
-        return;
-    (void)madvise(memory + skip, (bytes - skip) / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
+    if (index->alloc->host_alloc != NULL || bytes < HUGE_BYTES)
+        return sc_alloc(index->alloc, bytes);
+    void *memory = sc_alloc_aligned(index->alloc, bytes, HUGE_BYTES);
+    if (memory != NULL) /* advice only */
+        (void)madvise(memory, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
+    return memory;
 }
 
 static void *take_plain(struct sc_radix *index, uint64_t bytes)
@@ -31,11 +33,10 @@ static void *take_plain(struct sc_radix *index, uint64_t bytes)
     uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
     if (bytes > index->bytes_max || used > index->bytes_max - bytes)
         return NULL;
-    void *memory = sc_alloc(index->alloc, bytes);
+    void *memory = take_memory(index, bytes);
     if (memory == NULL)
         return NULL;
     atomic_store_explicit(&index->bytes, used + bytes, memory_order_relaxed);
-    advise_huge(index, memory, bytes);
     return memory;
 }
 

@@ -89,16 +89,14 @@ static void leave_children(struct sc_radix *index, uint32_t id, struct sc_radix_
     node->flags &= (uint16_t)~SC_RADIX_IN_CHILDREN;
 }
 
-static void leave_waiting(struct sc_radix *index, struct sc_radix_node *node)
+static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_node *node)
 {
     if ((node->flags & SC_RADIX_DOOMED) == 0)
         return;
-    if (node->waiting_prev != 0)
-        sc_radix_node_at(index, node->waiting_prev)->waiting_next = node->waiting_next;
-    else
-        index->waiting = node->waiting_next;
-    if (node->waiting_next != 0)
-        sc_radix_node_at(index, node->waiting_next)->waiting_prev = node->waiting_prev;
+    uint32_t *link = &index->waiting; /* as many wait as there are pins, at most */
+    while (*link != id)
+        link = &sc_radix_node_at(index, *link)->waiting_next;
+    *link = node->waiting_next;
     node->flags &= (uint16_t)~SC_RADIX_DOOMED;
     take_from(&index->hidden, 1);
 }
@@ -133,7 +131,7 @@ static void unlink_sibling(struct sc_radix *index, uint32_t id)
 static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_node *root)
 {
     sc_radix_chunks_leave(index, id);
-    leave_waiting(index, root);
+    leave_waiting(index, id, root);
     sc_radix_root_unlist(index, id);
     sc_radix_root_forget(index, id);
     take_from(&index->roots, 1);
@@ -157,7 +155,7 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
     sc_radix_segment_of(node, id, up_of(node), &segment);
     sc_radix_chunks_leave(index, id);
     leave_children(index, id, node);
-    leave_waiting(index, node);
+    leave_waiting(index, id, node);
     sc_radix_leaves_drop(index, id);
     sc_radix_root_forget(index, id);
     take_from(&index->runs, 1);
@@ -213,10 +211,7 @@ void sc_radix_wait(struct sc_radix *index, uint32_t top)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, top);
     node->flags |= SC_RADIX_DOOMED;
-    node->waiting_prev = 0;
     node->waiting_next = index->waiting;
-    if (index->waiting != 0)
-        sc_radix_node_at(index, index->waiting)->waiting_prev = top;
     index->waiting = top;
     atomic_store_explicit(&index->hidden,
                           atomic_load_explicit(&index->hidden, memory_order_relaxed) + 1,

@@ -122,6 +122,49 @@ static void long_prompts_match_whole(void **state)
     fixture_check(fx);
 }
 
+/* Steps count table slots and runs: one a chunk where a prefix goes on as it was stored. */
+static void long_paths_are_followed_without_tables(void **state)
+{
+    struct fixture *fx = *state;
+    enum { CHUNKS = 600, PARTED = 300, CUT = 450 };
+    static uint32_t first[CHUNKS * CHUNK], second[CHUNKS * CHUNK];
+    make_tokens(first, CHUNKS * CHUNK, 1);
+    make_tokens(second, CHUNKS * CHUNK, 2);
+    memcpy(second, first, 4 * PARTED * CHUNK);
+    struct prompt a = {root_a, first, CHUNKS * CHUNK, NULL, 0};
+    struct prompt b = {root_a, second, CHUNKS * CHUNK, NULL, 0};
+    store_all(fx, &a, CHUNK, 1);
+    struct sc_radix_match match = match_of(fx, &a);
+    assert_int_equal(match.token_count, a.count);
+    uint64_t start = match.steps - CHUNKS; /* by hashes, until the hints are good */
+    print_message("steps: %" PRIu64 " for %d chunks\n", match.steps, CHUNKS);
+    assert_true(start < 100);
+    store_all(fx, &b, CHUNK, 1000); /* 16 runs above the fork name the newer branch */
+    match = match_of(fx, &b);
+    assert_int_equal(match.token_count, b.count);
+    assert_true(match.steps <= CHUNKS + 2 * start + 10);
+    match = match_of(fx, &a);
+    assert_int_equal(match.token_count, a.count);
+    assert_true(match.steps <= CHUNKS + 2 * start + 10);
+
+    struct prompt part = a; /* what 16 runs name goes, and comes back elsewhere */
+    part.count = CUT * CHUNK;
+    struct sc_radix_ref ref = match_of(fx, &part).whole;
+    assert_int_equal(sc_radix_remove(fx->index, ref, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
+                     SPEC_OK);
+    (void)sc_radix_sweep(fx->index, NULL);
+    assert_int_equal(matched(fx, &a), (CUT - 1) * CHUNK);
+    uint32_t other[CHUNK];
+    make_tokens(other, CHUNK, 3);
+    struct prompt between = {root_b, other, CHUNK, NULL, 0};
+    store_all(fx, &between, CHUNK, 2000);
+    store_all(fx, &a, CHUNK, 3000);
+    match = match_of(fx, &a);
+    assert_int_equal(match.token_count, a.count);
+    assert_true(match.steps <= CHUNKS + 2 * start + 10);
+    fixture_check(fx);
+}
+
 static void match_allocates_nothing(void **state)
 {
     struct fixture *fx = *state;
@@ -973,6 +1016,7 @@ int main(void)
         CASE(divergence_is_found_at_every_offset),
         CASE(segments_say_where_the_rows_are),
         CASE(long_prompts_match_whole),
+        CASE(long_paths_are_followed_without_tables),
         CASE(match_allocates_nothing),
         CASE(splits_keep_rows_and_refs_at_every_offset),
         CASE(one_run_splits_at_each_of_its_tokens),
