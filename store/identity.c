@@ -207,8 +207,7 @@ static spec_status identity_make(struct sc_store *store, struct sc_store_identit
  * not get one. A rank that started beside us may have written it since, and made its folder, which
  * then looks strange: so a directory is refused only after a second look. */
 static spec_status identity_first(struct sc_store *store, enum identity_state state,
-                                  struct sc_store_identity *ret_identity,
-                                  struct spec_error *reterr)
+                                  struct sc_store_identity *ret_identity, struct spec_error *reterr)
 {
     if (identity_check_fresh(store, state, NULL) != SPEC_OK) {
         spec_status status = identity_read(store, &state, ret_identity, reterr);
@@ -221,22 +220,51 @@ static spec_status identity_first(struct sc_store *store, enum identity_state st
     return identity_make(store, ret_identity, reterr);
 }
 
-spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr)
+static spec_status identity_check_version(const struct sc_store *store,
+                                          const struct sc_store_identity *identity,
+                                          struct spec_error *reterr)
 {
-    const char *dir = store->params.config->path;
+    if (identity->version == SC_STORE_FORMAT_VERSION)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_VERSION, "%s has store format %" PRIu64 ", this build reads %u",
+                   store->params.config->path, identity->version, SC_STORE_FORMAT_VERSION);
+}
+
+spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[16],
+                                   bool *ret_found, struct spec_error *reterr)
+{
     struct sc_store_identity identity = {0};
     enum identity_state state;
-    spec_status status = sc_io_mkdir(store->io, dir, reterr);
+    *ret_found = false;
+    spec_status status = identity_read(store, &state, &identity, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (state == IDENTITY_FOREIGN)
+        return sc_fail(reterr, SPEC_E_VERSION,
+                       "%s is not a spec_connector store (its " IDENTITY_NAME " is not ours)",
+                       store->params.config->path);
+    if (state != IDENTITY_FOUND) /* absent, or being written just now */
+        return SPEC_OK;
+    status = identity_check_version(store, &identity, reterr);
+    *ret_found = status == SPEC_OK;
+    if (*ret_found)
+        memcpy(ret_store_id, identity.store_id, sizeof(identity.store_id));
+    return status;
+}
+
+spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_identity identity = {0};
+    enum identity_state state;
+    spec_status status = sc_io_mkdir(store->io, store->params.config->path, reterr);
     if (status == SPEC_OK)
         status = identity_read(store, &state, &identity, reterr);
     if (status == SPEC_OK && state != IDENTITY_FOUND)
         status = identity_first(store, state, &identity, reterr);
+    if (status == SPEC_OK)
+        status = identity_check_version(store, &identity, reterr);
     if (status != SPEC_OK)
         return status;
-    if (identity.version != SC_STORE_FORMAT_VERSION)
-        return sc_fail(reterr, SPEC_E_VERSION,
-                       "%s has store format %" PRIu64 ", this build reads %u", dir,
-                       identity.version, SC_STORE_FORMAT_VERSION);
     memcpy(store->store_id, identity.store_id, sizeof(store->store_id));
     return SPEC_OK;
 }

@@ -4,6 +4,7 @@
  *   journal.c   the log's file: scan, append      replay.c   records of the log -> table, space
  *   segment.c   segment files, extents' places    extent.c   writing: pack, tag, queue, commit
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
+ *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
@@ -22,7 +23,7 @@
 
 #define SC_STORE_SPACES_MAX    4096u          /* namespaces in one directory */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)   /* the shortest that is made when space runs out */
-#define SC_STORE_FIXED_BYTES   (32ull << 10)  /* identity, lock, directories */
+#define SC_STORE_FIXED_BYTES   (48ull << 10)  /* identity, locks, directories, mail */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30)  /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull  /* after ENOSPC or EIO: no new extents for so long */
 #define SC_STORE_BITE_BYTES    (256ull << 10) /* packed or verified at once: stays in a L2 cache */
@@ -34,6 +35,10 @@ struct sc_store_shape {
     uint64_t k_row_bytes, row_bytes;
     uint32_t tags_per_row; /* 1 paired, 2 split */
     uint32_t id;           /* of the namespace record; 0: none */
+    uint8_t family[SC_STORE_HASH_BYTES];
+    bool is_own;             /* ours; for a peer, any of our family */
+    uint64_t epoch;          /* log lock */
+    uint64_t epoch_sequence; /* replay: pieces of frames before it are void */
 };
 
 enum sc_store_segment_state {
@@ -66,6 +71,8 @@ struct sc_store_bucket { /* quarantined pieces of about one time, linked by thei
     uint32_t head, tail;
 };
 
+#define SC_STORE_WINDOW_BYTES (1ull << 20) /* of the log, read or appended at once */
+
 struct sc_store_journal {
     struct sc_io_file *file;
     uint64_t end;      /* bytes that are believed */
@@ -76,6 +83,32 @@ struct sc_store_journal {
     uint64_t buffer_bytes;
 };
 
+/* Reading the log, record by record (replay.c). */
+struct sc_store_replay {
+    struct sc_store_record record;
+    uint64_t piece_next, extent_next; /* ids that the log may have next */
+    uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
+    uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
+    uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
+    struct sc_store_provenance provenance;
+    uint64_t numbering; /* follower: of what the table holds, once is_numbered */
+    bool is_numbered;
+    uint32_t generation;    /* of reading the log from its start; in entries' `next` */
+    uint64_t refused_count; /* pieces that get drop records */
+    uint64_t refused_first, refused_last;
+    const char *refused_what;
+};
+
+/* A reader's or peer's place in another's log (follow.c). The thread that follows. */
+struct sc_store_follow {
+    bool has_identity, is_over; /* over: its version is not ours, which was said */
+    bool rereads;               /* from the start; what does not come again is void */
+    uint64_t frame_offset;      /* of the last believed frame */
+    uint64_t bytes_seen;        /* the log's size, by the last call */
+    uint64_t segment_last;      /* index that was found last */
+    _Atomic uint64_t known_ns;  /* any thread: sc_store_follow_ns */
+};
+
 struct sc_store {
     /* Set by open, constant after. */
     struct sc_store_params params;
@@ -83,6 +116,7 @@ struct sc_store {
     struct sc_io *io;
     struct sc_frames *frames;
     struct sc_store_shape shape; /* this connector's namespace */
+    struct sc_store_replay *replay; /* during a writer's open; all of a follower's life */
     char *dir;                   /* .../rank-RRRR-of-NNNN */
     struct sc_io_file *lock_file;
     uint8_t store_id[16];
@@ -114,7 +148,14 @@ struct sc_store {
     struct sc_store_shape *spaces; /* [SC_STORE_SPACES_MAX], id i at i - 1 */
     uint64_t space_count;
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
+    _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
+
+    /* One task at a time: mail.c. */
+    struct sc_io_file *mail_file;
+    uint64_t mail_taken; /* bytes of it */
+
+    struct sc_store_follow follow;
 
     /* A frame that only a starved reader uses, so that one that is waited for always progresses;
      * guarded by starved_lock (rank 35). */
@@ -167,6 +208,9 @@ const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, 
 
 /* Finds or makes DIR/store.msgpack; sets store->store_id. */
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr);
+/* Only finds it; makes and changes nothing. *ret_found false: not there yet. VERSION: not ours. */
+spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[16],
+                                   bool *ret_found, struct spec_error *reterr);
 
 /* ---- Journal (journal.c) --------------------------------------------------------------------- */
 
@@ -192,7 +236,29 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
 
 /* ---- Replay (replay.c) ----------------------------------------------------------------------- */
 
-spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr);
+spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr); /* a writer's */
+spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_replay_close(struct sc_store *store);
+/* The log is read from its start. */
+void sc_store_replay_restart(struct sc_store *store);
+/* Applies one believed record. NO_MEMORY: nothing of it was, it may come again. VERSION: it is of
+ * an unknown type or version. */
+spec_status sc_store_replay_record(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+                                   void *user, struct spec_error *reterr);
+void sc_store_replay_extent_end(struct sc_store *store);
+/* A piece is void: its state, and on_drop when it was told. */
+void sc_store_replay_drop(struct sc_store *store, uint64_t id);
+/* Follower: drops what was not met since the last restart; or all. */
+void sc_store_replay_sweep(struct sc_store *store, bool all);
+/* Follower: the ids mean something else from now on. Drops all, keeps their ids from being used. */
+void sc_store_replay_forget(struct sc_store *store);
+
+/* ---- Following (follow.c) -------------------------------------------------------------------- */
+
+spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr);
+/* Segments of parts[0 .. count): opened on demand; their numbers become indices. */
+bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
+                            uint64_t stride);
 
 /* ---- Segments and space (segment.c) ---------------------------------------------------------- */
 
@@ -246,6 +312,14 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                               uint64_t wall_ns);
 /* sc_store_pieces_drop; returns the bytes that it will give back. */
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
+
+/* ---- Mail (mail.c) --------------------------------------------------------------------------- */
+
+#define SC_STORE_MAIL_BYTES_MAX (16u << 10) /* of SC_STORE_FIXED_BYTES */
+#define SC_STORE_MAIL_CUT_BYTES (8u << 10)  /* cut when it has grown so long */
+#define SC_STORE_MAIL_FAMILIES  32u         /* whose epochs a cut keeps */
+
+void sc_store_mail_close(struct sc_store *store);
 
 /* ---- Extents (extent.c) ---------------------------------------------------------------------- */
 

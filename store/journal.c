@@ -1,4 +1,4 @@
-/* The log's file: scanned once or twice at open through a window, then appended to.
+/* The log's file: scanned at open through a window, then appended to.
  *
  *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed
  *                                            ^ end: the next append, one write, goes here
@@ -13,16 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define JOURNAL_BUFFER_BYTES (1ull << 20)
-_Static_assert(JOURNAL_BUFFER_BYTES >= 2 * (SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX),
+_Static_assert(SC_STORE_WINDOW_BYTES >= 2 * (SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX),
                "a whole frame stands in the window, wherever it begins");
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->journal;
     char path[SC_LIMIT_PATH_BYTES + 64];
-    journal->buffer = sc_alloc(store->params.alloc, JOURNAL_BUFFER_BYTES);
-    journal->buffer_bytes = JOURNAL_BUFFER_BYTES;
+    journal->buffer = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
     if (journal->buffer == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "log buffer");
     (void)snprintf(path, sizeof(path), "%s/log", store->dir);

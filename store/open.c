@@ -1,6 +1,7 @@
 /* Open, close, statistics.
  *
- *   identity -> rank directory -> its lock -> log -> segments -> replay -> pools
+ *   writer           identity -> rank directory -> its lock -> log -> segments -> pools -> replay
+ *   reader, peer     pools (a reader's) -> what there is of identity, log and segments
  *
  * Holds: an open that fails leaves an existing store as it was, and leaks nothing.
  * Does not: start threads (params.exec is the connector's).
@@ -34,6 +35,8 @@ static spec_status params_check(const struct sc_store_params *params, struct spe
     if (space->descriptor == NULL || strlen(space->descriptor) > SC_STORE_DESCRIPTOR_BYTES)
         return sc_fail(reterr, SPEC_E_INVALID, "namespace descriptor: none, or over %u bytes",
                        (unsigned)SC_STORE_DESCRIPTOR_BYTES);
+    if (params->role > SC_STORE_PEER)
+        return sc_fail(reterr, SPEC_E_INVALID, "role %" PRIu32, params->role);
     if (params->rank_count == 0 || params->rank >= params->rank_count ||
         params->rank_count > SC_LIMIT_RANKS)
         return sc_fail(reterr, SPEC_E_INVALID, "rank %" PRIu32 " of %" PRIu32, params->rank,
@@ -80,13 +83,15 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .sim_bytes_per_s = config->sim_bytes_per_s,
                               .sim_op_ns = config->sim_op_ns,
                               .sim_disk = store->params.sim_disk};
+    if (store->params.role == SC_STORE_PEER && io.backend != SC_BACKEND_SIM)
+        io.backend = SC_BACKEND_PREAD; /* it reads a log now and then: no rings for that */
     uint64_t disk_bytes = config->disk_bytes > 0 ? config->disk_bytes : SC_STORE_DEFAULT_BYTES;
     uint64_t files = disk_bytes / config->segment_bytes + FILES_SPARE;
     io.files_reserved = files < FILES_MAX ? files : FILES_MAX;
     return sc_io_open(&io, &store->io, reterr);
 }
 
-static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
+static spec_status dir_name(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     (void)snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32,
@@ -94,6 +99,12 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
     store->dir = sc_alloc_string(store->params.alloc, path);
     if (store->dir == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "path of the store");
+    return SPEC_OK;
+}
+
+static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
     spec_status status = sc_io_mkdir(store->io, store->dir, reterr);
     if (status != SPEC_OK)
         return status;
@@ -134,9 +145,22 @@ static spec_status tables_open(struct sc_store *store, struct spec_error *reterr
     return SPEC_OK;
 }
 
+static spec_status open_follower(struct sc_store *store, struct spec_error *reterr)
+{
+    store->extent_max = 0;
+    spec_status status = tables_open(store, reterr);
+    if (status == SPEC_OK && store->params.role == SC_STORE_READER)
+        status = frames_open(store, reterr);
+    return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
+}
+
 static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 {
     spec_status status = io_open(store, reterr);
+    if (status == SPEC_OK)
+        status = dir_name(store, reterr);
+    if (status == SPEC_OK && store->params.role != SC_STORE_WRITER)
+        return open_follower(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_identity_open(store, reterr);
     if (status == SPEC_OK)
@@ -170,6 +194,7 @@ static void store_free(struct sc_store *store)
     sc_frames_close(store->frames);
     sc_store_segments_close(store);
     sc_store_journal_close(store);
+    sc_store_replay_close(store);
     if (store->lock_file != NULL)
         sc_io_file_close(store->io, store->lock_file);
     if (store->io != NULL)
@@ -254,6 +279,8 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
     stats.extent_bytes = store->extent_bytes;
     pthread_mutex_unlock(&store->space_lock);
-    stats.stage_bytes_used = sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
+    if (store->frames != NULL)
+        stats.stage_bytes_used =
+            sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
     *ret_stats = stats;
 }

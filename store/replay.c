@@ -1,7 +1,11 @@
-/* Replay of the log: records become the table, the space map and on_piece calls.
+/* Replay of the log: records become the table, the space map and on_piece calls. The same code
+ * serves a writer's open, all of the log at once, and a follower, as the log grows.
  *
- *   scan 1  ids only: which pieces a later record drops (DOOMED), unknown versions
- *   scan 2  namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> free
+ *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
+ *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering
+ *
+ *   a writer without on_drop reads the log twice: first for what later records make void, so that
+ *   on_piece is not told of it
  *
  * Every number is checked against what stands already: segments that exist, offsets inside them,
  * places nobody has, rows inside the extent. A record that does not fit is not believed: counted,
@@ -11,26 +15,63 @@
  * The pieces of an extent follow its record directly. When another record comes, an extent without
  * a piece gives its places back, as commit would have.
  *
- * Holds: ids are dense; a piece or extent whose record lies still uses up its id, so that later
+ * A follower has no space map; pieces that it does not tell of are not LIVE in its table. When it
+ * reads a log again (a checkpoint put another in its place), what it knows stays as it is, as long
+ * as the record says the same; an id never comes to mean other rows.
+ *
+ * Holds: ids ascend; a piece or extent whose record lies still uses up its id, so that later
  * records keep their meaning; nothing on disk changes until the whole log was read.
  * Does not: read segments (rows are verified when they are loaded).
- * Threads: open.
- * Tests: tests/unit/store/test_log.c, test_store.c; tests/fault/test_store_faults.c */
+ * Threads: open; for a follower, the one that follows (store/follow.c). Callbacks run without
+ * locks. Tests: tests/unit/store/test_log.c, test_follow.c; tests/fault/test_store_faults.c */
 #include "store/internal.h"
 
 #include <string.h>
 
 #define DROPS_PER_WRITE 4096u
 
-struct replay {
-    struct sc_store_record record;
-    uint64_t extent_open; /* id of the extent whose pieces may follow; 0: none */
-    uint64_t extent_rows; /* rows of it that pieces cover so far: they ascend */
-    struct sc_store_provenance provenance;
-    uint64_t refused_count; /* pieces that get drop records */
-    uint64_t refused_first, refused_last;
-    bool no_memory;
-};
+spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    struct sc_store_replay *replay = sc_alloc_zero(alloc, sizeof(*replay));
+    store->replay = replay;
+    if (replay != NULL) {
+        struct sc_store_record *record = &replay->record;
+        record->tokens = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*record->tokens));
+        record->marks = sc_alloc_array(alloc, SC_STORE_MARKS_MAX, sizeof(*record->marks));
+        record->extent.parts = sc_alloc_array(alloc, SC_LIMIT_LAYERS, sizeof(struct sc_store_part));
+        if (record->tokens != NULL && record->marks != NULL && record->extent.parts != NULL) {
+            sc_store_replay_restart(store);
+            return SPEC_OK;
+        }
+    }
+    return sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
+}
+
+void sc_store_replay_close(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    if (store->replay == NULL)
+        return;
+    sc_alloc_free(alloc, store->replay->record.extent.parts);
+    sc_alloc_free(alloc, store->replay->record.marks);
+    sc_alloc_free(alloc, store->replay->record.tokens);
+    sc_alloc_free(alloc, store->replay);
+    store->replay = NULL;
+}
+
+void sc_store_replay_restart(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    replay->piece_next = replay->extent_next = 1;
+    replay->extent_open = 0;
+    replay->generation++;
+}
+
+static bool is_writer(const struct sc_store *store)
+{
+    return store->params.role == SC_STORE_WRITER;
+}
 
 static spec_status version_check(struct sc_store *store, const struct sc_store_record *record,
                                  struct spec_error *reterr)
@@ -47,40 +88,6 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
                    (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
 }
 
-/* Ids of extents and pieces ascend, with gaps where a checkpoint left records out. */
-static bool id_ascends(uint64_t id, uint64_t next)
-{
-    return id >= next && id < SC_STORE_IDS;
-}
-
-/* ---- Scan 1 --------------------------------------------------------------------------------- */
-
-static spec_status on_payload_ids(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
-                                  void *user, struct spec_error *reterr)
-{
-    struct replay *replay = user;
-    struct sc_store_record *record = &replay->record;
-    struct sc_store_table *table = &store->table;
-    if (!sc_store_record_peek(payload, bytes, record))
-        return SPEC_OK; /* scan 2 counts it */
-    spec_status status = version_check(store, record, reterr);
-    if (status != SPEC_OK)
-        return status;
-    if (record->type == SC_STORE_RECORD_PIECE && id_ascends(record->id, table->piece_next)) {
-        table->piece_next = record->id;
-        if (!sc_store_table_reserve(table, 1, 0, 0))
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", record->id);
-        table->piece_next++;
-    }
-    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
-    if (record->type == SC_STORE_RECORD_DROP && record->id < table->piece_next && entry != NULL &&
-        sc_store_record_decode(payload, bytes, record))
-        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
-    return SPEC_OK;
-}
-
-/* ---- Scan 2 --------------------------------------------------------------------------------- */
-
 static void replay_lie(struct sc_store *store, const char *what)
 {
     sc_store_count(&store->corrupt_records, 1);
@@ -88,32 +95,157 @@ static void replay_lie(struct sc_store *store, const char *what)
            store->journal.sequence + 1, what);
 }
 
+/* Whether the record's id may come now: ids ascend, with gaps where a checkpoint left records out.
+ * ret_id: in our table, where ids of an earlier numbering stand before. */
+static bool id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id)
+{
+    if (id < *next || id >= SC_STORE_IDS || base >= SC_STORE_IDS - id)
+        return false;
+    *next = id + 1;
+    *ret_id = base + id;
+    return true;
+}
+
+/* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
+
+static spec_status on_payload_void(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+                                   void *user, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record *record = &replay->record;
+    struct sc_store_table *table = &store->table;
+    uint64_t id;
+    (void)user;
+    if (!sc_store_record_peek(payload, bytes, record))
+        return SPEC_OK; /* the second scan counts it */
+    spec_status status = version_check(store, record, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (record->type == SC_STORE_RECORD_PIECE && id_take(&replay->piece_next, 0, record->id, &id)) {
+        table->piece_next = id;
+        if (!sc_store_table_reserve(table, 1, 0, 0))
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+        table->piece_next++;
+    }
+    bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
+    if (record->type == SC_STORE_RECORD_EPOCH)
+        is_epoch = record->id > 0 && record->id <= SC_STORE_SPACES_MAX;
+    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload, bytes, record))
+        return SPEC_OK;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
+    if (is_drop && record->id < table->piece_next && entry != NULL)
+        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
+    struct sc_store_shape *shape = is_epoch ? &store->spaces[record->id - 1] : NULL;
+    if (is_epoch && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
+        shape->epoch = record->epoch.epoch;
+        shape->epoch_sequence = store->journal.sequence + 1;
+    }
+    return SPEC_OK;
+}
+
+/* ---- Head, namespaces ----------------------------------------------------------------------- */
+
+void sc_store_replay_forget(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    sc_store_replay_sweep(store, true);
+    pthread_mutex_lock(&store->log_lock);
+    replay->piece_base = store->table.piece_next - 1;
+    replay->extent_base = store->table.extent_next - 1;
+    store->space_count = 0;
+    atomic_store(&store->space_id, 0);
+    pthread_mutex_unlock(&store->log_lock);
+    if (atomic_exchange(&store->epoch, 0) != 0 && store->params.on_epoch != NULL)
+        store->params.on_epoch(0, store->params.user);
+}
+
 /* The first record, and no other. */
-static void replay_head(struct sc_store *store, struct replay *replay)
+static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_head *head = &replay->record.head;
     if (store->journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
-        head->extent_next >= SC_STORE_IDS)
+        head->extent_next >= SC_STORE_IDS) {
         replay_lie(store, "a log's head");
-    else
-        store->journal.head = *head;
+        return;
+    }
+    if (replay->is_numbered && replay->numbering != head->numbering)
+        sc_store_replay_forget(store);
+    replay->is_numbered = !is_writer(store);
+    replay->numbering = head->numbering;
+    store->journal.head = *head;
 }
 
-static void replay_space(struct sc_store *store, struct replay *replay)
+static bool space_is_own(const struct sc_store *store, const struct sc_store_shape *shape)
+{
+    const struct sc_store_shape *own = &store->shape;
+    if (store->params.role == SC_STORE_PEER)
+        return memcmp(shape->family, own->family, SC_STORE_HASH_BYTES) == 0;
+    return memcmp(shape->digest, own->digest, SC_STORE_HASH_BYTES) == 0 &&
+           shape->layer_count == own->layer_count && shape->layout == own->layout &&
+           shape->k_row_bytes == own->k_row_bytes;
+}
+
+static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_namespace *space = &replay->record.space.space;
-    if (replay->record.id != store->space_count + 1 || store->space_count == SC_STORE_SPACES_MAX) {
+    uint64_t id = replay->record.id;
+    if (!is_writer(store) && id > 0 && id <= store->space_count) { /* read again */
+        if (memcmp(store->spaces[id - 1].digest, space->digest, SC_STORE_HASH_BYTES) != 0)
+            replay_lie(store, "another namespace under this id");
+        return;
+    }
+    if (id != store->space_count + 1 || store->space_count == SC_STORE_SPACES_MAX) {
         replay_lie(store, "namespace id");
         return;
     }
     struct sc_store_shape *shape = &store->spaces[store->space_count++];
+    uint64_t epoch_sequence = shape->epoch_sequence;
     sc_store_shape_set(shape, space);
-    shape->id = (uint32_t)store->space_count;
-    if (memcmp(shape->digest, store->shape.digest, SC_STORE_HASH_BYTES) == 0 &&
-        shape->layer_count == store->shape.layer_count && shape->layout == store->shape.layout &&
-        shape->k_row_bytes == store->shape.k_row_bytes && atomic_load(&store->space_id) == 0)
+    shape->id = (uint32_t)id;
+    shape->epoch_sequence = epoch_sequence;
+    shape->is_own = space_is_own(store, shape);
+    if (shape->is_own && atomic_load(&store->space_id) == 0)
         atomic_store(&store->space_id, shape->id);
 }
+
+/* The namespace whose pieces are told of: ours, or for a peer any of the family that has seen the
+ * family's resets. */
+static bool space_is_told(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_shape *shape = &store->spaces[id - 1];
+    if (store->params.role == SC_STORE_PEER)
+        return shape->is_own && shape->epoch == atomic_load(&store->epoch);
+    return id == atomic_load(&store->space_id);
+}
+
+static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
+{
+    const struct sc_store_record_epoch *record = &replay->record.epoch;
+    uint64_t id = replay->record.id;
+    struct sc_store_shape *shape = &store->spaces[id - 1];
+    if (id == 0 || id > store->space_count || record->epoch < shape->epoch ||
+        (record->epoch == shape->epoch && is_writer(store))) {
+        replay_lie(store, "an epoch that is over, or of no namespace");
+        return;
+    }
+    if (record->epoch == shape->epoch)
+        return; /* read again */
+    shape->epoch = record->epoch;
+    uint64_t end = store->table.piece_next;
+    (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
+    bool is_ours =
+        store->params.role == SC_STORE_PEER ? shape->is_own : id == atomic_load(&store->space_id);
+    if (!is_ours || record->epoch <= atomic_load(&store->epoch))
+        return;
+    atomic_store(&store->epoch, record->epoch);
+    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->space_count; i++)
+        if (store->spaces[i].is_own && store->spaces[i].epoch < record->epoch)
+            (void)sc_store_pieces_void(store, (uint32_t)i + 1, end, record->at_ns);
+    if (store->params.on_epoch != NULL)
+        store->params.on_epoch(record->epoch, store->params.user);
+}
+
+/* ---- Extents -------------------------------------------------------------------------------- */
 
 /* A place that only quarantined pieces hold: the clock was set back since it was given again. */
 static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
@@ -155,157 +287,308 @@ static bool extent_fits(const struct sc_store_record_extent *extent,
            last->layer_first + last->layer_count == shape->layer_count;
 }
 
-static void replay_extent(struct sc_store *store, struct replay *replay)
+/* A follower that reads the log again: the extent is known, and is the same. */
+static bool extent_is(const struct sc_store_extent_entry *entry,
+                      const struct sc_store_record_extent *extent)
 {
-    const struct sc_store_record_extent *extent = &replay->record.extent;
-    struct sc_store_table *table = &store->table;
-    if (!sc_store_table_reserve(table, 0, 1, extent->part_count)) {
-        replay->no_memory = true;
-        return;
-    }
+    return entry->row_offset == extent->row_offset && entry->stride == extent->stride &&
+           entry->row_count == extent->row_count && entry->space == extent->space &&
+           entry->part_count == extent->part_count &&
+           memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
+}
+
+/* Checks the extent and finds its segments. */
+static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
+{
+    struct sc_store_record_extent *extent = &replay->record.extent;
     if (extent->space > store->space_count ||
         !extent_fits(extent, &store->spaces[extent->space - 1])) {
         replay_lie(store, "extent's geometry");
-        return;
+        return false;
     }
-    if (!replay_places(store, extent->parts, extent->part_count, extent->stride)) {
+    if (store->params.role == SC_STORE_PEER || !store->spaces[extent->space - 1].is_own)
+        extent->part_count = is_writer(store) ? extent->part_count : 0; /* rows are never read */
+    bool placed =
+        is_writer(store)
+            ? replay_places(store, extent->parts, extent->part_count, extent->stride)
+            : sc_store_follow_places(store, extent->parts, extent->part_count, extent->stride);
+    if (!placed)
         replay_lie(store, "extent's place is outside or taken");
-        return;
+    return placed;
+}
+
+static spec_status replay_extent(struct sc_store *store, struct sc_store_replay *replay,
+                                 bool decodes, struct spec_error *reterr)
+{
+    struct sc_store_record_extent *extent = &replay->record.extent;
+    struct sc_store_table *table = &store->table;
+    uint64_t id, next = replay->extent_next;
+    if (!id_take(&next, replay->extent_base, replay->record.id, &id)) {
+        replay_lie(store, "id out of order");
+        return SPEC_OK;
     }
-    struct sc_store_extent_entry *entry = sc_store_table_extent(table, replay->record.id);
-    *entry =
-        (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
-                                       .row_offset = extent->row_offset,
-                                       .stride = extent->stride,
-                                       .part_count = extent->part_count,
-                                       .row_count = (uint32_t)extent->row_count,
-                                       .space = (uint32_t)extent->space};
-    memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
-    replay->extent_open = replay->record.id;
+    pthread_mutex_lock(&store->log_lock);
+    if (id >= table->extent_next)
+        table->extent_next = id;
+    bool fits = sc_store_table_reserve(table, 0, 1, decodes ? extent->part_count : 0);
+    if (fits && id == table->extent_next)
+        table->extent_next++;
+    pthread_mutex_unlock(&store->log_lock);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
+    replay->extent_next = next;
+    struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
+    if (entry == NULL || !decodes) {
+        replay_lie(store, decodes ? "an id that was left out" : "a key is missing or out of range");
+        return SPEC_OK;
+    }
+    if (!extent_believe(store, replay))
+        return SPEC_OK;
+    if (entry->row_count != 0 && !extent_is(entry, extent)) {
+        replay_lie(store, "another extent under this id");
+        return SPEC_OK;
+    }
+    if (entry->row_count == 0) {
+        *entry =
+            (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
+                                           .row_offset = extent->row_offset,
+                                           .stride = extent->stride,
+                                           .part_count = extent->part_count,
+                                           .row_count = (uint32_t)extent->row_count,
+                                           .space = (uint32_t)extent->space};
+        memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+    }
+    replay->extent_open = id;
     replay->extent_rows = 0;
     replay->provenance = extent->provenance;
-    sc_store_count(&store->extent_count, 1);
+    return SPEC_OK;
 }
 
 /* Its last piece was read: rows that none holds give their pages back. */
-static void replay_extent_end(struct sc_store *store, uint64_t id)
+void sc_store_replay_extent_end(struct sc_store *store)
 {
-    if (sc_store_table_extent(&store->table, id)->live_count == 0)
-        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
-    sc_store_extent_trim(store, id);
+    uint64_t id = store->replay->extent_open;
+    store->replay->extent_open = 0;
+    if (id != 0)
+        sc_store_extent_trim(store, id);
 }
 
+/* ---- Pieces --------------------------------------------------------------------------------- */
+
 /* A piece that is not believed, for what stands in the log or for what became of its segment, gets
- * a drop record, if it has none: should its extent fit again one day, it must not take the place of
- * what was stored meanwhile. */
-static void replay_refuse(struct sc_store *store, struct replay *replay,
-                          struct sc_store_piece_entry *entry, const char *what)
+ * a drop record, if none follows: should its extent fit again one day, it must not take the place
+ * of what was stored meanwhile. It is counted then. */
+static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry,
+                         const char *what)
 {
+    struct sc_store_replay *replay = store->replay;
     bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
     atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
     if (doomed)
         return; /* said and counted when its drop record was written */
-    replay_lie(store, what);
-    replay->refused_count++;
-    replay->refused_first = replay->refused_first == 0 ? replay->record.id : replay->refused_first;
-    replay->refused_last = replay->record.id;
+    if (!is_writer(store))
+        sc_store_count(&store->corrupt_records, 1);
+    if (replay->refused_count++ == 0) {
+        replay->refused_first = id;
+        replay->refused_what = what;
+    }
+    replay->refused_last = id;
 }
 
-static void replay_piece(struct sc_store *store, struct replay *replay,
-                         struct sc_store_piece_entry *entry)
+/* Follower, reading again: it told of the piece. */
+static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
-    struct sc_store_piece *piece = &replay->record.piece;
-    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool same = memcmp(entry->hash, piece->hash, sizeof(entry->hash)) == 0 &&
+                entry->first_position == piece->first_position &&
+                entry->extent == replay->extent_open && entry->extent_row == piece->extent_row &&
+                entry->row_count == piece->row_count;
+    if (same)
+        entry->next = replay->generation;
+    else
+        sc_store_replay_drop(store, id);
+}
+
+static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
+                          struct sc_store_piece_entry *entry, uint64_t mark)
+{
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
-    if (piece->extent != replay->extent_open || replay->extent_open == 0 ||
-        piece->extent_row < replay->extent_rows ||
-        piece->row_count > extent->row_count - piece->extent_row ||
-        !sc_store_table_join(extent, replay->record.id)) {
-        replay_refuse(store, replay, entry, "piece outside its extent");
-        return;
-    }
-    replay->extent_rows = piece->extent_row + piece->row_count;
-    piece->provenance = replay->provenance;
-    bool tells =
-        !doomed && extent->space == atomic_load(&store->space_id) && store->params.on_piece != NULL;
-    uint64_t mark = 0;
-    if (tells && !store->params.on_piece(piece, &mark, store->params.user)) {
-        replay_refuse(store, replay, entry, "piece's chain");
-        return;
-    }
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
     memcpy(entry->hash, piece->hash, sizeof(entry->hash));
     entry->first_position = piece->first_position;
     entry->extent = (uint32_t)piece->extent;
     entry->extent_row = (uint16_t)piece->extent_row;
     entry->row_count = (uint16_t)piece->row_count;
     entry->skip = (uint16_t)piece->skip;
+    if (!is_writer(store))
+        entry->next = store->replay->generation;
     atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
-    extent->live_count++;
-    store->log_reserved += sc_store_record_bytes_drop();
-    sc_store_count(&store->piece_count, 1);
+    pthread_mutex_lock(&store->log_lock);
+    if (extent->live_count++ == 0)
+        sc_store_count(&store->extent_count, 1);
     if (!doomed)
-        atomic_store(&entry->state, SC_STORE_PIECE_LIVE);
+        atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
+    pthread_mutex_unlock(&store->log_lock);
+    if (is_writer(store))
+        store->log_reserved += sc_store_record_bytes_drop();
+    sc_store_count(&store->piece_count, 1);
 }
 
-static void replay_drop(struct sc_store *store, uint64_t id, uint64_t at_ns)
+/* The record decodes and its id is its own. */
+static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_piece *piece = &replay->record.piece;
+    struct sc_store_extent_entry *extent = NULL;
+    if (replay->extent_open != 0)
+        extent = sc_store_table_extent(&store->table, replay->extent_open);
+    piece->id = id;
+    piece->extent += replay->extent_base;
+    if (extent == NULL || piece->extent != replay->extent_open ||
+        piece->extent_row < replay->extent_rows ||
+        piece->row_count > extent->row_count - piece->extent_row ||
+        (is_writer(store) && !sc_store_table_join(extent, id))) {
+        piece_refuse(store, id, entry, "outside its extent");
+        return;
+    }
+    replay->extent_rows = piece->extent_row + piece->row_count;
+    piece->provenance = replay->provenance;
+    bool tells = space_is_told(store, extent->space) && store->params.on_piece != NULL;
+    if (!tells && !is_writer(store))
+        return;
+    if (store->journal.sequence < store->spaces[extent->space - 1].epoch_sequence ||
+        atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
+        tells = false;
+    uint64_t mark = 0;
+    if (tells && !store->params.on_piece(piece, &mark, store->params.user))
+        piece_refuse(store, id, entry, "of another chain");
+    else
+        piece_publish(store, piece, entry, mark);
+}
+
+static spec_status replay_piece_record(struct sc_store *store, bool decodes,
+                                       struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_table *table = &store->table;
+    uint64_t id, next = replay->piece_next;
+    if (!id_take(&next, replay->piece_base, replay->record.id, &id)) {
+        replay_lie(store, "id out of order");
+        return SPEC_OK;
+    }
+    pthread_mutex_lock(&store->log_lock);
+    if (id >= table->piece_next)
+        table->piece_next = id;
+    bool fits = sc_store_table_reserve(table, 1, 0, 0);
+    if (fits && id == table->piece_next)
+        table->piece_next++;
+    pthread_mutex_unlock(&store->log_lock);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+    replay->piece_next = next;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
+    if (!decodes) {
+        replay_lie(store, "a key is missing or out of range");
+        if (state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED)
+            atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    } else if (state == SC_STORE_PIECE_LIVE) {
+        piece_again(store, id, entry);
+    } else if (state <= SC_STORE_PIECE_REFUSED) { /* DROPPED and what follows it: void for good */
+        replay_piece(store, id, entry);
+    }
+    return SPEC_OK;
+}
+
+void sc_store_replay_drop(struct sc_store *store, uint64_t id)
 {
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-    if (id == 0 || id >= store->table.piece_next || entry == NULL ||
-        atomic_load(&entry->state) != SC_STORE_PIECE_DOOMED)
-        return; /* twice, or of a piece that was not believed */
-    atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-    store->log_reserved -= sc_store_record_bytes_drop();
-    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
-    if (--sc_store_table_extent(&store->table, entry->extent)->live_count == 0)
-        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
-    (void)sc_store_quarantine_add(store, &id, 1, at_ns);
+    pthread_mutex_lock(&store->log_lock);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
+    bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+    uint32_t space = 0;
+    if (is_held || state == SC_STORE_PIECE_REFUSED)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    if (is_held) {
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
+        space = extent->space;
+        if (--extent->live_count == 0)
+            atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&store->log_lock);
+    if (state == SC_STORE_PIECE_REFUSED)
+        store->replay->refused_count--;
+    bool was_told = !is_writer(store) || space == atomic_load(&store->space_id);
+    if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
+        store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
+                              store->params.user);
 }
 
-static spec_status on_payload_apply(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
-                                    void *user, struct spec_error *reterr)
+static void replay_drop_record(struct sc_store *store)
 {
-    struct replay *replay = user;
+    struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id;
+    if (id == 0 || id >= replay->piece_next)
+        return; /* of a piece that is not there */
+    id += replay->piece_base;
+    sc_store_replay_drop(store, id);
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    if (!is_writer(store) || entry == NULL || entry->extent == 0 ||
+        atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
+        return; /* twice, or of a piece that was not believed */
+    store->log_reserved -= sc_store_record_bytes_drop();
+    (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
+}
+
+void sc_store_replay_sweep(struct sc_store *store, bool all)
+{
+    for (uint64_t id = 1; id < store->table.piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+        if (entry == NULL)
+            id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB) - 1; /* none of this slab */
+        else if (atomic_load(&entry->state) == SC_STORE_PIECE_LIVE &&
+                 (all || entry->next != store->replay->generation))
+            sc_store_replay_drop(store, id);
+    }
+}
+
+/* ---- A record ------------------------------------------------------------------------------- */
+
+spec_status sc_store_replay_record(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+                                   void *user, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
     struct sc_store_record *record = &replay->record;
-    struct sc_store_table *table = &store->table;
+    (void)user;
     if (!sc_store_record_peek(payload, bytes, record)) {
         replay_lie(store, "no version, type and id");
         return SPEC_OK;
     }
-    if (record->type != SC_STORE_RECORD_PIECE && replay->extent_open != 0) {
-        replay_extent_end(store, replay->extent_open);
-        replay->extent_open = 0;
-    }
+    spec_status status = version_check(store, record, reterr);
+    if (status != SPEC_OK)
+        return status;
     bool decodes = sc_store_record_decode(payload, bytes, record);
-    if (record->type == SC_STORE_RECORD_EXTENT || record->type == SC_STORE_RECORD_PIECE) {
-        bool is_extent = record->type == SC_STORE_RECORD_EXTENT;
-        uint64_t *next = is_extent ? &table->extent_next : &table->piece_next;
-        if (!id_ascends(record->id, *next)) {
-            replay_lie(store, "id out of order");
-            return SPEC_OK;
-        }
-        *next = record->id;
-    }
-    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
+    if (record->type == SC_STORE_RECORD_PIECE)
+        return replay_piece_record(store, decodes, reterr);
+    sc_store_replay_extent_end(store);
+    if (record->type == SC_STORE_RECORD_EXTENT)
+        return replay_extent(store, replay, decodes, reterr);
     if (!decodes)
         replay_lie(store, "a key is missing or out of range");
-    if (decodes && record->type == SC_STORE_RECORD_NAMESPACE)
+    else if (record->type == SC_STORE_RECORD_NAMESPACE)
         replay_space(store, replay);
-    if (decodes && record->type == SC_STORE_RECORD_EXTENT)
-        replay_extent(store, replay);
-    if (decodes && record->type == SC_STORE_RECORD_PIECE)
-        replay_piece(store, replay, entry);
-    if (!decodes && record->type == SC_STORE_RECORD_PIECE)
-        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-    table->extent_next += record->type == SC_STORE_RECORD_EXTENT ? 1 : 0;
-    table->piece_next += record->type == SC_STORE_RECORD_PIECE ? 1 : 0;
-    if (decodes && record->type == SC_STORE_RECORD_DROP)
-        replay_drop(store, record->id, record->drop.at_ns);
-    if (decodes && record->type == SC_STORE_RECORD_HEAD)
+    else if (record->type == SC_STORE_RECORD_DROP)
+        replay_drop_record(store);
+    else if (record->type == SC_STORE_RECORD_EPOCH)
+        replay_epoch(store, replay);
+    else
         replay_head(store, replay);
-    return replay->no_memory ? sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents") : SPEC_OK;
+    return SPEC_OK;
 }
 
-/* ---- After the scans ------------------------------------------------------------------------ */
+/* ---- A writer's open ------------------------------------------------------------------------ */
 
 /* A log that has nothing yet gets its head; one that has goes on behind the ids of its head. */
 static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
@@ -328,12 +611,19 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
 }
 
 /* Pieces that were not believed are dropped in the log too. */
-static spec_status replay_drop_refused(struct sc_store *store, const struct replay *replay,
-                                       struct spec_error *reterr)
+static spec_status replay_drop_refused(struct sc_store *store, struct spec_error *reterr)
 {
+    const struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->refused_first, at_ns = sc_exec_wall_ns(store->params.exec);
     spec_status status = SPEC_OK;
-    while (replay->refused_count > 0 && id <= replay->refused_last && status == SPEC_OK) {
+    if (replay->refused_count == 0)
+        return SPEC_OK;
+    sc_store_count(&store->corrupt_records, replay->refused_count);
+    SC_LOG(store->params.log, 1,
+           "%" PRIu64 " pieces of the log are not believed and dropped; one of the first, %" PRIu64
+           ", is %s",
+           replay->refused_count, replay->refused_first, replay->refused_what);
+    while (id <= replay->refused_last && status == SPEC_OK) {
         struct sc_store_append append;
         uint64_t first = id, count = 0;
         sc_store_append_begin(store, &append);
@@ -346,7 +636,8 @@ static spec_status replay_drop_refused(struct sc_store *store, const struct repl
             sc_store_append_frame_end(&append);
             count++;
         }
-        status = sc_store_append_commit(store, &append, reterr);
+        if (count > 0)
+            status = sc_store_append_commit(store, &append, reterr);
         for (; first < id && status == SPEC_OK; first++) {
             struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, first);
             if (entry != NULL && atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
@@ -356,19 +647,29 @@ static spec_status replay_drop_refused(struct sc_store *store, const struct repl
     return status;
 }
 
-static spec_status replay_run(struct sc_store *store, struct replay *replay,
-                              struct spec_error *reterr)
+static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
+                               struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    if (store->params.on_drop == NULL) {
+        status = sc_store_journal_scan(store, on_payload_void, NULL, ret_bytes, reterr);
+        store->table.piece_next = 1;
+        sc_store_replay_restart(store);
+    }
+    if (status == SPEC_OK)
+        status = sc_store_journal_scan(store, sc_store_replay_record, NULL, ret_bytes, reterr);
+    if (status == SPEC_OK)
+        sc_store_replay_extent_end(store);
+    return status;
+}
+
+spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t file_bytes;
-    spec_status status = sc_store_journal_scan(store, on_payload_ids, replay, &file_bytes, reterr);
-    store->table.piece_next = 1;
+    spec_status status = sc_store_replay_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_journal_scan(store, on_payload_apply, replay, &file_bytes, reterr);
-    if (status != SPEC_OK)
-        return status;
-    if (replay->extent_open != 0)
-        replay_extent_end(store, replay->extent_open);
-    if (file_bytes > store->journal.end) {
+        status = replay_scan(store, &file_bytes, reterr);
+    if (status == SPEC_OK && file_bytes > store->journal.end) {
         sc_store_count(&store->corrupt_records, 1);
         SC_LOG(store->params.log, 1,
                "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
@@ -379,27 +680,9 @@ static spec_status replay_run(struct sc_store *store, struct replay *replay,
     if (status == SPEC_OK)
         status = replay_begin_log(store, reterr);
     if (status == SPEC_OK)
-        status = replay_drop_refused(store, replay, reterr);
+        status = replay_drop_refused(store, reterr);
     if (status == SPEC_OK)
         sc_store_segments_trim(store);
-    return status;
-}
-
-spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
-{
-    struct sc_alloc *alloc = store->params.alloc;
-    struct replay replay = {0};
-    struct sc_store_record *record = &replay.record;
-    record->tokens = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*record->tokens));
-    record->marks = sc_alloc_array(alloc, SC_STORE_MARKS_MAX, sizeof(*record->marks));
-    record->extent.parts = sc_alloc_array(alloc, SC_LIMIT_LAYERS, sizeof(struct sc_store_part));
-    spec_status status;
-    if (record->tokens == NULL || record->marks == NULL || record->extent.parts == NULL)
-        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
-    else
-        status = replay_run(store, &replay, reterr);
-    sc_alloc_free(alloc, record->extent.parts);
-    sc_alloc_free(alloc, record->marks);
-    sc_alloc_free(alloc, record->tokens);
+    sc_store_replay_close(store);
     return status;
 }

@@ -106,7 +106,9 @@ struct sc_store_params {
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
      * is not believed (its chain does not fit); a writer drops it. */
     bool (*on_piece)(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
-    /* Follower, in sc_store_follow: a piece that was told is void. NULL for a writer. */
+    /* A piece that was told is void: for a follower in sc_store_follow. A writer that sets it hears
+     * during open of pieces that a later record drops; one that does not is never told of those,
+     * and its log is read twice. */
     void (*on_drop)(uint64_t piece, uint64_t mark, void *user);
     /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
      * is this now; all pieces that were told are void, without an on_drop each. */
@@ -269,11 +271,13 @@ struct sc_store_mail {
     uint8_t family[SC_STORE_HASH_BYTES];
 };
 /* Appends one record to the mail of a rank's writer. Executor thread; blocks for one small append.
- * Errors: IO, NO_SPACE (the mail is full), SPEC_PENDING (that rank has no directory yet). */
+ * Errors: IO, NO_SPACE (the mail is full); SPEC_PENDING: ask again (that rank has no directory yet,
+ * or somebody else writes into its mail now). */
 spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
                                const struct sc_store_mail *mail, struct spec_error *reterr);
 /* Writer: calls on_mail for every record that came since the last call (the first: since the mail
- * was made or cut) and is whole. Executor thread, one at a time. */
+ * was made or cut) and is whole; what an earlier writer took may come again. Executor thread or
+ * open, one at a time. */
 spec_status sc_store_mail_take(struct sc_store *store,
                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
                                void *user, struct spec_error *reterr);

@@ -1,0 +1,76 @@
+/* Resets: a namespace's epoch, and the record that moves it on.
+ *
+ *   log   ... [piece 7][piece 8][epoch 3 of namespace 1][piece 9] ...
+ *             void from here on ^                        ^ of epoch 3
+ *
+ * Holds: the record is in the log before any piece is void; the epoch never goes back.
+ * Does not: touch the index (the epoch is part of the chain's root, plugin/).
+ * Threads: sc_store_epoch from any; sc_store_epoch_set on an executor's.
+ * Tests: tests/unit/store/test_follow.c, test_checkpoint.c */
+#include "store/internal.h"
+
+#include <string.h>
+
+uint64_t sc_store_epoch(struct sc_store *store)
+{
+    return atomic_load(&store->epoch);
+}
+
+/* Log lock held. The namespace's record, when it is new, and the epoch's. */
+static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct spec_error *reterr)
+{
+    struct sc_store_append append;
+    uint64_t space = atomic_load(&store->space_id);
+    bool is_new = space == 0;
+    if (is_new && store->space_count == SC_STORE_SPACES_MAX)
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
+                       store->dir);
+    space = is_new ? store->space_count + 1 : space;
+    sc_store_append_begin(store, &append);
+    if (is_new) {
+        sc_store_append_frame(&append);
+        sc_store_record_put_space(&append.writer, space, &store->params.space);
+        sc_store_append_frame_end(&append);
+    }
+    sc_store_append_frame(&append);
+    sc_store_record_put_epoch(&append.writer, space, epoch, sc_exec_wall_ns(store->params.exec));
+    sc_store_append_frame_end(&append);
+    spec_status status = sc_store_append_commit(store, &append, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (is_new) {
+        store->spaces[store->space_count] = store->shape;
+        store->spaces[store->space_count++].id = (uint32_t)space;
+        atomic_store(&store->space_id, (uint32_t)space);
+    }
+    store->spaces[space - 1].epoch = epoch;
+    atomic_store(&store->epoch, epoch);
+    return SPEC_OK;
+}
+
+spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct spec_error *reterr)
+{
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a reset is the writer's");
+    uint64_t bytes = sc_store_record_bytes_epoch() +
+                     sc_store_record_bytes_space(strlen(store->params.space.descriptor));
+    if (epoch <= sc_store_epoch(store))
+        return SPEC_OK;
+    if (!sc_store_log_reserve(store, bytes))
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
+                       store->dir);
+    spec_status status = SPEC_OK;
+    bool moves = false;
+    pthread_mutex_lock(&store->log_lock);
+    uint64_t piece_end = store->table.piece_next;
+    if (epoch > sc_store_epoch(store)) { /* nobody was faster */
+        status = epoch_append(store, epoch, reterr);
+        moves = status == SPEC_OK;
+    }
+    pthread_mutex_unlock(&store->log_lock);
+    sc_store_log_unreserve(store, bytes);
+    /* Void since now, not since the record's time: a follower may have looked in between. */
+    if (moves)
+        (void)sc_store_pieces_void(store, atomic_load(&store->space_id), piece_end, UINT64_MAX);
+    return status;
+}

@@ -1,0 +1,637 @@
+/* Followers: what a reader or peer was told of is what the writer has, whatever the writer does
+ * meanwhile and wherever its last write stands; and nothing on disk changes by it.
+ *
+ * Threads: the seeded loop. */
+#include "tests/unit/store/store_fixture.h"
+
+#include "store/internal.h"
+
+#define RANK_DIR "/sim/store/rank-0000-of-0001"
+#define LOG_PATH RANK_DIR "/log"
+#define TOLD_MAX 4096u
+
+static const struct world_setup small = {.name = "small",
+                                         .backend = SC_BACKEND_SIM,
+                                         .layers = 3,
+                                         .k_row_bytes = 48,
+                                         .disk_bytes = 8u << 20,
+                                         .segment_bytes = 1u << 20,
+                                         .op_bytes = 64u << 10,
+                                         .journal = 1};
+
+/* ---- A follower, and its twin ---------------------------------------------------------------- */
+
+struct told {
+    uint64_t id, mark;
+    struct world_piece piece;
+};
+
+struct follower {
+    struct world *world; /* the writer's: disk, executor, memory */
+    struct sc_store_params params;
+    struct sc_store *store;
+    struct spec_error error;
+    struct told told[TOLD_MAX];
+    uint32_t told_count;
+    uint64_t mark_next, epoch, drops, epochs;
+    uint64_t refuse_id;
+};
+
+static bool follower_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    struct follower *follower = user;
+    uint64_t key;
+    uint8_t hash[16];
+    memcpy(&key, piece->hash, 8);
+    hash_of(key, piece->first_position + piece->row_count, hash);
+    assert_memory_equal(hash, piece->hash, 16);
+    if (piece->id == follower->refuse_id)
+        return false;
+    for (uint32_t i = 0; i < follower->told_count; i++)
+        assert_int_not_equal(follower->told[i].id, piece->id); /* never twice */
+    assert_true(follower->told_count < TOLD_MAX);
+    *ret_mark = ++follower->mark_next;
+    follower->told[follower->told_count++] =
+        (struct told){.id = piece->id,
+                      .mark = *ret_mark,
+                      .piece = {.id = piece->id,
+                                .key = key,
+                                .first_position = piece->first_position,
+                                .row_count = piece->row_count,
+                                .computed_on = piece->provenance.computed_on}};
+    return true;
+}
+
+static void follower_on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    struct follower *follower = user;
+    for (uint32_t i = 0; i < follower->told_count; i++) {
+        if (follower->told[i].id != piece)
+            continue;
+        assert_int_equal(follower->told[i].mark, mark);
+        follower->told[i] = follower->told[--follower->told_count];
+        follower->drops++;
+        return;
+    }
+    fail_msg("piece %llu was dropped and never told", (unsigned long long)piece);
+}
+
+static void follower_on_epoch(uint64_t epoch, void *user)
+{
+    struct follower *follower = user;
+    follower->epoch = epoch;
+    follower->told_count = 0;
+    follower->epochs++;
+}
+
+static struct follower *follower_make(struct world *world, uint32_t role)
+{
+    struct follower *follower = calloc(1, sizeof(*follower));
+    assert_non_null(follower);
+    follower->world = world;
+    follower->params = world->params;
+    follower->params.role = role;
+    follower->params.on_piece = follower_on_piece;
+    follower->params.on_drop = follower_on_drop;
+    follower->params.on_epoch = follower_on_epoch;
+    follower->params.on_written = NULL;
+    follower->params.user = follower;
+    follower->error.struct_size = sizeof(follower->error);
+    if (role == SC_STORE_PEER) { /* another rank's model: rows of another shape */
+        follower->params.space.digest[0] ^= 0xFF;
+        follower->params.space.k_row_bytes = 16;
+        follower->params.space.layer_count = 1;
+    }
+    return follower;
+}
+
+static void follower_open(struct follower *follower)
+{
+    if (sc_store_open(&follower->params, &follower->store, &follower->error) != SPEC_OK)
+        fail_msg("open: %s", follower->error.text);
+}
+
+static void follower_free(struct follower *follower)
+{
+    sc_store_close(follower->store);
+    free(follower);
+}
+
+static void follow(struct follower *follower)
+{
+    bool more = true;
+    for (uint32_t calls = 0; more; calls++) {
+        assert_true(calls < 1000);
+        if (sc_store_follow(follower->store, &more, &follower->error) != SPEC_OK)
+            fail_msg("follow: %s", follower->error.text);
+    }
+}
+
+/* What the follower was told of is what the writer holds, piece by piece. */
+static void check_same(const struct follower *follower)
+{
+    const struct world *world = follower->world;
+    uint32_t live = 0;
+    uint8_t hash[SC_STORE_HASH_BYTES], expected[SC_STORE_HASH_BYTES];
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        live += world->pieces[i].id != 0;
+    assert_int_equal(follower->told_count, live);
+    for (uint32_t i = 0; i < follower->told_count; i++) {
+        const struct told *told = &follower->told[i];
+        const struct world_piece *mine = NULL;
+        for (uint32_t p = 0; p < world->piece_count && mine == NULL; p++)
+            if (world->pieces[p].id == told->id)
+                mine = &world->pieces[p];
+        assert_non_null(mine);
+        assert_int_equal(mine->key, told->piece.key);
+        assert_int_equal(mine->first_position, told->piece.first_position);
+        assert_int_equal(mine->row_count, told->piece.row_count);
+        hash_of(mine->key, mine->first_position + mine->row_count, expected);
+        assert_true(sc_store_piece_hash(follower->store, told->id, hash));
+        assert_memory_equal(hash, expected, sizeof(hash));
+        assert_int_equal(sc_store_piece_mark(follower->store, told->id), told->mark);
+    }
+    assert_int_equal(sc_store_piece_next(follower->store), sc_store_piece_next(world->store));
+    assert_int_equal(sc_store_epoch(follower->store), sc_store_epoch(world->store));
+    struct sc_store_stats stats;
+    sc_store_stats(follower->store, &stats);
+    assert_int_equal(stats.piece_count, live);
+}
+
+/* Every row of what a reader was told of is right. */
+static void check_rows(struct follower *follower)
+{
+    struct world reading = *follower->world;
+    struct sc_store_reader *reader = NULL;
+    reading.store = follower->store;
+    assert_int_equal(sc_store_reader_open(follower->store, &reader, NULL), SPEC_OK);
+    for (uint32_t i = 0; i < follower->told_count; i++) {
+        const struct world_piece *piece = &follower->told[i].piece;
+        for (uint32_t layer = 0; layer < reading.setup->layers; layer++) {
+            struct loaded loaded = world_load_piece(&reading, reader, layer, piece);
+            assert_int_equal(loaded.status, SPEC_OK);
+            assert_int_equal(loaded.rows, piece->row_count);
+        }
+    }
+    sc_store_reader_close(reader);
+}
+
+/* The writer drops pieces [first, first + count) of its twin. */
+static void drop(struct world *world, uint32_t first, uint32_t count)
+{
+    uint64_t ids[16];
+    assert_true(count <= 16 && first + count <= world->piece_count);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = world->pieces[first + i].id;
+    sc_store_pieces_drop(world->store, ids, count);
+    memmove(&world->pieces[first], &world->pieces[first + count],
+            (world->piece_count - first - count) * sizeof(world->pieces[0]));
+    world->piece_count -= count;
+}
+
+static void reset(struct world *world)
+{
+    uint64_t epoch = sc_store_epoch(world->store) + 1;
+    assert_int_equal(sc_store_epoch_set(world->store, epoch, &world->error), SPEC_OK);
+    world->piece_count = 0;
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void follow_waits_for_what_is_not_there(void **state)
+{
+    (void)state;
+    for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
+        struct world *world = world_make(&small, 1);
+        struct follower *follower = follower_make(world, role);
+        follower_open(follower);
+        assert_int_equal(sc_io_sim_disk_events(world->disk), 0);
+        follow(follower);
+        assert_int_equal(sc_store_follow_ns(follower->store), 0);
+        assert_int_equal(sc_io_sim_disk_events(world->disk), 0); /* not even the directory */
+        world_open_ok(world);
+        follow(follower);
+        assert_true(sc_store_follow_ns(follower->store) > 0);
+        check_same(follower);
+        assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+        follow(follower);
+        assert_int_equal(follower->told_count, 3);
+        check_same(follower);
+        drop(world, 2, 1);
+        follow(follower);
+        assert_int_equal(follower->told_count, 2);
+        check_same(follower);
+        if (role == SC_STORE_READER)
+            check_rows(follower);
+        follower_free(follower);
+        world_free(world);
+    }
+}
+
+static void follow_opens_with_what_is_there(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 2);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 5; key++)
+        assert_int_equal(world_store(world, key, 0, 100), SPEC_OK);
+    drop(world, 3, 1);
+    for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
+        struct follower *follower = follower_make(world, role);
+        follower_open(follower);
+        check_same(follower);
+        assert_true(sc_store_follow_ns(follower->store) > 0);
+        follower_free(follower);
+    }
+    world_free(world);
+}
+
+/* A promise is as old as the last poll that found nothing new, not as the last call. */
+static void follow_promises_from_before_the_poll(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 3);
+    struct follower *follower = follower_make(world, SC_STORE_READER);
+    world_open_ok(world);
+    follower_open(follower);
+    uint64_t before_ns = sc_exec_wall_ns(world->exec);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK); /* moves the clock */
+    assert_true(sc_store_follow_ns(follower->store) <= before_ns);
+    uint64_t now_ns = sc_exec_wall_ns(world->exec);
+    assert_true(now_ns > before_ns);
+    follow(follower);
+    assert_int_equal(sc_store_follow_ns(follower->store), now_ns);
+    follower_free(follower);
+    world_free(world);
+}
+
+static void follow_hears_of_resets(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 4);
+    struct follower *readers[2];
+    for (uint32_t i = 0; i < 2; i++)
+        readers[i] = follower_make(world, SC_STORE_READER + i);
+    reset((world_open_ok(world), world)); /* before anything was stored */
+    for (uint32_t i = 0; i < 2; i++) {
+        follower_open(readers[i]);
+        assert_int_equal(readers[i]->epoch, 1);
+    }
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        follow(readers[i]);
+        assert_int_equal(readers[i]->told_count, 3);
+    }
+    reset(world);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        follow(readers[i]);
+        assert_int_equal(readers[i]->epoch, 2);
+        assert_int_equal(readers[i]->told_count, 1);
+        assert_int_equal(readers[i]->drops, 0);
+        check_same(readers[i]);
+    }
+    /* No effect: not beyond. */
+    uint64_t events = sc_io_sim_disk_events(world->disk);
+    assert_int_equal(sc_store_epoch_set(world->store, 1, NULL), SPEC_OK);
+    assert_int_equal(sc_store_epoch_set(world->store, 2, NULL), SPEC_OK);
+    assert_int_equal(sc_io_sim_disk_events(world->disk), events);
+    /* And after a reopen of the writer. */
+    world_close(world);
+    world->params.on_epoch = NULL;
+    world_open_ok(world);
+    assert_int_equal(sc_store_epoch(world->store), 2);
+    assert_int_equal(world->open_count, 1);
+    check_same(readers[0]);
+    assert_int_equal(sc_store_epoch_set(readers[0]->store, 9, NULL), SPEC_E_UNSUPPORTED);
+    for (uint32_t i = 0; i < 2; i++)
+        follower_free(readers[i]);
+    world_free(world);
+}
+
+/* A reader is told of its own model; a peer of the family; each only so. */
+static void follow_tells_of_its_own(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 5);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *other = follower_make(world, SC_STORE_READER);
+    other->params.space.digest[3] ^= 1;
+    follower_open(other);
+    assert_int_equal(other->told_count, 0);
+    assert_true(sc_store_follow_ns(other->store) > 0);
+    struct follower *stranger = follower_make(world, SC_STORE_PEER);
+    stranger->params.space.family[3] ^= 1;
+    follower_open(stranger);
+    assert_int_equal(stranger->told_count, 0);
+    follower_free(other);
+    follower_free(stranger);
+    world_free(world);
+}
+
+/* The log as it is while the writer's append is under way: any number of its bytes. */
+static void follow_waits_for_half_a_frame(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 6);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    uint64_t begin = world->store->journal.end;
+    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    drop(world, 0, 1);
+    uint64_t end = world->store->journal.end;
+    uint8_t *bytes = malloc(end);
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, bytes, end));
+    for (uint64_t cut = begin; cut < end; cut++) {
+        for (uint32_t garbage = 0; garbage < 2; garbage++) {
+            struct follower *follower = follower_make(world, SC_STORE_PEER);
+            /* Bytes behind the cut are not there, or are zeros as yet. */
+            assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, cut));
+            if (garbage == 1)
+                assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, end));
+            follower_open(follower);
+            follow(follower);
+            assert_true(follower->told_count >= 1);
+            assert_true(follower->told_count + follower->drops <= 4);
+            assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, end));
+            assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, 0, bytes, end));
+            follow(follower);
+            check_same(follower);
+            follower_free(follower);
+        }
+    }
+    free(bytes);
+    world_free(world);
+}
+
+/* An append that failed is cut off, and the next one stands in its place, as long as it was. */
+static void follow_forgets_what_was_cut_off(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 7);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    uint64_t begin = world->store->journal.end;
+    struct sc_io_sim_disk *whole = NULL;
+    assert_int_equal(sc_io_sim_disk_copy(world->disk, &whole, NULL), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    uint64_t end = world->store->journal.end;
+    uint8_t *bytes = malloc(end);
+    struct follower *follower = follower_make(world, SC_STORE_PEER);
+    follower_open(follower);
+    assert_int_equal(follower->told_count, 2);
+    /* The same store again, from before, stores another prompt of the same length. */
+    struct sc_io_sim_disk *first = world->disk;
+    world_close(world);
+    world->disk = world->params.sim_disk = whole;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
+    assert_int_equal(world->store->journal.end, end);
+    assert_true(sc_io_sim_disk_peek(whole, LOG_PATH, 0, bytes, end));
+    for (uint32_t step = 0; step < 2; step++) {
+        if (step == 0) {
+            assert_true(sc_io_sim_disk_resize(first, LOG_PATH, begin));
+        } else {
+            assert_true(sc_io_sim_disk_resize(first, LOG_PATH, end));
+            assert_true(sc_io_sim_disk_poke(first, LOG_PATH, 0, bytes, end));
+        }
+        follow(follower);
+        assert_int_equal(follower->told_count, 1); /* an id never comes to mean other rows */
+        assert_int_equal(follower->told[0].piece.key, 1);
+    }
+    free(bytes);
+    follower_free(follower);
+    sc_io_sim_disk_close(first);
+    world_free(world);
+}
+
+static void follow_stops_at_a_newer_version(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 8);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *follower = follower_make(world, SC_STORE_PEER);
+    follower_open(follower);
+    struct sc_store_append append;
+    sc_store_append_begin(world->store, &append);
+    sc_store_append_frame(&append);
+    memcpy(append.writer.bytes + append.writer.used, "\x83\xA1v\x02\xA1t\x04\xA2id\x01", 11);
+    append.writer.used += 11;
+    sc_store_append_frame_end(&append);
+    assert_int_equal(sc_store_append_commit(world->store, &append, NULL), SPEC_OK);
+    bool more = true;
+    assert_int_equal(sc_store_follow(follower->store, &more, &follower->error), SPEC_E_VERSION);
+    assert_non_null(strstr(follower->error.text, "version 2"));
+    for (uint32_t i = 0; i < 3; i++)
+        follow(follower); /* said once */
+    struct follower *late = follower_make(world, SC_STORE_READER);
+    assert_int_equal(sc_store_open(&late->params, &late->store, &late->error), SPEC_E_VERSION);
+    follower_free(late);
+    follower_free(follower);
+    world_free(world);
+}
+
+static void follow_refuses_what_is_not_a_store(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 9);
+    world_open_ok(world);
+    world_close(world);
+    assert_true(sc_io_sim_disk_poke(world->disk, "/sim/store/store.msgpack", 0, "{\"a\"", 4));
+    for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
+        struct follower *follower = follower_make(world, role);
+        assert_int_equal(sc_store_open(&follower->params, &follower->store, &follower->error),
+                         SPEC_E_VERSION);
+        follower_free(follower);
+    }
+    world_free(world);
+}
+
+static void follow_of_a_piece_that_fails_is_void_here_only(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 10);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    struct follower *follower = follower_make(world, SC_STORE_READER);
+    follower->refuse_id = 3;
+    follower_open(follower);
+    assert_int_equal(follower->told_count, 2);
+    uint64_t events = sc_io_sim_disk_events(world->disk);
+    uint8_t hash[SC_STORE_HASH_BYTES];
+    sc_store_piece_drop(follower->store, 2);
+    assert_false(sc_store_piece_hash(follower->store, 2, hash));
+    assert_true(sc_store_piece_hash(world->store, 2, hash));
+    assert_int_equal(sc_io_sim_disk_events(world->disk), events);
+    sc_store_piece_drop(world->store, 2); /* and then there: no on_drop for what is void here */
+    follow(follower);
+    assert_int_equal(follower->drops, 0);
+    assert_int_equal(follower->told_count, 2);
+    follower_free(follower);
+    world_free(world);
+}
+
+/* Rows in a segment that cannot be opened are not told of; all others are. */
+static void follow_without_a_segment_misses_its_pieces(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 11);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 100 && world->store->segment_count < 2; key++)
+        assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
+    assert_int_equal(world->store->segment_count, 2);
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        const struct sc_store_piece_entry *entry =
+            sc_store_table_live(&world->store->table, world->pieces[i].id);
+        const struct sc_store_extent_entry *extent =
+            sc_store_table_extent(&world->store->table, entry->extent);
+        bool second = false;
+        for (uint32_t p = 0; p < extent->part_count; p++)
+            second = second || extent->parts[p].segment == 1;
+        held += !second;
+    }
+    assert_true(held > 0 && held < world->piece_count);
+    world_close(world);
+    assert_true(sc_io_sim_disk_resize(world->disk, RANK_DIR "/seg-00000001", 4096));
+    struct follower *follower = follower_make(world, SC_STORE_READER);
+    follower_open(follower);
+    assert_int_equal(follower->told_count, held);
+    check_rows(follower);
+    follower_free(follower);
+    world_free(world);
+}
+
+/* Puts another file under a name of the disk. */
+static void replace_file(struct world *world, const char *path, const uint8_t *bytes,
+                         uint64_t count)
+{
+    struct sc_io_params params = {.alloc = &world->alloc,
+                                  .exec = world->exec,
+                                  .log = &world->log,
+                                  .backend = SC_BACKEND_SIM,
+                                  .sim_disk = world->disk};
+    struct sc_io *io = NULL;
+    struct sc_io_file *file = NULL;
+    assert_int_equal(sc_io_open(&params, &io, NULL), SPEC_OK);
+    (void)sc_io_unlink(io, path, NULL);
+    if (bytes != NULL) {
+        assert_int_equal(
+            sc_io_file_open(io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, NULL), SPEC_OK);
+        assert_int_equal(sc_io_file_pwrite(io, file, bytes, count, 0, NULL), SPEC_OK);
+        sc_io_file_close(io, file);
+    }
+    sc_io_close(io);
+}
+
+/* A store that was removed and made anew: other ids, other rows. */
+static void follow_of_another_store_under_the_path_starts_anew(void **state)
+{
+    (void)state;
+    static uint8_t identity[256], log[8192];
+    struct world *world = world_make(&small, 12), *next = world_make(&small, 13);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    struct follower *follower = follower_make(world, SC_STORE_PEER);
+    follower_open(follower);
+    assert_int_equal(follower->told_count, 3);
+    reset(world);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    follow(follower);
+    assert_int_equal(follower->epoch, 1);
+    world_close(world);
+    replace_file(world, LOG_PATH, NULL, 0);
+    uint64_t known_ns = sc_store_follow_ns(follower->store);
+    follow(follower); /* what is known stays, and gets older */
+    assert_int_equal(follower->told_count, 1);
+    assert_int_equal(sc_store_follow_ns(follower->store), known_ns);
+
+    world_open_ok(next);
+    assert_int_equal(world_store(next, 7, 0, 130), SPEC_OK);
+    sc_store_piece_drop(next->store, 2);
+    uint64_t log_bytes = next->store->journal.end, identity_bytes = 0;
+    assert_true(sc_io_sim_disk_peek(next->disk, LOG_PATH, 0, log, log_bytes));
+    while (sc_io_sim_disk_peek(next->disk, "/sim/store/store.msgpack", identity_bytes,
+                               identity + identity_bytes, 1))
+        identity_bytes++;
+    replace_file(world, "/sim/store/store.msgpack", identity, identity_bytes);
+    assert_true(log_bytes < sizeof(log));
+    replace_file(world, LOG_PATH, log, log_bytes);
+    follow(follower);
+    assert_int_equal(follower->epoch, 0);
+    assert_int_equal(follower->told_count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(follower->told[i].piece.key, 7);
+        assert_true(follower->told[i].id > 4); /* an id never comes to mean other rows */
+    }
+    follower_free(follower);
+    world_free(next);
+    world_free(world);
+}
+
+/* Random stores, drops, resets and reopens of the writer beside followers that look now and then.
+ */
+static void follow_is_the_writers_twin(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        uint64_t random = seed, key = 1;
+        struct world *world = world_make(&small, seed);
+        struct follower *followers[3];
+        for (uint32_t i = 0; i < 3; i++)
+            followers[i] = follower_make(world, i == 2 ? SC_STORE_PEER : SC_STORE_READER);
+        world_open_ok(world);
+        for (uint32_t i = 0; i < 2; i++)
+            follower_open(followers[i * 2]);
+        for (uint32_t step = 0; step < 60; step++) {
+            uint64_t what = random_below(&random, 16);
+            if (what < 6)
+                (void)world_store(world, key++, 0, (uint32_t)random_below(&random, 200) + 1);
+            else if (what < 10 && world->piece_count > 0)
+                drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
+            else if (what == 10)
+                reset(world);
+            else if (what == 11) {
+                world_close(world);
+                world_open_ok(world);
+            } else if (what == 12 && followers[1]->store == NULL)
+                follower_open(followers[1]);
+            else {
+                struct follower *follower = followers[random_below(&random, 3)];
+                if (follower->store == NULL)
+                    continue;
+                follow(follower);
+                check_same(follower);
+                if (follower->params.role == SC_STORE_READER)
+                    check_rows(follower);
+            }
+        }
+        for (uint32_t i = 0; i < 3; i++)
+            follower_free(followers[i]);
+        world_free(world);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(follow_waits_for_what_is_not_there),
+        cmocka_unit_test(follow_opens_with_what_is_there),
+        cmocka_unit_test(follow_promises_from_before_the_poll),
+        cmocka_unit_test(follow_hears_of_resets),
+        cmocka_unit_test(follow_tells_of_its_own),
+        cmocka_unit_test(follow_waits_for_half_a_frame),
+        cmocka_unit_test(follow_forgets_what_was_cut_off),
+        cmocka_unit_test(follow_stops_at_a_newer_version),
+        cmocka_unit_test(follow_refuses_what_is_not_a_store),
+        cmocka_unit_test(follow_of_a_piece_that_fails_is_void_here_only),
+        cmocka_unit_test(follow_without_a_segment_misses_its_pieces),
+        cmocka_unit_test(follow_of_another_store_under_the_path_starts_anew),
+        cmocka_unit_test(follow_is_the_writers_twin),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
