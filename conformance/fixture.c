@@ -311,6 +311,31 @@ void fixture_check(struct fixture *fx, const struct prompt *prompt, uint64_t exp
     fixture_release(fx, found.request);
 }
 
+uint64_t fixture_load_until_broken(struct fixture *fx, const struct prompt *prompt,
+                                   const struct spec_lookup_result *found)
+{
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, found->matched_tokens);
+    uint64_t good = found->matched_tokens;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        struct spec_important item = important(found->request, layer, &area.memory);
+        area_poison(&area);
+        spec_status status = fx->api->get_important(fx->conn, &item, 1, &fx->error);
+        assert_int_equal(item.status, status);
+        if (status == SPEC_OK) {
+            assert_int_equal(good, found->matched_tokens); /* void at every layer */
+            area_expect(&area, &fx->shape, prompt, 0, found->matched_tokens, layer);
+            continue;
+        }
+        assert_true(status == SPEC_E_CORRUPT || status == SPEC_E_IO);
+        assert_true(item.failed_position < found->matched_tokens);
+        if (good < found->matched_tokens)
+            assert_int_equal(item.failed_position, good);
+        good = item.failed_position;
+    }
+    area_free(&area);
+    return good;
+}
+
 struct spec_stats fixture_stats(struct fixture *fx)
 {
     struct spec_stats stats;

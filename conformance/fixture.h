@@ -173,6 +173,10 @@ void fixture_check_layers(struct fixture *fx, const struct spec_lookup_result *f
                           const struct prompt *prompt, uint64_t from);
 /* lookup, expect_match, all layers compared, release. */
 void fixture_check(struct fixture *fx, const struct prompt *prompt, uint64_t expected);
+/* Loads all layers as an engine would; returns where the match broke, or its length. Every layer
+ * that is delivered is compared. */
+uint64_t fixture_load_until_broken(struct fixture *fx, const struct prompt *prompt,
+                                   const struct spec_lookup_result *found);
 struct spec_important important(spec_request request, uint32_t layer,
                                 const struct spec_memory *destination);
 

@@ -31,8 +31,9 @@
     "\"max_request_tokens\": 8192"
 
 static const struct conf_test *const GROUPS[] = {
-    CONF_RULES,   CONF_OPEN, CONF_NAMESPACE, CONF_LOOKUP, CONF_LOAD,   CONF_LAYOUT,
-    CONF_FAILURE, CONF_SAVE, CONF_TICKET,    CONF_LATER,  CONF_ENGINE, CONF_BATCH};
+    CONF_RULES,  CONF_OPEN,    CONF_NAMESPACE,    CONF_LOOKUP, CONF_LOAD,
+    CONF_LAYOUT, CONF_FAILURE, CONF_SAVE,         CONF_TICKET, CONF_LATER,
+    CONF_ENGINE, CONF_BATCH,   CONF_FIELD_REPORTS};
 
 struct tally {
     unsigned passed, failed, skipped;

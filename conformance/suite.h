@@ -32,6 +32,6 @@ struct conf_test {
 
 extern const struct conf_test CONF_RULES[], CONF_OPEN[], CONF_NAMESPACE[], CONF_LOOKUP[],
     CONF_LOAD[], CONF_LAYOUT[], CONF_FAILURE[], CONF_SAVE[], CONF_TICKET[], CONF_LATER[],
-    CONF_ENGINE[], CONF_BATCH[];
+    CONF_ENGINE[], CONF_BATCH[], CONF_FIELD_REPORTS[];
 
 #endif

@@ -3,7 +3,8 @@
  *   host call -> entry.c (checks, fork and poison guard, log)
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: two readers a request
- *                  save.c     store: passes -> extents -> commit -> radix insert
+ *                  save.c     store: passes -> extents
+ *                  commit.c   extents written -> records -> index.c -> tickets
  *                  ticket.c   poll, wait
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
@@ -33,7 +34,27 @@
 #define SC_PLUGIN_MARKS       256u  /* distinct positions of extra keys in one request */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 
-struct sc_plugin_save;
+enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
+
+/* One extent of a pass, from the first layer until its tickets' part ended. */
+struct sc_plugin_save {
+    /* Set when taken, constant until resolved. */
+    spec_connector *conn;
+    struct sc_plugin_request *request;
+    struct sc_store_extent *extent;
+    uint64_t first, count; /* tokens */
+    spec_ticket ticket;
+
+    /* Guarded by index_lock. */
+    struct sc_plugin_save *next;
+    uint32_t state; /* enum sc_plugin_save_state */
+    spec_status status;
+};
+
+struct sc_plugin_piece { /* of some rows, those in one chunk of the grid */
+    uint64_t chunk_first;
+    uint64_t first, end;
+};
 
 enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
 
@@ -169,11 +190,31 @@ spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uin
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
 void sc_plugin_pass_void(struct sc_plugin_request *request);
+
+/* commit.c */
+spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);
+struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn); /* NULL: all are in flight */
+void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);
-bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
-spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);
+/* Chunks that tokens [first, end) touch. */
+uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end);
+/* What a ticket says (the ABI lists the statuses) for what went wrong inside. */
+spec_status sc_plugin_ticket_status(spec_status status);
 
+/* index.c */
+/* A piece that the log holds. Not believed (false): it is dropped for good, so that its space comes
+ * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
+ * unseen, and a later open finds it. */
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+/* The rows among [first, end) that are in the chunk of `position`. */
+struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
+                                          uint64_t position);
+/* Inserts the committed pieces, ids from first_id on, behind what the match found of the save's
+ * tokens; a piece that cannot be indexed is dropped, with all behind it. Returns where the tokens
+ * end that the index has now. */
+uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                              const struct sc_radix_match *match, uint64_t first_id);
 /* Removes a piece that failed verification, with all below it, and logs its tombstone. */
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);
 /* Frees what waited for pins; index_lock is held. */

@@ -195,6 +195,7 @@ static void store_free(struct sc_store *store)
     sc_store_segments_close(store);
     sc_store_journal_close(store);
     sc_store_replay_close(store);
+    sc_store_mail_close(store);
     if (store->lock_file != NULL)
         sc_io_file_close(store->io, store->lock_file);
     if (store->io != NULL)

@@ -21,13 +21,16 @@ void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *stor
         .store = store, .ranges = ranges, .range_count = range_count, .layer = layer};
 }
 
-/* The extent row at which a range begins; NULL: no live piece of this namespace has these rows. */
+/* The extent row at which a range begins; NULL: no piece of this namespace that may be read has
+ * these rows. */
 static const struct sc_store_extent_entry *range_find(const struct sc_store_plan *plan,
                                                       const struct sc_store_range *range,
                                                       uint64_t *ret_extent_row)
 {
     const struct sc_store *store = plan->store;
-    const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, range->piece);
+    const struct sc_store_piece_entry *piece =
+        store->params.role == SC_STORE_READER ? sc_store_table_leased(&store->table, range->piece)
+                                              : sc_store_table_live(&store->table, range->piece);
     if (piece == NULL || range->row_first > piece->row_count ||
         range->row_count > piece->row_count - range->row_first ||
         plan->layer >= store->shape.layer_count)

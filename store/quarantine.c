@@ -323,13 +323,15 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns)
 
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
-/* Log lock held. LIVE -> DROPPED; false: it was not LIVE. */
+/* Log lock held. LIVE -> DROPPED, or in a follower FREED: what it finds bad itself, or an epoch
+ * ends, is not readable on a lease (store/table.h). false: it was not LIVE. */
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     if (piece == NULL || atomic_load(&piece->state) != SC_STORE_PIECE_LIVE)
         return false;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
-    atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
+    bool writes = store->params.role == SC_STORE_WRITER;
+    atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
     atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
     SC_ASSERT(store->params.poison, extent->live_count > 0);
     if (--extent->live_count == 0)

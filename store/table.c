@@ -151,3 +151,15 @@ const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_tab
         return NULL;
     return entry;
 }
+
+const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_table *table,
+                                                         uint64_t id)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    if (entry == NULL)
+        return NULL;
+    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    if (state != SC_STORE_PIECE_LIVE && state != SC_STORE_PIECE_DROPPED)
+        return NULL;
+    return entry->extent == 0 ? NULL : entry; /* 0: never believed */
+}

@@ -85,6 +85,10 @@ struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table 
                                                     uint64_t id);
 /* The extent has this piece too: ids ascend. false: so far from its first that it cannot be its. */
 bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece);
+/* A follower's piece that its writer dropped may be read until the lease on it ends, which the
+ * caller knows: the piece when it is LIVE or DROPPED, else NULL. Any thread. */
+const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_table *table,
+                                                         uint64_t id);
 /* The piece when it is LIVE, else NULL. Any thread. */
 const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,
                                                        uint64_t id);

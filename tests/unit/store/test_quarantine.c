@@ -645,6 +645,72 @@ static void quarantine_random_lives_keep_every_page_accounted_for(void **state)
     }
 }
 
+/* ---- A reader beside the writer ---------------------------------------------------------------
+ */
+
+static void follow_all(struct world *world, struct sc_store *follower)
+{
+    bool more = true;
+    while (more)
+        assert_int_equal(sc_store_follow(follower, &more, &world->error), SPEC_OK);
+}
+
+static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = leased_world(&setups[i], 3);
+        struct sc_store_params params = world->params;
+        struct sc_store *follower = NULL;
+        struct sc_store_extent *extent = NULL;
+        struct sc_store_reader *reader = NULL;
+        struct sc_store_room room;
+        uint8_t hash[SC_STORE_HASH_BYTES];
+        uint64_t key = 2;
+        params.role = SC_STORE_READER;
+        params.on_piece = believe;
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
+        follow_all(world, follower);
+        struct pass *pass = pass_make(world, 9, 0, 20);
+        struct sc_store_provenance provenance = {0};
+        assert_int_equal(sc_store_extent_begin(follower, pass->plans, 1, &provenance, pass, &extent,
+                                               &world->error),
+                         SPEC_E_UNSUPPORTED);
+        assert_int_equal(sc_store_extent_rows_fit(follower, 1), 0);
+        sc_store_room(follower, &room);
+        assert_int_equal(room.bytes_max, 0);
+        pass_free(pass);
+
+        struct world_piece pieces[2] = {world->pieces[0], world->pieces[1]};
+        drop_all(world);
+        follow_all(world, follower);
+        (void)fill(world, &key, 100); /* around what is in quarantine */
+        assert_false(sc_store_piece_hash(follower, pieces[0].id, hash)); /* not promised again */
+        assert_int_equal(sc_store_reader_open(follower, &reader, NULL), SPEC_OK);
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++)
+            assert_int_equal(world_load_piece(world, reader, layer, &pieces[0]).rows, 64);
+        clock_move(world, LEASE_NS);
+        (void)fill(world, &key, 100); /* in its pages */
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++)
+            assert_int_equal(world_load_piece(world, reader, layer, &pieces[0]).status,
+                             SPEC_E_CORRUPT);
+        follow_all(world, follower);
+        uint64_t id = world->pieces[0].id, log_bytes = stats_of(world).log_bytes;
+        assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).rows, 64);
+        sc_store_piece_drop(follower, id); /* void here, at once, and nowhere else */
+        assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).status,
+                         SPEC_E_CORRUPT);
+        assert_true(sc_store_piece_hash(world->store, id, hash));
+        assert_int_equal(stats_of(world).log_bytes, log_bytes);
+        sc_store_reader_close(reader);
+        sc_store_close(follower);
+        space_check(world->store);
+        check_rows_right(world);
+        world_free(world);
+    }
+}
+
 /* ---- A real disk ----------------------------------------------------------------------------- */
 
 static uint64_t blocks_below(const char *path)
@@ -705,6 +771,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(room_a_bulk_of_void_pieces_waits_as_dropped_ones_do),
         cmocka_unit_test(room_in_fragments_is_used),
         cmocka_unit_test(quarantine_random_lives_keep_every_page_accounted_for),
+        cmocka_unit_test(quarantine_lets_a_reader_finish_on_its_lease),
         cmocka_unit_test(quarantine_counts_under_disk_bytes_in_allocated_blocks),
     };
     if (argc > 1)

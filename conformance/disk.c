@@ -1,0 +1,144 @@
+/* A store's files from outside; see disk.h.
+ *
+ * Holds, Does not, Threads, Tests: as disk.h. */
+#include "conformance/disk.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FLIP_AT 5u /* byte of the row that is changed, or at which the file ends */
+#define HITS    16u
+
+/* nftw has no user pointer. */
+static struct {
+    uint8_t needle[4096];
+    uint64_t needle_bytes;
+    uint64_t count; /* of hits; the first HITS are kept */
+    struct {
+        char path[4096];
+        long offset;
+    } hits[HITS];
+    uint64_t bytes;
+} walk;
+
+static void search_file(const char *path, const uint8_t *bytes, uint64_t byte_count)
+{
+    const uint8_t *at = bytes;
+    while ((at = memmem(at, byte_count - (uint64_t)(at - bytes), walk.needle, walk.needle_bytes)) !=
+           NULL) {
+        if (walk.count < HITS) {
+            walk.hits[walk.count].offset = (long)(at - bytes);
+            (void)snprintf(walk.hits[walk.count].path, sizeof(walk.hits[0].path), "%s", path);
+        }
+        walk.count++;
+        at++;
+    }
+}
+
+static int search_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)at;
+    if (type != FTW_F || info->st_size < (off_t)walk.needle_bytes)
+        return 0;
+    uint8_t *bytes = malloc((size_t)info->st_size);
+    FILE *file = fopen(path, "rb");
+    if (bytes != NULL && file != NULL) {
+        size_t got = fread(bytes, 1, (size_t)info->st_size, file);
+        if (got >= walk.needle_bytes)
+            search_file(path, bytes, got);
+    }
+    if (file != NULL)
+        fclose(file);
+    free(bytes);
+    return 0;
+}
+
+static void search(const struct fixture *fx, struct disk_row row, int value)
+{
+    assert_true(row_bytes(&fx->shape) <= sizeof(walk.needle));
+    truth_row(&fx->shape, row.prompt, row.position, row.layer, value, walk.needle);
+    walk.needle_bytes = row_bytes(&fx->shape);
+    walk.count = 0;
+    assert_int_equal(nftw(fx->store, search_entry, 16, FTW_PHYS), 0);
+    assert_true(walk.count <= HITS);
+}
+
+static void put(const char *path, long offset, const uint8_t *bytes, uint64_t count)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, offset, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+uint64_t disk_damage(const struct fixture *fx, struct disk_row row, enum disk_damage how)
+{
+    search(fx, row, 1);
+    for (uint64_t i = 0; i < walk.count; i++) {
+        long at = walk.hits[i].offset + FLIP_AT;
+        uint8_t wrong = walk.needle[FLIP_AT] ^ 0x10;
+        if (how == DISK_CUT)
+            assert_int_equal(truncate(walk.hits[i].path, at), 0);
+        else
+            put(walk.hits[i].path, at, &wrong, 1);
+    }
+    return walk.count;
+}
+
+bool disk_exchange(const struct fixture *fx, struct disk_row one, struct disk_row other)
+{
+    static char path[4096];
+    static uint8_t bytes[sizeof(walk.needle)];
+    for (int value = 0; value < 2; value++) {
+        search(fx, one, value);
+        if (walk.count != 1)
+            return false;
+        long offset = walk.hits[0].offset;
+        memcpy(path, walk.hits[0].path, sizeof(path));
+        memcpy(bytes, walk.needle, sizeof(bytes));
+        search(fx, other, value);
+        if (walk.count != 1)
+            return false;
+        put(path, offset, walk.needle, walk.needle_bytes);
+        put(walk.hits[0].path, walk.hits[0].offset, bytes, walk.needle_bytes);
+    }
+    return true;
+}
+
+static int overwrite_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)at;
+    if (type != FTW_F)
+        return 0;
+    FILE *file = fopen(path, "r+b");
+    for (off_t i = 0; file != NULL && i < info->st_size; i++)
+        fputc((int)(i * 7 % 251), file);
+    if (file != NULL)
+        fclose(file);
+    return 0;
+}
+
+void disk_overwrite(const struct fixture *fx)
+{
+    assert_int_equal(nftw(fx->store, overwrite_entry, 16, FTW_PHYS), 0);
+}
+
+static int count_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)path, (void)at;
+    if (type == FTW_F)
+        walk.bytes += (uint64_t)info->st_blocks * 512;
+    return 0;
+}
+
+uint64_t disk_bytes(const struct fixture *fx)
+{
+    walk.bytes = 0;
+    (void)nftw(fx->store, count_entry, 16, FTW_PHYS); /* files may go while they are counted */
+    return walk.bytes;
+}

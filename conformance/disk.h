@@ -1,0 +1,32 @@
+/* A store's files from outside, behind the connector's back: no format is known here, rows are
+ * found by the bytes of the truth.
+ *
+ * Holds: what was not found is not changed; the count says how often it was.
+ * Does not: know a store's format; look at a file that is not below the directory.
+ * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c */
+#ifndef CONFORMANCE_DISK_H
+#define CONFORMANCE_DISK_H
+
+#include "conformance/fixture.h"
+
+struct disk_row { /* one token of one layer */
+    const struct prompt *prompt;
+    uint64_t position;
+    uint32_t layer;
+};
+
+enum disk_damage {
+    DISK_FLIP, /* a bit of V, wherever the row lies */
+    DISK_CUT   /* the file ends in the middle of V */
+};
+
+uint64_t disk_damage(const struct fixture *fx, struct disk_row row, enum disk_damage how);
+/* Puts the bytes of one row where the other lies, and the other way round, K and V each. False: one
+ * of them was not found. */
+bool disk_exchange(const struct fixture *fx, struct disk_row one, struct disk_row other);
+/* Every byte of every file becomes another. */
+void disk_overwrite(const struct fixture *fx);
+/* Allocated blocks of all files below the store, in bytes. */
+uint64_t disk_bytes(const struct fixture *fx);
+
+#endif

@@ -1,0 +1,170 @@
+/* attach: a lease from another process becomes a request, by chain hashes alone.
+ *
+ *   64 bytes --tag, expiry, epoch--> place --index_lock, sc_radix_attach--> tokens, pieces, a pin
+ *
+ * Holds: nothing is promised that this process does not know: a lease of what its log has not
+ * brought yet is PENDING, of what it had and lost is STALE.
+ * Threads: any; takes index_lock for the search, which no lookup waits for.
+ * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
+#include "plugin/args.h"
+#include "plugin/connector.h"
+#include "plugin/lease.h"
+
+#include <string.h>
+
+static spec_status check_lease(const spec_connector *conn, const struct spec_attach_params *params,
+                               uint64_t seed, struct sc_plugin_lease *ret_lease,
+                               struct spec_error *reterr)
+{
+    if (!sc_plugin_lease_decode(params->lease.data, seed, ret_lease))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "attach: the lease was altered, or is of another store or model");
+    uint64_t length = ret_lease->place.length;
+    if (params->from_token > length)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "attach: from_token %" PRIu64 " is behind the lease's %" PRIu64 " tokens",
+                       params->from_token, length);
+    if (length > conn->config.max_request_tokens)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "attach: %" PRIu64 " tokens, max_request_tokens is %" PRIu32, length,
+                       conn->config.max_request_tokens);
+    return SPEC_OK;
+}
+
+/* The lease is good, and its run is not in our index: STALE, or PENDING while our log may still
+ * bring it. */
+static spec_status missing(const spec_connector *conn, const struct sc_plugin_lease *lease,
+                           struct spec_error *reterr)
+{
+    bool may_come = false;
+    if (conn->role == SPEC_ROLE_READER && lease->rank == conn->rank)
+        may_come = sc_store_piece_next(conn->store) <= lease->piece;
+    else if (conn->role == SPEC_ROLE_READER) /* every rank's log had it when the lease was given */
+        may_come = sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
+    if (may_come)
+        return SPEC_PENDING;
+    return sc_fail(reterr, SPEC_E_STALE,
+                   "attach: the %" PRIu64 " tokens of the lease are not stored any more",
+                   lease->place.length);
+}
+
+/* Errors: STALE, BUSY; PENDING. */
+static spec_status find(spec_connector *conn, const struct sc_plugin_lease *lease,
+                        struct sc_plugin_request *request, struct sc_radix_attached *ret_attached,
+                        struct spec_error *reterr)
+{
+    struct sc_radix_room room = {.tokens = request->tokens,
+                                 .token_capacity = conn->config.max_request_tokens,
+                                 .marks = request->marks,
+                                 .mark_capacity = SC_PLUGIN_MARKS,
+                                 .segments = request->segments,
+                                 .segment_capacity = conn->segment_capacity};
+    if (pthread_mutex_trylock(&conn->index_lock) != 0) {
+        atomic_fetch_add_explicit(&conn->stats.lock_waits, 1, memory_order_relaxed);
+        pthread_mutex_lock(&conn->index_lock);
+    }
+    spec_status status = sc_radix_attach(conn->radix, &lease->place, &room, ret_attached, NULL);
+    pthread_mutex_unlock(&conn->index_lock);
+    if (status != SPEC_OK)
+        return missing(conn, lease, reterr);
+    if (ret_attached->match.segment_count <= conn->segment_capacity &&
+        ret_attached->mark_count <= SC_PLUGIN_MARKS)
+        return SPEC_OK;
+    sc_radix_unpin(conn->radix, ret_attached->match.last);
+    return sc_fail(reterr, SPEC_E_BUSY,
+                   "attach: %" PRIu64 " pieces and %" PRIu64 " extra keys, at most %" PRIu64
+                   " and %u",
+                   ret_attached->match.segment_count, ret_attached->mark_count,
+                   conn->segment_capacity, SC_PLUGIN_MARKS);
+}
+
+static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
+                 const struct sc_radix_attached *attached, uint64_t from_token)
+{
+    request->token_count = lease->place.length;
+    request->mark_count = attached->mark_count;
+    for (uint64_t i = 0; i < request->mark_count; i++) {
+        request->store_marks[i].token = request->marks[i].token;
+        sc_hash_to_bytes(request->marks[i].digest, request->store_marks[i].digest);
+    }
+    request->root = attached->root;
+    request->pinned = attached->match.last;
+    request->from_token = from_token;
+    request->matched_tokens = lease->place.length;
+}
+
+/* The lease is ours, and of now. Errors: STALE, BUSY; PENDING. */
+static spec_status attach(spec_connector *conn, const struct spec_attach_params *params,
+                          const struct sc_plugin_lease *lease, uint64_t epoch,
+                          struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    spec_request handle;
+    struct sc_radix_attached attached;
+    struct sc_plugin_request *request = sc_plugin_request_take(conn, &handle);
+    if (request == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "attach: all %" PRIu32 " requests (max_requests) are open",
+                       conn->config.max_requests);
+    request->pinned = (struct sc_radix_ref){0};
+    request->epoch = epoch;
+    spec_status status = find(conn, lease, request, &attached, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_request_unhold(request);
+        return status;
+    }
+    fill(request, lease, &attached, params->from_token);
+    struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};
+    memcpy(promise.lease, params->lease.data, sizeof(promise.lease));
+    sc_plugin_request_open(conn, request, handle, &promise, ret_result);
+    return SPEC_OK;
+}
+
+static spec_status try_attach(spec_connector *conn, const struct spec_attach_params *params,
+                              struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    struct sc_plugin_lease lease;
+    uint64_t seed = atomic_load(&conn->lease_seed), epoch = atomic_load(&conn->epoch);
+    if (seed == 0)
+        return SPEC_PENDING; /* no store yet, so none that it could be of */
+    spec_status status = check_lease(conn, params, seed, &lease, reterr);
+    if (status != SPEC_OK)
+        return status;
+    enum sc_plugin_lease_age age = sc_plugin_lease_age(&lease, epoch);
+    if (sc_exec_wall_ns(conn->exec) >= lease.expiry_ns)
+        return sc_fail(reterr, SPEC_E_STALE, "attach: the lease has expired");
+    if (age == SC_LEASE_OLDER)
+        return sc_fail(reterr, SPEC_E_STALE, "attach: the lease was given before a reset");
+    if (age == SC_LEASE_NEWER)
+        return SPEC_PENDING; /* the reset is on its way */
+    return attach(conn, params, &lease, epoch, ret_result, reterr);
+}
+
+spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *host_params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    struct spec_attach_params params;
+    spec_status status =
+        sc_plugin_args_read(&params, sizeof(params), host_params, "attach: params", reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_args_check_output(ret_result, "attach: ret_result", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (params.reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "attach: reserved must be 0");
+    if (params.lease.data == NULL || params.lease.byte_count != SC_PLUGIN_LEASE_BYTES)
+        return sc_fail(
+            reterr, SPEC_E_INVALID, "attach: the lease has %" PRIu64 " bytes, expected %u",
+            params.lease.data != NULL ? params.lease.byte_count : 0, SC_PLUGIN_LEASE_BYTES);
+    status = try_attach(conn, &params, ret_result, reterr);
+    bool refused = status != SPEC_OK && status != SPEC_PENDING;
+    if (status == SPEC_OK)
+        atomic_fetch_add_explicit(&conn->stats.leases_attached, 1, memory_order_relaxed);
+    if (refused)
+        atomic_fetch_add_explicit(&conn->stats.leases_refused, 1, memory_order_relaxed);
+    if (status != SPEC_PENDING)
+        return status;
+    struct spec_lookup_result result = {.state = SPEC_LOOKUP_PENDING,
+                                        .matched_tokens = params.from_token};
+    sc_plugin_args_write(ret_result, &result, sizeof(result));
+    return SPEC_OK;
+}

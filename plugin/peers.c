@@ -1,0 +1,351 @@
+/* Following: other processes' logs into indexes here, and the turn that does it.
+ *
+ *   own log (a reader)      -> own index                      every 25 ms, background lane:
+ *   log of each other rank  -> an index a rank                follow, epochs, mail, old roots
+ *   lookup: the minimum over own index and each peer's
+ *
+ * A promise on what another process wrote is good until lease_ns_max after its log was looked at
+ * last; a log that was not looked at for so long, or is not there, promises nothing.
+ *
+ * Holds: one thread at a time changes an index: own under index_lock, a peer's in its turn; lookups
+ * take no lock.
+ * Does not: load rows of other ranks, write into their directories (but mail, reset.c).
+ * Threads: open and close by one; the turn on an executor thread; match and promise_end any.
+ * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
+#include "plugin/connector.h"
+
+#define TURN_NS           UINT64_C(25000000)
+#define TURN_WINDOWS      64u  /* of a log in one turn: 1 MiB each */
+#define CLEAR_STEPS       512u /* runs of an old root looked at with the lock held */
+#define CLEAR_ROUNDS      64u  /* of so many in one turn */
+#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)
+
+struct sc_plugin_peer { /* another rank */
+    /* Set by open, constant after. */
+    spec_connector *conn;
+    struct sc_store *store;
+    struct sc_radix *radix;
+    uint32_t rank;
+
+    /* The turn's (and open's). */
+    bool lacks_memory;
+    bool clears; /* roots made before root_mark are of an older epoch */
+    uint64_t root_mark;
+    spec_status status; /* of following; a change is said once */
+};
+
+static struct sc_radix_ref ref_of(uint64_t mark)
+{
+    return (struct sc_radix_ref){(uint32_t)mark, (uint32_t)(mark >> 32)};
+}
+
+/* ---- Pieces of a log into an index ----------------------------------------------------------- */
+
+/* Not believed (false): a writer drops it for good, so that its space comes back. A lack of memory
+ * is no reason for that: such a piece, and what hangs on it, stays on disk unseen, and a later open
+ * finds it. */
+static bool index_piece(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
+                        const struct sc_store_piece *piece, uint64_t *ret_mark)
+{
+    uint64_t end = piece->first_position + piece->row_count;
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
+    if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX)
+        return false;
+    for (uint32_t i = 0; i < piece->mark_count; i++)
+        marks[i] =
+            (struct sc_mark){piece->marks[i].token, sc_hash_from_bytes(piece->marks[i].digest)};
+    struct sc_hash root = sc_hash_from_bytes(piece->root);
+    struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
+    uint64_t token_count = end - piece->chunk_first;
+    struct sc_hash hash = sc_chain_step(chunk_hash, piece->chunk_first, piece->tokens,
+                                        (uint32_t)token_count, marks, piece->mark_count);
+    if (!sc_hash_equal(hash, sc_hash_from_bytes(piece->hash)) ||
+        (piece->chunk_first == 0 && !sc_hash_equal(chunk_hash, root)))
+        return false; /* the record's tokens are not those its rows were tagged with */
+    struct sc_radix_ref after = {0};
+    if (piece->chunk_first > 0) {
+        after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
+        if (after.generation == 0)
+            return *lacks_memory; /* its parent is gone, or is one that stays unseen */
+    }
+    struct sc_radix_insertion insertion = {
+        .root = root,
+        .after = after,
+        .first = piece->chunk_first,
+        .tokens = piece->tokens,
+        .token_count = token_count,
+        .run_first = piece->first_position + piece->skip,
+        .marks = marks,
+        .mark_count = piece->mark_count,
+        .value = {piece->id, piece->skip, piece->provenance.computed_on},
+    };
+    struct sc_radix_inserted inserted;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_radix_insert(radix, &insertion, &inserted, &error);
+    if (status == SPEC_OK) {
+        *ret_mark = sc_plugin_mark_of(inserted.last);
+        return inserted.new_count > 0;
+    }
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s", piece->id, error.text);
+    *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
+    return *lacks_memory;
+}
+
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    spec_connector *conn = user;
+    pthread_mutex_lock(&conn->index_lock);
+    bool believed = index_piece(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
+    pthread_mutex_unlock(&conn->index_lock);
+    return believed;
+}
+
+void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    spec_connector *conn = user;
+    (void)piece;
+    pthread_mutex_lock(&conn->index_lock);
+    (void)sc_radix_remove(conn->radix, ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL,
+                          NULL);
+    pthread_mutex_unlock(&conn->index_lock);
+}
+
+void sc_plugin_on_epoch(uint64_t epoch, void *user)
+{
+    spec_connector *conn = user;
+    pthread_mutex_lock(&conn->index_lock);
+    sc_plugin_epoch_move(conn, epoch);
+    sc_plugin_roots_are_old(conn);
+    pthread_mutex_unlock(&conn->index_lock);
+}
+
+static bool peer_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    struct sc_plugin_peer *peer = user;
+    return index_piece(peer->conn, peer->radix, &peer->lacks_memory, piece, ret_mark);
+}
+
+static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    struct sc_plugin_peer *peer = user;
+    (void)piece;
+    (void)sc_radix_remove(peer->radix, ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL,
+                          NULL);
+}
+
+static void peer_on_epoch(uint64_t epoch, void *user)
+{
+    struct sc_plugin_peer *peer = user;
+    (void)epoch; /* the turn asks the store */
+    peer->clears = true;
+    peer->root_mark = sc_radix_root_mark(peer->radix);
+}
+
+/* ---- Peers ----------------------------------------------------------------------------------- */
+
+uint64_t sc_plugin_index_bytes(const spec_connector *conn)
+{
+    return conn->config.index_bytes_max / conn->rank_count;
+}
+
+static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, uint32_t rank,
+                             const struct sc_store_params *own, struct spec_error *reterr)
+{
+    *peer = (struct sc_plugin_peer){.conn = conn, .rank = rank};
+    spec_status status = sc_plugin_index_open(conn, &peer->radix, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct sc_store_params params = *own;
+    params.rank = rank;
+    params.role = SC_STORE_PEER;
+    params.on_piece = peer_on_piece;
+    params.on_drop = peer_on_drop;
+    params.on_epoch = peer_on_epoch;
+    params.on_written = NULL;
+    params.user = peer;
+    return sc_store_open(&params, &peer->store, reterr);
+}
+
+spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,
+                                 struct spec_error *reterr)
+{
+    if (conn->rank_count == 1)
+        return SPEC_OK;
+    if (sc_plugin_index_bytes(conn) < INDEX_BYTES_LEAST)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
+                       conn->config.index_bytes_max, conn->rank_count,
+                       conn->rank_count * INDEX_BYTES_LEAST);
+    conn->peers = sc_alloc_array(&conn->alloc, conn->rank_count - 1, sizeof(*conn->peers));
+    if (conn->peers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " ranks", conn->rank_count);
+    spec_status status = SPEC_OK;
+    for (uint32_t rank = 0; rank < conn->rank_count && status == SPEC_OK; rank++)
+        if (rank != conn->rank)
+            status = peer_open(conn, &conn->peers[conn->peer_count++], rank, own, reterr);
+    return status;
+}
+
+void sc_plugin_peers_close(spec_connector *conn)
+{
+    for (uint64_t i = 0; i < conn->peer_count; i++) {
+        sc_store_close(conn->peers[i].store);
+        sc_radix_close(conn->peers[i].radix);
+    }
+    sc_alloc_free(&conn->alloc, conn->peers);
+}
+
+void sc_plugin_peers_fork_close(spec_connector *conn)
+{
+    for (uint64_t i = 0; i < conn->peer_count; i++)
+        if (conn->peers[i].store != NULL)
+            sc_store_fork_close(conn->peers[i].store);
+}
+
+uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
+                               uint64_t end)
+{
+    for (uint64_t i = 0; i < conn->peer_count && end > 0; i++) {
+        struct sc_radix_query shorter = *query;
+        struct sc_radix_match match;
+        shorter.token_count = end;
+        sc_radix_match(conn->peers[i].radix, &shorter, NULL, 0, &match);
+        end = match.token_count;
+    }
+    return end;
+}
+
+/* The earliest of the moments at which the logs that we follow were known whole; 0: one is not
+ * there; UINT64_MAX: we follow none. */
+static uint64_t known_ns(const spec_connector *conn)
+{
+    uint64_t known = UINT64_MAX;
+    if (conn->role == SPEC_ROLE_READER)
+        known = sc_store_follow_ns(conn->store);
+    for (uint64_t i = 0; i < conn->peer_count; i++) {
+        uint64_t ns = sc_store_follow_ns(conn->peers[i].store);
+        known = ns < known ? ns : known;
+    }
+    return known;
+}
+
+uint64_t sc_plugin_promise_end(const spec_connector *conn)
+{
+    uint64_t known = known_ns(conn), now = sc_exec_wall_ns(conn->exec);
+    uint64_t lease = conn->config.lease_ns_max;
+    if (known == UINT64_MAX)
+        return lease > 0 ? now + lease : UINT64_MAX;
+    uint64_t since = known < now ? known : now;
+    return known > 0 && since + lease > now ? since + lease : 0;
+}
+
+uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn)
+{
+    uint64_t known = known_ns(conn), now = sc_exec_wall_ns(conn->exec);
+    return known < now ? now - known : 0;
+}
+
+uint64_t sc_plugin_epoch_known(const spec_connector *conn)
+{
+    uint64_t epoch = sc_store_epoch(conn->store);
+    for (uint64_t i = 0; i < conn->peer_count; i++) {
+        uint64_t other = sc_store_epoch(conn->peers[i].store);
+        epoch = other > epoch ? other : epoch;
+    }
+    return epoch;
+}
+
+/* ---- The turn -------------------------------------------------------------------------------- */
+
+static bool follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
+                   spec_status *last_status)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = SPEC_OK;
+    bool more = true;
+    for (uint32_t i = 0; i < TURN_WINDOWS && more && status == SPEC_OK; i++)
+        status = sc_store_follow(store, &more, &error);
+    if (status != *last_status && status != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "log of rank %" PRIu32 " is not followed: %s", rank,
+               error.text);
+    *last_status = status;
+    return more && status == SPEC_OK;
+}
+
+bool sc_plugin_follow_own(spec_connector *conn)
+{
+    if (conn->role != SPEC_ROLE_READER)
+        return false;
+    pthread_mutex_lock(&conn->follow_lock);
+    bool more = follow(conn, conn->store, conn->rank, &conn->follow_status);
+    sc_plugin_lease_seed_find(conn);
+    pthread_mutex_unlock(&conn->follow_lock);
+    return more;
+}
+
+/* Runs below roots of older epochs, a few at a time. */
+static bool clear_own(spec_connector *conn)
+{
+    bool clears = true;
+    for (uint32_t i = 0; i < CLEAR_ROUNDS && clears; i++) {
+        pthread_mutex_lock(&conn->index_lock);
+        clears = conn->clears &&
+                 sc_radix_remove_roots(conn->radix, conn->root_mark, CLEAR_STEPS, NULL, NULL);
+        conn->clears = clears;
+        pthread_mutex_unlock(&conn->index_lock);
+    }
+    return clears;
+}
+
+static bool turn_peer(struct sc_plugin_peer *peer)
+{
+    bool more = follow(peer->conn, peer->store, peer->rank, &peer->status);
+    for (uint32_t i = 0; i < CLEAR_ROUNDS && peer->clears; i++)
+        peer->clears = sc_radix_remove_roots(peer->radix, peer->root_mark, CLEAR_STEPS, NULL, NULL);
+    return more || peer->clears;
+}
+
+static bool turn(spec_connector *conn)
+{
+    bool more = sc_plugin_follow_own(conn);
+    for (uint64_t i = 0; i < conn->peer_count; i++)
+        more = turn_peer(&conn->peers[i]) || more;
+    sc_plugin_mail_turn(conn);
+    return clear_own(conn) || more;
+}
+
+static void turn_step(struct sc_task *task)
+{
+    spec_connector *conn =
+        (spec_connector *)(void *)((uint8_t *)task - offsetof(spec_connector, turn.task));
+    bool more = false;
+    if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
+        more = turn(conn);
+    if (atomic_load(&conn->turn.closing) != 0) {
+        atomic_store(&conn->turn.ended, 1);
+        sc_exec_wake(conn->exec, &conn->turn.ended);
+        return;
+    }
+    sc_exec_post_at(conn->exec, task, SC_LANE_BACKGROUND,
+                    sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
+}
+
+void sc_plugin_turn_start(spec_connector *conn)
+{
+    conn->turn.task.step = turn_step;
+    conn->turn.is_started = true;
+    sc_exec_post_at(conn->exec, &conn->turn.task, SC_LANE_BACKGROUND,
+                    sc_exec_now_ns(conn->exec) + TURN_NS);
+}
+
+void sc_plugin_turn_stop(spec_connector *conn)
+{
+    if (!conn->turn.is_started)
+        return;
+    atomic_store(&conn->turn.closing, 1);
+    /* A step that runs now may have looked at `closing` before, and posts itself once more. */
+    while (!sc_exec_cancel(conn->exec, &conn->turn.task) && atomic_load(&conn->turn.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &conn->turn.ended, 0,
+                           sc_exec_now_ns(conn->exec) + TURN_NS / 25);
+    conn->turn.is_started = false;
+}

@@ -1,0 +1,176 @@
+/* Epochs, and the mail that carries them and failed ranges from readers to writers.
+ *
+ *   reset in a writer    one record in its log; other ranks and readers follow the log
+ *   reset in a reader    its own epoch moves; mail to every rank's writer, which records it
+ *   failed range         void here; mail to the writer of our rank, which drops the piece
+ *
+ * The epoch is part of every chain's root, so that what was stored before a reset is found by no
+ * lookup from that moment on, whatever the index still holds. The connector's epoch is the highest
+ * that it has heard of: of its own log, the other ranks' logs, the mail, its host.
+ *
+ * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
+ * that nothing is stored that a record written later makes void. An epoch that could not be told is
+ * told by a later turn, or at close.
+ * Threads: reset and failed_tell any; the turn on an executor thread.
+ * Tests: tests/unit/plugin/test_reset.c, tests/fault/test_processes.c */
+#include "plugin/connector.h"
+
+#include <string.h>
+
+void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch)
+{
+    uint64_t old = atomic_load(&conn->epoch);
+    while (old < epoch && !atomic_compare_exchange_weak(&conn->epoch, &old, epoch))
+        ;
+}
+
+void sc_plugin_roots_are_old(spec_connector *conn)
+{
+    conn->root_mark = sc_radix_root_mark(conn->radix);
+    conn->clears = true;
+}
+
+bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request)
+{
+    return request->epoch == atomic_load(&conn->epoch) &&
+           request->epoch == sc_store_epoch(conn->store);
+}
+
+/* Writer: records the epoch. moves_anyway: it is heard from others, so that nothing of before may
+ * be promised even when the record cannot be written now. */
+static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
+                                struct spec_error *reterr)
+{
+    pthread_mutex_lock(&conn->index_lock);
+    if (epoch == 0)
+        epoch = atomic_load(&conn->epoch) + 1;
+    spec_status status = sc_store_epoch_set(conn->store, epoch, reterr);
+    if (status == SPEC_OK || moves_anyway)
+        sc_plugin_epoch_move(conn, epoch);
+    if (status == SPEC_OK)
+        sc_plugin_roots_are_old(conn);
+    pthread_mutex_unlock(&conn->index_lock);
+    return status;
+}
+
+/* The log is read to its end first: what a reset that is in it already covers, and was stored since
+ * then, must be void too. */
+static void raise_reader(spec_connector *conn)
+{
+    while (sc_plugin_follow_own(conn))
+        ;
+    uint64_t epoch = sc_plugin_epoch_known(conn), own = atomic_load(&conn->epoch);
+    epoch = (own > epoch ? own : epoch) + 1;
+    sc_plugin_epoch_move(conn, epoch);
+    pthread_mutex_lock(&conn->post_lock);
+    if (conn->epoch_to_tell < epoch)
+        conn->epoch_to_tell = epoch;
+    pthread_mutex_unlock(&conn->post_lock);
+    sc_plugin_mail_post(conn);
+}
+
+spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
+{
+    if (conn->role == SPEC_ROLE_WRITER)
+        return raise_writer(conn, 0, false, reterr);
+    raise_reader(conn);
+    return SPEC_OK;
+}
+
+/* ---- What we say ------------------------------------------------------------------------------
+ */
+
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
+{
+    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = piece};
+    if (conn->role != SPEC_ROLE_READER || !sc_store_piece_hash(conn->store, piece, mail.hash))
+        return;
+    sc_hash_to_bytes(conn->family, mail.family);
+    pthread_mutex_lock(&conn->outbox_lock);
+    if (conn->outbox_count < SC_PLUGIN_OUTBOX)
+        conn->outbox[(conn->outbox_first + conn->outbox_count++) % SC_PLUGIN_OUTBOX] = mail;
+    else /* void here all the same; the next reader that meets it says so again */
+        atomic_fetch_add_explicit(&conn->stats.mail_dropped, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&conn->outbox_lock);
+}
+
+/* Tells every rank that has not heard of it. */
+static void post_epoch(spec_connector *conn)
+{
+    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_EPOCH, .epoch = conn->epoch_to_tell};
+    sc_hash_to_bytes(conn->family, mail.family);
+    for (uint32_t rank = 0; rank < conn->rank_count; rank++)
+        if (conn->epoch_told[rank] < mail.epoch &&
+            sc_store_mail_post(conn->store, rank, &mail, NULL) == SPEC_OK)
+            conn->epoch_told[rank] = mail.epoch;
+}
+
+static void post_failed(spec_connector *conn)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_OUTBOX; i++) {
+        pthread_mutex_lock(&conn->outbox_lock);
+        bool waits = conn->outbox_count > 0;
+        struct sc_store_mail mail = conn->outbox[conn->outbox_first];
+        pthread_mutex_unlock(&conn->outbox_lock);
+        if (!waits || sc_store_mail_post(conn->store, conn->rank, &mail, NULL) != SPEC_OK)
+            return; /* a later turn tries again */
+        pthread_mutex_lock(&conn->outbox_lock);
+        conn->outbox_first = (conn->outbox_first + 1) % SC_PLUGIN_OUTBOX;
+        conn->outbox_count--;
+        pthread_mutex_unlock(&conn->outbox_lock);
+    }
+}
+
+void sc_plugin_mail_post(spec_connector *conn)
+{
+    if (conn->role != SPEC_ROLE_READER)
+        return;
+    pthread_mutex_lock(&conn->post_lock);
+    post_epoch(conn);
+    post_failed(conn);
+    pthread_mutex_unlock(&conn->post_lock);
+}
+
+/* ---- What we hear -----------------------------------------------------------------------------
+ */
+
+static void on_mail(const struct sc_store_mail *mail, void *user)
+{
+    spec_connector *conn = user;
+    uint8_t bytes[SC_HASH_BYTES];
+    sc_hash_to_bytes(conn->family, bytes);
+    bool is_family = memcmp(bytes, mail->family, sizeof(bytes)) == 0;
+    if (mail->kind == SC_STORE_MAIL_EPOCH && is_family && mail->epoch > conn->epoch_heard)
+        conn->epoch_heard = mail->epoch;
+    if (mail->kind != SC_STORE_MAIL_FAILED ||
+        !sc_store_piece_hash(conn->store, mail->piece, bytes) ||
+        memcmp(bytes, mail->hash, sizeof(bytes)) != 0)
+        return; /* gone already, or another piece than the sender meant */
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", mail->piece);
+    atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
+    sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, mail->piece)),
+                         mail->piece);
+}
+
+static void say_once(spec_connector *conn, spec_status status, const struct spec_error *error)
+{
+    if (status != SPEC_OK && status != conn->mail_status)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "mail: %s", error->text);
+    conn->mail_status = status;
+}
+
+void sc_plugin_mail_turn(spec_connector *conn)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = SPEC_OK;
+    if (conn->role == SPEC_ROLE_WRITER)
+        status = sc_store_mail_take(conn->store, on_mail, conn, &error);
+    uint64_t epoch = sc_plugin_epoch_known(conn);
+    epoch = conn->epoch_heard > epoch ? conn->epoch_heard : epoch;
+    if (conn->role == SPEC_ROLE_READER)
+        sc_plugin_epoch_move(conn, epoch);
+    else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
+        status = raise_writer(conn, epoch, true, &error);
+    say_once(conn, status, &error);
+    sc_plugin_mail_post(conn);
+}

@@ -1,0 +1,969 @@
+/* What only store/io_uring.c has: rings, the target of bytes in flight, what the kernel may say,
+ * registration, and what happens where io_uring is forbidden. The linker puts this program's
+ * functions in front of five of liburing's, so that a test can say how they behave.
+ *
+ * Holds: a behaviour that a test asked for was met (its counter is asserted); behave is written
+ * while nothing is in flight.
+ * Threads: the rings' beside the test's. */
+#include "tests/unit/store/io_fixture.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define MIB (1u << 20)
+
+static struct {
+    int enter_error;        /* of so many enters, nothing done */
+    uint32_t enter_errors;  /* UINT32_MAX: of all */
+    uint64_t bytes_max;     /* of one transfer; 0: as asked */
+    int32_t result;         /* instead of what so many completions said */
+    uint32_t results;
+    uint32_t strays;        /* completions that nobody waits for, one with each enter */
+    uint64_t stray_data[2]; /* their user_data, in turn */
+    int setup_error, buffers_error, files_error;
+    bool lacks_reads;
+    /* Met: */
+    uint32_t failed, shortened, changed, strayed;
+    uint32_t entries, fixed_files, fixed_buffers;
+    uint64_t last_data;
+} behave;
+
+int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr);
+int __real_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
+                                      struct io_uring_params *params);
+int __real_io_uring_register_probe(struct io_uring *ring, struct io_uring_probe *probe,
+                                   unsigned count);
+int __real_io_uring_register_buffers_sparse(struct io_uring *ring, unsigned count);
+int __real_io_uring_register_files_sparse(struct io_uring *ring, unsigned count);
+int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr);
+int __wrap_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
+                                      struct io_uring_params *params);
+int __wrap_io_uring_register_probe(struct io_uring *ring, struct io_uring_probe *probe,
+                                   unsigned count);
+int __wrap_io_uring_register_buffers_sparse(struct io_uring *ring, unsigned count);
+int __wrap_io_uring_register_files_sparse(struct io_uring *ring, unsigned count);
+
+static void look_at_entries(struct io_uring *ring)
+{
+    for (unsigned at = *ring->sq.khead; at != ring->sq.sqe_tail; at++) {
+        struct io_uring_sqe *sqe = &ring->sq.sqes[at & ring->sq.ring_mask];
+        behave.entries++;
+        behave.last_data = sqe->user_data;
+        behave.fixed_files += (sqe->flags & IOSQE_FIXED_FILE) != 0;
+        behave.fixed_buffers +=
+            sqe->opcode == IORING_OP_READ_FIXED || sqe->opcode == IORING_OP_WRITE_FIXED;
+        if (behave.bytes_max > 0 && sqe->len > behave.bytes_max) {
+            sqe->len = (uint32_t)behave.bytes_max;
+            behave.shortened++;
+        }
+    }
+}
+
+int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
+{
+    if (behave.enter_errors > 0) {
+        behave.enter_errors -= behave.enter_errors != UINT32_MAX;
+        behave.failed++;
+        return -behave.enter_error;
+    }
+    look_at_entries(ring);
+    if (behave.strays > 0) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+        assert_non_null(sqe);
+        io_uring_prep_nop(sqe);
+        sqe->user_data = behave.stray_data[behave.strayed++ % 2];
+        behave.strays--;
+        wait_nr++;
+    }
+    const int result = __real_io_uring_submit_and_wait(ring, wait_nr);
+    unsigned head;
+    struct io_uring_cqe *cqe;
+    io_uring_for_each_cqe(ring, head, cqe)
+    {
+        if (behave.results > 0) {
+            behave.results--;
+            behave.changed++;
+            cqe->res = behave.result;
+        }
+    }
+    return result;
+}
+
+int __wrap_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
+                                      struct io_uring_params *params)
+{
+    return behave.setup_error != 0 ? -behave.setup_error
+                                   : __real_io_uring_queue_init_params(entries, ring, params);
+}
+
+int __wrap_io_uring_register_probe(struct io_uring *ring, struct io_uring_probe *probe,
+                                   unsigned count)
+{
+    const int result = __real_io_uring_register_probe(ring, probe, count);
+    if (behave.lacks_reads)
+        probe->ops[IORING_OP_READ].flags = 0;
+    return result;
+}
+
+int __wrap_io_uring_register_buffers_sparse(struct io_uring *ring, unsigned count)
+{
+    return behave.buffers_error != 0 ? -behave.buffers_error
+                                     : __real_io_uring_register_buffers_sparse(ring, count);
+}
+
+int __wrap_io_uring_register_files_sparse(struct io_uring *ring, unsigned count)
+{
+    return behave.files_error != 0 ? -behave.files_error
+                                   : __real_io_uring_register_files_sparse(ring, count);
+}
+
+/* ---- Fixture -------------------------------------------------------------------------------- */
+
+static const struct setup one_ring = {
+    .name = "one ring", .backend = SC_BACKEND_URING, .thread_count = 1, .ring_count = 1};
+static const struct setup two_rings = {
+    .name = "two rings", .backend = SC_BACKEND_URING, .thread_count = 1, .ring_count = 2};
+static const struct setup small_target = {.name = "one ring, 1 MiB",
+                                          .backend = SC_BACKEND_URING,
+                                          .thread_count = 1,
+                                          .ring_count = 1,
+                                          .in_flight_bytes = MIB};
+static const struct setup one_page = {.name = "one ring, a page",
+                                      .backend = SC_BACKEND_URING,
+                                      .thread_count = 1,
+                                      .ring_count = 1,
+                                      .in_flight_bytes = PAGE};
+static const struct setup automatic = {.name = "auto", .backend = SC_BACKEND_AUTO, .thread_count = 1};
+
+static char lines[8][SC_LIMIT_LOG_LINE_BYTES];
+static uint32_t line_count;
+
+static void keep_line(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)user;
+    (void)snprintf(lines[line_count++ % 8], sizeof(lines[0]), "%s", line);
+}
+
+/* How many lines since the last call have the text. */
+static uint32_t lines_with(struct fixture *fx, const char *text)
+{
+    uint32_t count = 0;
+    line_count = 0;
+    fx->log.callback = keep_line;
+    sc_log_drain(&fx->log);
+    for (uint32_t i = 0; i < line_count && i < 8; i++)
+        count += strstr(lines[i], text) != NULL;
+    return count;
+}
+
+static void start(struct fixture *fx, const struct setup *setup)
+{
+    memset(&behave, 0, sizeof(behave));
+    fixture_init(fx, setup, 1, 0, 0);
+}
+
+static void stop(struct fixture *fx)
+{
+    fixture_done(fx);
+    memset(&behave, 0, sizeof(behave));
+}
+
+static struct sc_io_stats stats_of(struct fixture *fx)
+{
+    struct sc_io_stats stats;
+    sc_io_stats(fx->io, &stats);
+    return stats;
+}
+
+static void round_trip(struct fixture *fx, struct sc_io_file *file, uint64_t bytes)
+{
+    uint8_t *data = page_memory(bytes), *back = page_memory(bytes);
+    fill(data, bytes, 1);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, bytes, PAGE), SPEC_OK);
+    memset(back, 0xee, (size_t)bytes);
+    assert_int_equal(transfer(fx, file, SC_IO_READ, back, bytes, PAGE), SPEC_OK);
+    assert_memory_equal(back, data, (size_t)bytes);
+    free(data);
+    free(back);
+}
+
+/* ---- Enters and bytes in flight ------------------------------------------------------------- */
+
+static void enters_twice_for_a_batch_that_fills_the_target(void **state)
+{
+    (void)state;
+    enum { OPS = 8, BATCHES = 10 };
+    struct fixture fx;
+    struct test_op tests[OPS];
+    start(&fx, &two_rings);
+    uint8_t *data = page_memory(OPS * MIB);
+    fill(data, OPS * MIB, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    for (uint32_t i = 0; i < OPS; i++)
+        assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data + i * MIB, MIB, i * MIB), SPEC_OK);
+    const struct sc_io_stats before = stats_of(&fx);
+    for (uint32_t n = 0; n < BATCHES; n++) {
+        for (uint32_t i = 0; i < OPS; i++)
+            op_set(&fx, &tests[i], file, SC_IO_READ, data + i * MIB, MIB, i * MIB);
+        submit_at_once(&fx, tests, OPS);
+        wait_done(&fx, OPS * (n + 2));
+    }
+    const struct sc_io_stats after = stats_of(&fx);
+    assert_int_equal(after.ops - before.ops, OPS * BATCHES);
+    assert_true(after.enters - before.enters <= 2 * BATCHES);
+    assert_int_equal(after.flight_bytes_max, OPS * MIB); /* all at once */
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
+/* The most that a lane brings into flight of a target of 1 MiB. */
+static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
+{
+    enum { OPS = 60 };
+    struct fixture fx;
+    struct test_op tests[OPS];
+    start(&fx, &small_target);
+    uint8_t *data = page_memory(op_bytes);
+    memset(data, 1, op_bytes);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    assert_int_equal(sc_io_file_reserve(fx.io, file, OPS * op_bytes, NULL), SPEC_OK);
+    for (uint32_t i = 0; i < OPS; i++) {
+        op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
+        tests[i].op.lane = lane;
+    }
+    submit_at_once(&fx, tests, OPS);
+    wait_done(&fx, OPS);
+    for (uint32_t i = 0; i < OPS; i++)
+        assert_int_equal(tests[i].op.status, SPEC_OK);
+    const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+    return flight_bytes;
+}
+
+static void keeps_each_lane_in_its_share_of_the_target(void **state)
+{
+    (void)state;
+    assert_int_equal(flight_of(SC_LANE_DEMAND, 64 << 10), MIB);
+    assert_int_equal(flight_of(SC_LANE_SPECULATIVE, 64 << 10), MIB / 4 * 3);
+    assert_int_equal(flight_of(SC_LANE_WRITER, 64 << 10), MIB / 2);
+    assert_int_equal(flight_of(SC_LANE_BACKGROUND, 64 << 10), MIB / 4);
+    /* What is larger than the share goes alone. */
+    assert_int_equal(flight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
+    assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
+}
+
+struct gate {
+    struct test_op test;
+    pthread_mutex_t lock; /* held by the test until the ring's thread may go on */
+};
+
+static void gate_done(struct sc_io_op *op)
+{
+    struct gate *gate = op->user;
+    struct fixture *fx = gate->test.fx;
+    (void)pthread_mutex_lock(&gate->lock);
+    (void)pthread_mutex_unlock(&gate->lock);
+    (void)atomic_fetch_add_explicit(&fx->done_count, 1, memory_order_acq_rel);
+    sc_exec_wake(fx->exec, &fx->done_count);
+}
+
+/* The ring's thread is held in a completion until everything is queued. */
+static void serves_demand_before_what_was_queued_in_the_background(void **state)
+{
+    (void)state;
+    enum { OPS = 10 };
+    struct fixture fx;
+    struct test_op background[OPS], demand;
+    static struct gate gate;
+    start(&fx, &one_page);
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 1, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    (void)pthread_mutex_init(&gate.lock, NULL);
+    (void)pthread_mutex_lock(&gate.lock);
+    op_set(&fx, &gate.test, file, SC_IO_WRITE, data, PAGE, 0);
+    gate.test.op.done = gate_done;
+    gate.test.op.user = &gate;
+    submit(&fx, &gate.test, 1);
+    for (uint32_t i = 0; i < OPS; i++) {
+        op_set(&fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
+        background[i].op.lane = SC_LANE_BACKGROUND;
+    }
+    submit_at_once(&fx, background, OPS);
+    op_set(&fx, &demand, file, SC_IO_WRITE, data, PAGE, (1 + OPS) * PAGE);
+    submit(&fx, &demand, 1);
+    (void)pthread_mutex_unlock(&gate.lock);
+    wait_done(&fx, OPS + 2);
+    assert_int_equal(demand.order, 0);
+    for (uint32_t i = 0; i < OPS; i++)
+        assert_int_equal(background[i].order, 1 + i);
+    (void)pthread_mutex_destroy(&gate.lock);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
+/* A ring whose thread is held does not hold up what comes: another ring takes it. */
+static void serves_by_another_ring_while_one_waits(void **state)
+{
+    (void)state;
+    enum { PARTS = 2 };
+    struct fixture fx;
+    start(&fx, &two_rings);
+    int ends[2];
+    char path[64];
+    assert_int_equal(pipe(ends), 0);
+    (void)path;
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    round_trip(&fx, file, PAGE);
+    /* A read that the kernel cannot end: of a pipe, put in place of the file's descriptor. */
+    struct sc_io_file *stuck = open_file(&fx, "g", NEW_FILE);
+    char name[64], target[1100];
+    int fd = -1;
+    for (int i = 3; i < 256 && fd < 0; i++) {
+        (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", i);
+        const ssize_t n = readlink(name, target, sizeof(target) - 1);
+        if (n > 0 && strncmp(target, path_of(&fx, "g"), (size_t)n) == 0)
+            fd = i;
+    }
+    assert_true(fd >= 0);
+    assert_int_equal(dup2(ends[0], fd), fd);
+    uint8_t bytes[PARTS] = {0};
+    struct test_op test;
+    op_set(&fx, &test, stuck, SC_IO_READ, bytes, PARTS, 0);
+    const uint32_t before = atomic_load(&fx.done_count);
+    submit(&fx, &test, 1);
+    /* Once it is in flight (nothing else shows that it is) the others overtake it. */
+    while (stats_of(&fx).flight_bytes_max == 0)
+        ;
+    round_trip(&fx, file, 2 * PAGE);
+    assert_int_equal(test.done_count, 0);
+    assert_int_equal(write(ends[1], "a", 1), 1); /* short */
+    round_trip(&fx, file, 2 * PAGE);
+    assert_int_equal(write(ends[1], "b", 1), 1);
+    wait_done(&fx, before + 5);
+    assert_int_equal(test.op.status, SPEC_OK);
+    assert_memory_equal(bytes, "ab", 2);
+    assert_int_equal(stats_of(&fx).short_ops, 1);
+    sc_io_file_close(fx.io, file);
+    sc_io_file_close(fx.io, stuck);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    stop(&fx);
+}
+
+/* ---- What the kernel may say ---------------------------------------------------------------- */
+
+static void continues_short_transfers(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    start(&fx, &one_ring);
+    struct sc_io_file *direct = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *buffered = open_file(&fx, "g", NEW_FILE);
+    behave.bytes_max = 3 * PAGE;
+    round_trip(&fx, direct, 10 * PAGE);
+    assert_int_equal(behave.shortened, 2 * 3);
+    behave.bytes_max = 1000;
+    round_trip(&fx, buffered, 3500);
+    assert_int_equal(behave.shortened, 2 * 3 + 2 * 3);
+    const struct sc_io_stats stats = stats_of(&fx);
+    assert_int_equal(stats.short_ops, 12);
+    assert_int_equal(stats.ops, 4);
+    assert_int_equal(behave.entries, 4 + 12);
+    sc_io_file_close(fx.io, direct);
+    sc_io_file_close(fx.io, buffered);
+    stop(&fx);
+}
+
+static void fails_a_read_whose_file_was_cut_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    start(&fx, &one_ring);
+    uint8_t *data = page_memory(8 * PAGE);
+    fill(data, 8 * PAGE, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data, 8 * PAGE, 0), SPEC_OK);
+    static const uint64_t sizes[] = {5 * PAGE, 5 * PAGE + 512, 5 * PAGE + 100, 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(sc_io_file_truncate(fx.io, file, sizes[i], NULL), SPEC_OK);
+        assert_int_equal(transfer(&fx, file, SC_IO_READ, data, 8 * PAGE, 0), SPEC_E_IO);
+    }
+    round_trip(&fx, file, 8 * PAGE);
+    assert_int_equal(lines_with(&fx, "buffered"), 0); /* an end is no reason to leave O_DIRECT */
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
+static void repeats_what_was_interrupted(void **state)
+{
+    (void)state;
+    static const int32_t results[] = {-EINTR, -EAGAIN};
+    static const int errors[] = {EINTR, EAGAIN, EBUSY, ENOMEM};
+    struct fixture fx;
+    start(&fx, &one_ring);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    for (uint32_t i = 0; i < 2; i++) {
+        behave.result = results[i];
+        behave.results = 5;
+        round_trip(&fx, file, 2 * PAGE);
+        assert_int_equal(behave.changed, 5 * (i + 1));
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        behave.enter_error = errors[i];
+        behave.enter_errors = 3;
+        round_trip(&fx, file, 2 * PAGE);
+        assert_int_equal(behave.failed, 3 * (i + 1));
+    }
+    assert_int_equal(stats_of(&fx).ops, 12);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+}
+
+static void reports_what_the_kernel_reports(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t result;
+        uint32_t results;
+        spec_status status;
+        int32_t sys_errno;
+    } cases[] = {{-EIO, 1, SPEC_E_IO, EIO},
+                 {-ENOSPC, 1, SPEC_E_NO_SPACE, ENOSPC},
+                 {-EAGAIN, 100, SPEC_E_IO, EAGAIN}, /* for ever */
+                 {0, 1, SPEC_E_IO, EIO}};
+    struct fixture fx;
+    start(&fx, &one_ring);
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 1, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct test_op test;
+        behave.result = cases[i].result;
+        behave.results = cases[i].results;
+        op_set(&fx, &test, file, SC_IO_WRITE, data, PAGE, 0);
+        submit(&fx, &test, 1);
+        wait_done(&fx, i + 1);
+        behave.results = 0;
+        assert_int_equal(test.op.status, cases[i].status);
+        assert_int_equal(test.op.sys_errno, cases[i].sys_errno);
+    }
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
+static void goes_buffered_where_a_transfer_refuses_direct(void **state)
+{
+    (void)state;
+    enum { OPS = 8 };
+    struct fixture fx;
+    struct test_op tests[OPS];
+    start(&fx, &one_ring);
+    uint8_t *data = page_memory(OPS * PAGE);
+    fill(data, OPS * PAGE, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    const uint32_t said = lines_with(&fx, "buffered"); /* no O_DIRECT here at all */
+    behave.result = -EINVAL;
+    behave.results = said > 0 ? 0 : OPS; /* all that are in flight are refused; all go on */
+    for (uint32_t i = 0; i < OPS; i++)
+        op_set(&fx, &tests[i], file, SC_IO_WRITE, data + i * PAGE, PAGE, i * PAGE);
+    submit_at_once(&fx, tests, OPS);
+    wait_done(&fx, OPS);
+    for (uint32_t i = 0; i < OPS; i++)
+        assert_int_equal(tests[i].op.status, SPEC_OK);
+    assert_int_equal(lines_with(&fx, "buffered"), said > 0 ? 0 : 1);
+    behave.result = -EINVAL;
+    behave.results = 1; /* a buffered file has no such way out */
+    assert_int_equal(transfer(&fx, file, SC_IO_READ, data, PAGE, 0), SPEC_E_IO);
+    round_trip(&fx, file, 3 * PAGE);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
+static void ignores_completions_that_match_nothing_in_flight(void **state)
+{
+    (void)state;
+    enum { OPS = 40 };
+    struct fixture fx;
+    struct test_op tests[OPS];
+    start(&fx, &small_target);
+    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
+    fill(data, OPS * PAGE, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    round_trip(&fx, file, 4 * PAGE);
+    behave.stray_data[0] = behave.last_data; /* an earlier operation of a slot that is used again */
+    behave.stray_data[1] = UINT64_MAX;       /* no slot */
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        behave.strays = 20;
+        for (uint32_t i = 0; i < OPS; i++) {
+            uint8_t *buffer = (pass == 0 ? data : back) + i * PAGE;
+            op_set(&fx, &tests[i], file, pass == 0 ? SC_IO_WRITE : SC_IO_READ, buffer, PAGE,
+                   i * PAGE);
+        }
+        for (uint32_t i = 0; i < OPS; i++) {
+            const uint32_t done = atomic_load(&fx.done_count);
+            submit(&fx, &tests[i], 1);
+            wait_done(&fx, done + 1);
+        }
+        for (uint32_t i = 0; i < OPS; i++) {
+            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(tests[i].op.status, SPEC_OK);
+        }
+    }
+    assert_memory_equal(back, data, OPS * PAGE);
+    assert_int_equal(behave.strayed, 40);
+    assert_int_equal(stats_of(&fx).late, 40);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+    free(back);
+}
+
+/* A filter set after open, say: the thread does the work without the ring. */
+static void goes_on_with_blocking_calls_when_enter_is_forbidden(void **state)
+{
+    (void)state;
+    enum { OPS = 30 };
+    struct fixture fx;
+    struct test_op tests[OPS];
+    start(&fx, &two_rings);
+    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
+    fill(data, OPS * PAGE, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    round_trip(&fx, file, PAGE);
+    behave.enter_error = EPERM;
+    behave.enter_errors = UINT32_MAX;
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < OPS; i++)
+            op_set(&fx, &tests[i], file, pass == 0 ? SC_IO_WRITE : SC_IO_READ,
+                   (pass == 0 ? data : back) + i * PAGE, PAGE, i * PAGE);
+        submit_at_once(&fx, tests, OPS);
+        wait_done(&fx, 2 + (pass + 1) * OPS);
+        for (uint32_t i = 0; i < OPS; i++) {
+            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(tests[i].op.status, SPEC_OK);
+        }
+    }
+    assert_memory_equal(back, data, OPS * PAGE);
+    assert_int_equal(transfer(&fx, file, SC_IO_READ, back, PAGE, 1000 * PAGE), SPEC_E_IO);
+    assert_true(behave.failed >= 1 && behave.failed <= 2); /* a ring asks once */
+    assert_int_equal(lines_with(&fx, "going on with blocking calls"), 1);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+    free(back);
+}
+
+/* ---- Registration --------------------------------------------------------------------------- */
+
+static void registers_direct_files_and_does_without_beyond_the_table(void **state)
+{
+    (void)state;
+    enum { FILES = 7 }; /* the fixture reserves four */
+    struct fixture fx;
+    start(&fx, &one_ring);
+    for (uint32_t pass = 0; pass < 3; pass++) { /* places are used again */
+        struct sc_io_file *files[FILES];
+        for (uint32_t i = 0; i < FILES; i++) {
+            char name[8];
+            (void)snprintf(name, sizeof(name), "f%u", i);
+            files[i] = open_file(&fx, name, i == 0 ? NEW_FILE : NEW_DIRECT);
+        }
+        behave.entries = behave.fixed_files = 0;
+        for (uint32_t i = 0; i < FILES; i++)
+            round_trip(&fx, files[i], (1 + i) * PAGE);
+        assert_int_equal(behave.entries, 2 * FILES);
+        assert_int_equal(behave.fixed_files, 2 * 4);
+        for (uint32_t i = 0; i < FILES; i++)
+            sc_io_file_close(fx.io, files[i]);
+    }
+    stop(&fx);
+
+    memset(&behave, 0, sizeof(behave));
+    behave.files_error = EMFILE;
+    fixture_init(&fx, &one_ring, 1, 0, 0);
+    assert_int_equal(lines_with(&fx, "files are not registered"), 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    round_trip(&fx, file, 2 * PAGE);
+    assert_true(behave.entries > 0);
+    assert_int_equal(behave.fixed_files, 0);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+}
+
+/* A registered file that was closed is held by nothing: its space comes back. */
+static void lets_go_of_a_file_that_was_closed(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    start(&fx, &two_rings);
+    struct sc_io_file *file = open_file(&fx, "lock", NEW_DIRECT);
+    round_trip(&fx, file, PAGE);
+    assert_int_equal(sc_io_file_truncate(fx.io, file, 0, NULL), SPEC_OK);
+    sc_io_file_close(fx.io, file);
+    /* An OFD lock goes with the last reference to the open file. */
+    const int fd = open(path_of(&fx, "lock"), O_RDWR);
+    assert_true(fd >= 0);
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &range), 0);
+    (void)close(fd);
+    stop(&fx);
+}
+
+/* Reads the pages of a region one by one, through its slices. */
+static void read_region(struct fixture *fx, struct sc_io_file *file, uint8_t *memory,
+                        uint64_t bytes, uint32_t rounds)
+{
+    for (uint32_t round = 0; round < rounds; round++)
+        for (uint64_t at = 0; at < bytes; at += 16 * PAGE) {
+            memory[at] = 0xee;
+            assert_int_equal(transfer(fx, file, SC_IO_READ, memory + at, PAGE, 0), SPEC_OK);
+            assert_int_equal(memory[at], 7);
+        }
+}
+
+static void registers_staging_memory_as_it_is_used(void **state)
+{
+    (void)state;
+    const uint64_t bytes = 40 * MIB;
+    struct fixture fx;
+    start(&fx, &one_ring);
+    uint8_t *memory = page_memory(bytes), *other = page_memory(PAGE);
+    memset(other, 7, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    assert_int_equal(transfer(&fx, file, SC_IO_WRITE, other, PAGE, 0), SPEC_OK);
+    sc_io_buffers(fx.io, memory, bytes, MIB);
+    behave.entries = behave.fixed_buffers = 0;
+    read_region(&fx, file, memory, bytes, 1);
+    assert_int_equal(behave.entries, bytes / (16 * PAGE));
+    /* Three slices; in each the ring rests between operations, so the first is plain at most. */
+    assert_true(behave.fixed_buffers >= behave.entries - 3);
+    behave.entries = behave.fixed_buffers = 0;
+    read_region(&fx, file, memory, bytes, 1);
+    assert_int_equal(behave.fixed_buffers, behave.entries);
+    /* Beside the region, and across the border of two slices (which its owner does not do). */
+    assert_int_equal(transfer(&fx, file, SC_IO_READ, other, PAGE, 0), SPEC_OK);
+    assert_int_equal(other[PAGE - 1], 7);
+    assert_int_equal(transfer(&fx, file, SC_IO_WRITE, memory + 16 * MIB - PAGE, 2 * PAGE, PAGE),
+                     SPEC_OK);
+    assert_int_equal(behave.fixed_buffers, behave.entries - 2);
+    sc_io_buffers(fx.io, NULL, 0, 0);
+    behave.entries = behave.fixed_buffers = 0;
+    read_region(&fx, file, memory, bytes, 1);
+    assert_int_equal(behave.fixed_buffers, 0);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(memory);
+    free(other);
+}
+
+static void does_without_registered_memory(void **state)
+{
+    (void)state;
+    const uint64_t bytes = 20 * MIB;
+    struct fixture fx;
+    start(&fx, &two_rings);
+    behave.buffers_error = ENOMEM;
+    uint8_t *memory = page_memory(bytes);
+    memset(memory, 7, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    sc_io_buffers(fx.io, memory, bytes, MIB);
+    assert_int_equal(transfer(&fx, file, SC_IO_WRITE, memory, PAGE, 0), SPEC_OK);
+    read_region(&fx, file, memory, bytes, 2);
+    assert_int_equal(behave.fixed_buffers, 0);
+    assert_int_equal(lines_with(&fx, "staging memory is not registered"), 1);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(memory);
+}
+
+/* ---- In a child, because limits and filters stay -------------------------------------------- */
+
+static int in_child(int (*body)(void))
+{
+    (void)fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(body());
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static int read_with_a_memlock_of_nothing(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[2] = {{0}, {0}};
+    const struct rlimit limit = {0, 0};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return 1;
+    struct fixture fx;
+    start(&fx, &one_ring); /* its directory may need the capabilities */
+    uint8_t *memory = page_memory(2 * MIB);
+    memset(memory, 7, 2 * MIB);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    sc_io_file_close(fx.io, file);
+    sc_io_close(fx.io);
+    if (syscall(SYS_capset, &head, none) != 0)
+        return 2;
+    sc_exec_close(fx.exec); /* threads made before keep theirs */
+    const struct sc_exec_params exec = {.alloc = &fx.alloc, .thread_count = 1, .name = "test"};
+    if (sc_exec_open(&exec, &fx.exec, NULL) != SPEC_OK)
+        return 3;
+    fixture_io_open(&fx, &fx.io);
+    file = open_file(&fx, "f", SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT);
+    sc_io_buffers(fx.io, memory, 2 * MIB, MIB);
+    for (uint32_t i = 0; i < 4; i++)
+        round_trip(&fx, file, 2 * PAGE);
+    if (transfer(&fx, file, SC_IO_WRITE, memory, PAGE, 0) != SPEC_OK)
+        return 4;
+    read_region(&fx, file, memory, 2 * MIB, 2);
+    const uint32_t said = lines_with(&fx, "staging memory is not registered");
+    const bool is_fixed = behave.fixed_buffers > 0;
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(memory);
+    return said == 1 && !is_fixed ? 0 : 5;
+}
+
+static void works_with_a_memlock_of_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(read_with_a_memlock_of_nothing), 0);
+}
+
+static bool forbid_io_uring(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = 4, .filter = filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* What every refusal must lead to. 0, or which expectation failed. */
+static int falls_back(const char *reason)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct fixture fx;
+    fixture_init(&fx, &automatic, 1, 0, 0);
+    if (strcmp(sc_io_name(fx.io), "pread") != 0)
+        return 2;
+    if (lines_with(&fx, "i/o back end pread: ") != 1 || strstr(lines[0], reason) == NULL)
+        return 3;
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    round_trip(&fx, file, 3 * PAGE);
+    sc_io_file_close(fx.io, file);
+    const uint64_t live = atomic_load(&fx.alloc.live_blocks);
+    struct sc_io *io = NULL;
+    const struct sc_io_params params = {
+        .alloc = &fx.alloc, .exec = fx.exec, .log = &fx.log, .backend = SC_BACKEND_URING};
+    if (sc_io_open(&params, &io, &error) != SPEC_E_UNSUPPORTED || io != NULL)
+        return 4;
+    if (strstr(error.text, reason) == NULL || atomic_load(&fx.alloc.live_blocks) != live)
+        return 5;
+    fixture_done(&fx);
+    return 0;
+}
+
+static int open_under_a_filter(void)
+{
+    return forbid_io_uring() ? falls_back("io_uring_setup (kernel.io_uring_disabled, or a seccomp")
+                             : 1;
+}
+
+static void falls_back_to_pread_where_io_uring_is_forbidden(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(open_under_a_filter), 0);
+}
+
+static void falls_back_to_pread_where_io_uring_does_not_do(void **state)
+{
+    (void)state;
+    memset(&behave, 0, sizeof(behave));
+    behave.setup_error = ENOSYS;
+    assert_int_equal(falls_back("io_uring_setup: Function not implemented"), 0);
+    behave.setup_error = ENOMEM;
+    assert_int_equal(falls_back("RLIMIT_MEMLOCK"), 0);
+    behave.setup_error = 0;
+    behave.lacks_reads = true;
+    assert_int_equal(falls_back("is not supported"), 0);
+    behave.lacks_reads = false;
+    behave.result = -EOPNOTSUPP;
+    behave.results = UINT32_MAX; /* the read that is tried at open */
+    assert_int_equal(falls_back("a read by io_uring: Operation not supported"), 0);
+    behave.results = 0;
+    struct fixture fx;
+    start(&fx, &automatic);
+    assert_string_equal(sc_io_name(fx.io), "io_uring");
+    assert_int_equal(lines_with(&fx, "i/o back end io_uring"), 1);
+    stop(&fx);
+}
+
+static struct fixture forked;
+
+static int close_in_child(void)
+{
+    uint32_t rings = 0;
+    sc_io_fork_close(forked.io);
+    for (int fd = 0; fd < 256; fd++) {
+        char name[64], target[64] = "";
+        (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        if (readlink(name, target, sizeof(target) - 1) > 0)
+            rings += strstr(target, "io_uring") != NULL;
+    }
+    sc_io_buffers(forked.io, NULL, 0, 0);
+    sc_io_close(forked.io); /* frees memory; there are no threads and no rings here */
+    return rings == 0 ? 0 : 1;
+}
+
+static void leaves_the_parents_rings_alone_in_a_forked_child(void **state)
+{
+    (void)state;
+    start(&forked, &two_rings);
+    assert_int_equal(in_child(close_in_child), 0);
+    struct sc_io_file *file = open_file(&forked, "f", NEW_DIRECT);
+    round_trip(&forked, file, 5 * PAGE);
+    sc_io_file_close(forked.io, file);
+    stop(&forked);
+}
+
+/* ---- Many threads --------------------------------------------------------------------------- */
+
+struct swimmer {
+    struct fixture *fx;
+    struct sc_io_file *file;
+    uint64_t seed;
+    uint8_t *memory; /* of its own part of the file, written before */
+    uint64_t base;
+    struct test_op tests[8];
+};
+
+enum { SWIMMERS = 4, PART = 64 * PAGE };
+
+static void *swim(void *argument)
+{
+    struct swimmer *swimmer = argument;
+    struct fixture *fx = swimmer->fx;
+    uint64_t random = swimmer->seed;
+    uint8_t *back = page_memory(8 * 8 * PAGE);
+    for (uint32_t round = 0; round < 60; round++) {
+        const uint32_t count = 1 + (uint32_t)random_below(&random, 8);
+        _Atomic uint32_t *word = &fx->done_count;
+        for (uint32_t i = 0; i < count; i++) {
+            const uint64_t pages = 1 + random_below(&random, 8);
+            const uint64_t at = random_below(&random, 64 - pages + 1) * PAGE;
+            op_set(fx, &swimmer->tests[i], swimmer->file, SC_IO_READ, back + i * 8 * PAGE,
+                   pages * PAGE, swimmer->base + at);
+            swimmer->tests[i].op.lane = (uint32_t)random_below(&random, SC_LANES);
+        }
+        submit_at_once(fx, swimmer->tests, count);
+        for (uint32_t i = 0; i < count; i++) {
+            struct test_op *test = &swimmer->tests[i];
+            for (;;) {
+                const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
+                if (__atomic_load_n(&test->done_count, __ATOMIC_ACQUIRE) == 1)
+                    break;
+                (void)sc_exec_wait(fx->exec, word, now, SC_EXEC_FOREVER);
+            }
+            if (test->op.status != SPEC_OK ||
+                memcmp(test->op.buffer, swimmer->memory + (test->op.offset - swimmer->base),
+                       (size_t)test->op.bytes) != 0)
+                return "wrong";
+        }
+        /* Nobody touches an operation any more once everyone's count has moved past it. */
+    }
+    free(back);
+    return NULL;
+}
+
+static void serves_many_submitters_at_once(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    const struct setup setup = {.name = "busy",
+                                .backend = SC_BACKEND_URING,
+                                .thread_count = 1,
+                                .ring_count = 3,
+                                .in_flight_bytes = 16 * PAGE};
+    static struct swimmer swimmers[SWIMMERS];
+    pthread_t threads[SWIMMERS];
+    start(&fx, &setup);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    for (uint32_t i = 0; i < SWIMMERS; i++) {
+        swimmers[i] = (struct swimmer){.fx = &fx,
+                                       .file = file,
+                                       .seed = i,
+                                       .memory = page_memory(PART),
+                                       .base = (uint64_t)i * PART};
+        fill(swimmers[i].memory, PART, i);
+        assert_int_equal(
+            transfer(&fx, file, SC_IO_WRITE, swimmers[i].memory, PART, swimmers[i].base), SPEC_OK);
+    }
+    for (uint32_t i = 0; i < SWIMMERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, swim, &swimmers[i]), 0);
+    for (uint32_t i = 0; i < SWIMMERS; i++) {
+        void *result = "none";
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_null(result);
+    }
+    assert_true(stats_of(&fx).flight_bytes_max <= PART);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    for (uint32_t i = 0; i < SWIMMERS; i++)
+        free(swimmers[i].memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enters_twice_for_a_batch_that_fills_the_target),
+        cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
+        cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
+        cmocka_unit_test(serves_by_another_ring_while_one_waits),
+        cmocka_unit_test(continues_short_transfers),
+        cmocka_unit_test(fails_a_read_whose_file_was_cut_meanwhile),
+        cmocka_unit_test(repeats_what_was_interrupted),
+        cmocka_unit_test(reports_what_the_kernel_reports),
+        cmocka_unit_test(goes_buffered_where_a_transfer_refuses_direct),
+        cmocka_unit_test(ignores_completions_that_match_nothing_in_flight),
+        cmocka_unit_test(goes_on_with_blocking_calls_when_enter_is_forbidden),
+        cmocka_unit_test(registers_direct_files_and_does_without_beyond_the_table),
+        cmocka_unit_test(lets_go_of_a_file_that_was_closed),
+        cmocka_unit_test(registers_staging_memory_as_it_is_used),
+        cmocka_unit_test(does_without_registered_memory),
+        cmocka_unit_test(works_with_a_memlock_of_nothing),
+        cmocka_unit_test(falls_back_to_pread_where_io_uring_is_forbidden),
+        cmocka_unit_test(falls_back_to_pread_where_io_uring_does_not_do),
+        cmocka_unit_test(leaves_the_parents_rings_alone_in_a_forked_child),
+        cmocka_unit_test(serves_many_submitters_at_once),
+    };
+    const char *refusal = uring_refusal();
+    if (refusal != NULL) {
+        print_message("skipped: no io_uring here: %s\n", refusal);
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
