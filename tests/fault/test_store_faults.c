@@ -215,8 +215,23 @@ struct producer {
     struct world *world;
     pthread_t thread;
     uint64_t key_first;
-    uint64_t stored;
+    uint64_t stored, seen_free;
 };
+
+/* Half of the pass in one call, the rest one by one, while others look at the room. */
+static void producer_drop(struct producer *producer, const struct pass *pass)
+{
+    struct sc_store *store = producer->world->store;
+    struct sc_store_room room;
+    uint64_t ids[8];
+    for (uint32_t p = 0; p < pass->piece_count; p++)
+        ids[p] = pass->first_id + p;
+    sc_store_pieces_drop(store, ids, pass->piece_count / 2);
+    for (uint32_t p = 0; p < pass->piece_count; p++)
+        sc_store_piece_drop(store, ids[p]);
+    sc_store_room(store, &room);
+    producer->seen_free += room.free_bytes;
+}
 
 static void *producer_main(void *argument)
 {
@@ -244,9 +259,9 @@ static void *producer_main(void *argument)
                     if (world_load(producer->world, reader, layer, &range, &twins, 1).rows !=
                         piece.row_count)
                         status = SPEC_E_CORRUPT;
-                if (i % 3 == 0)
-                    sc_store_piece_drop(producer->world->store, piece.id);
             }
+            if (i % 3 == 0)
+                producer_drop(producer, pass);
             sc_store_reader_close(reader);
             producer->stored += status == SPEC_OK ? 1 : 0;
         }
@@ -264,6 +279,7 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
     setup.disk_bytes = 64u << 20;
     struct world *world = world_make(&setup, 1);
     struct producer producers[4];
+    world->config.lease_ns_max = 1000000; /* some pages come back while others write */
     world_open_ok(world);
     for (uint64_t i = 0; i < 4; i++) {
         producers[i] = (struct producer){.world = world, .key_first = 1000 * (i + 1)};
@@ -273,7 +289,9 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
     for (uint64_t i = 0; i < 4; i++) {
         assert_int_equal(pthread_join(producers[i].thread, NULL), 0);
         assert_int_equal(producers[i].stored, 12);
+        assert_true(producers[i].seen_free > 0);
     }
+    space_check(world->store);
     struct sc_store_stats stats;
     sc_store_stats(world->store, &stats);
     assert_int_equal(stats.corrupt_rows, 0);
@@ -281,6 +299,7 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
     world_close(world);
     world_open_ok(world);
     assert_int_equal(world->open_count, 4 * 8 * 3);
+    space_check(world->store);
     world_free(world);
 }
 
