@@ -24,8 +24,6 @@
 #define DIR_MODE   0700
 #define ZERO_BYTES 65536u
 
-#define SECTOR_BYTES 512u /* the smallest block of a direct transfer */
-
 /* Never written: the source of zeros where fallocate is not supported. Aligned for O_DIRECT. */
 static uint8_t zeros[ZERO_BYTES] __attribute__((aligned(SC_IO_PAGE_BYTES)));
 
@@ -62,7 +60,7 @@ void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t o
 
 bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes)
 {
-    return moved_bytes % SECTOR_BYTES != 0 &&
+    return moved_bytes % SC_IO_PAGE_BYTES != 0 &&
            atomic_load_explicit(&file->is_direct, memory_order_relaxed);
 }
 

@@ -43,8 +43,8 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
 bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct);
 /* After a whole transfer: pages of a file that should have been direct are not kept. */
 void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset);
-/* Whether a transfer that stopped after moved_bytes met the file's end: a direct one goes on at a
- * sector only. */
+/* Whether a read that came short met the file's end: a direct one cannot go on inside a page, and
+ * must not be taken for one that the file refuses. */
 bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes);
 
 /* Moves bytes until all are moved: short transfers continue, EINTR repeats, and a direct file that

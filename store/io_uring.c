@@ -124,6 +124,11 @@ struct uring { /* io->own */
     _Atomic uint32_t said_plain, said_dead;
 };
 
+static bool is_child(const struct uring *uring)
+{
+    return uring->owner_pid != getpid();
+}
+
 static void count(_Atomic uint64_t *counter)
 {
     (void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
@@ -325,7 +330,7 @@ static void slot_result(struct ring *ring, struct slot *slot, int32_t result)
         return;
     }
     count(&ring->uring->short_ops);
-    if (sc_io_posix_is_end(op->file, op->moved_bytes))
+    if (op->kind == SC_IO_READ && sc_io_posix_is_end(op->file, op->moved_bytes))
         slot_end(ring, slot, EIO);
     else
         slot_retry(ring, slot);
@@ -388,6 +393,8 @@ static void uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, ui
 {
     struct uring *uring = io->own;
     struct region region = {.base = base, .bytes = bytes};
+    if (is_child(uring))
+        return; /* the lock may be held by a thread that is not here */
     if (bytes > 0) {
         uint64_t slice_bytes = bytes / SLICES_MAX > SLICE_BYTES ? bytes / SLICES_MAX : SLICE_BYTES;
         slice_bytes = (slice_bytes + piece_bytes - 1) / piece_bytes * piece_bytes;
@@ -636,11 +643,6 @@ static spec_status uring_file_open(struct sc_io *io, struct sc_io_file *file,
     if (status == SPEC_OK && (file->flags & SC_IO_OPEN_DIRECT) != 0)
         table_add(io->own, file);
     return status;
-}
-
-static bool is_child(const struct uring *uring)
-{
-    return uring->owner_pid != getpid();
 }
 
 static void uring_file_close(struct sc_io *io, struct sc_io_file *file)

@@ -21,10 +21,10 @@
 #define MIB (1u << 20)
 
 static struct {
-    int enter_error;        /* of so many enters, nothing done */
-    uint32_t enter_errors;  /* UINT32_MAX: of all */
-    uint64_t bytes_max;     /* of one transfer; 0: as asked */
-    int32_t result;         /* instead of what so many completions said */
+    int enter_error;       /* of so many enters, nothing done */
+    uint32_t enter_errors; /* UINT32_MAX: of all */
+    uint64_t bytes_max;    /* of one transfer; 0: as asked */
+    int32_t result;        /* instead of what so many completions said */
     uint32_t results;
     uint32_t strays;        /* completions that nobody waits for, one with each enter */
     uint64_t stray_data[2]; /* their user_data, in turn */
@@ -35,6 +35,8 @@ static struct {
     uint32_t entries, fixed_files, fixed_buffers;
     uint64_t last_data;
 } behave;
+
+static pthread_mutex_t behave_lock = PTHREAD_MUTEX_INITIALIZER; /* between rings */
 
 int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr);
 int __real_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
@@ -69,10 +71,13 @@ static void look_at_entries(struct io_uring *ring)
 
 int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
 {
+    (void)pthread_mutex_lock(&behave_lock);
     if (behave.enter_errors > 0) {
         behave.enter_errors -= behave.enter_errors != UINT32_MAX;
         behave.failed++;
-        return -behave.enter_error;
+        const int error = behave.enter_error;
+        (void)pthread_mutex_unlock(&behave_lock);
+        return -error;
     }
     look_at_entries(ring);
     if (behave.strays > 0) {
@@ -83,7 +88,9 @@ int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
         behave.strays--;
         wait_nr++;
     }
+    (void)pthread_mutex_unlock(&behave_lock);
     const int result = __real_io_uring_submit_and_wait(ring, wait_nr);
+    (void)pthread_mutex_lock(&behave_lock);
     unsigned head;
     struct io_uring_cqe *cqe;
     io_uring_for_each_cqe(ring, head, cqe)
@@ -94,6 +101,7 @@ int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
             cqe->res = behave.result;
         }
     }
+    (void)pthread_mutex_unlock(&behave_lock);
     return result;
 }
 
@@ -141,7 +149,8 @@ static const struct setup one_page = {.name = "one ring, a page",
                                       .thread_count = 1,
                                       .ring_count = 1,
                                       .in_flight_bytes = PAGE};
-static const struct setup automatic = {.name = "auto", .backend = SC_BACKEND_AUTO, .thread_count = 1};
+static const struct setup automatic = {
+    .name = "auto", .backend = SC_BACKEND_AUTO, .thread_count = 1};
 
 static char lines[8][SC_LIMIT_LOG_LINE_BYTES];
 static uint32_t line_count;
@@ -229,7 +238,7 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
 /* The most that a lane brings into flight of a target of 1 MiB. */
 static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
 {
-    enum { OPS = 60 };
+    enum { OPS = 20 };
     struct fixture fx;
     struct test_op tests[OPS];
     start(&fx, &small_target);
@@ -323,11 +332,8 @@ static void serves_by_another_ring_while_one_waits(void **state)
     struct fixture fx;
     start(&fx, &two_rings);
     int ends[2];
-    char path[64];
     assert_int_equal(pipe(ends), 0);
-    (void)path;
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
-    round_trip(&fx, file, PAGE);
     /* A read that the kernel cannot end: of a pipe, put in place of the file's descriptor. */
     struct sc_io_file *stuck = open_file(&fx, "g", NEW_FILE);
     char name[64], target[1100];
@@ -343,7 +349,6 @@ static void serves_by_another_ring_while_one_waits(void **state)
     uint8_t bytes[PARTS] = {0};
     struct test_op test;
     op_set(&fx, &test, stuck, SC_IO_READ, bytes, PARTS, 0);
-    const uint32_t before = atomic_load(&fx.done_count);
     submit(&fx, &test, 1);
     /* Once it is in flight (nothing else shows that it is) the others overtake it. */
     while (stats_of(&fx).flight_bytes_max == 0)
@@ -353,7 +358,7 @@ static void serves_by_another_ring_while_one_waits(void **state)
     assert_int_equal(write(ends[1], "a", 1), 1); /* short */
     round_trip(&fx, file, 2 * PAGE);
     assert_int_equal(write(ends[1], "b", 1), 1);
-    wait_done(&fx, before + 5);
+    wait_done(&fx, 5);
     assert_int_equal(test.op.status, SPEC_OK);
     assert_memory_equal(bytes, "ab", 2);
     assert_int_equal(stats_of(&fx).short_ops, 1);
@@ -373,16 +378,17 @@ static void continues_short_transfers(void **state)
     start(&fx, &one_ring);
     struct sc_io_file *direct = open_file(&fx, "f", NEW_DIRECT);
     struct sc_io_file *buffered = open_file(&fx, "g", NEW_FILE);
+    behave.entries = 0; /* open tried one */
     behave.bytes_max = 3 * PAGE;
     round_trip(&fx, direct, 10 * PAGE);
     assert_int_equal(behave.shortened, 2 * 3);
-    behave.bytes_max = 1000;
-    round_trip(&fx, buffered, 3500);
-    assert_int_equal(behave.shortened, 2 * 3 + 2 * 3);
+    behave.bytes_max = 5000;
+    round_trip(&fx, buffered, 3 * PAGE);
+    assert_int_equal(behave.shortened, 2 * 3 + 2 * 2);
     const struct sc_io_stats stats = stats_of(&fx);
-    assert_int_equal(stats.short_ops, 12);
+    assert_int_equal(stats.short_ops, 10);
     assert_int_equal(stats.ops, 4);
-    assert_int_equal(behave.entries, 4 + 12);
+    assert_int_equal(behave.entries, 4 + 10);
     sc_io_file_close(fx.io, direct);
     sc_io_file_close(fx.io, buffered);
     stop(&fx);
@@ -396,6 +402,7 @@ static void fails_a_read_whose_file_was_cut_meanwhile(void **state)
     uint8_t *data = page_memory(8 * PAGE);
     fill(data, 8 * PAGE, 1);
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    (void)lines_with(&fx, "buffered"); /* there is no O_DIRECT here at all */
     assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data, 8 * PAGE, 0), SPEC_OK);
     static const uint64_t sizes[] = {5 * PAGE, 5 * PAGE + 512, 5 * PAGE + 100, 0};
     for (uint32_t i = 0; i < 4; i++) {
@@ -479,7 +486,7 @@ static void goes_buffered_where_a_transfer_refuses_direct(void **state)
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     const uint32_t said = lines_with(&fx, "buffered"); /* no O_DIRECT here at all */
     behave.result = -EINVAL;
-    behave.results = said > 0 ? 0 : OPS; /* all that are in flight are refused; all go on */
+    behave.results = said > 0 ? 0 : OPS / 2; /* as many as the first enter waits for */
     for (uint32_t i = 0; i < OPS; i++)
         op_set(&fx, &tests[i], file, SC_IO_WRITE, data + i * PAGE, PAGE, i * PAGE);
     submit_at_once(&fx, tests, OPS);
@@ -615,13 +622,17 @@ static void lets_go_of_a_file_that_was_closed(void **state)
     start(&fx, &two_rings);
     struct sc_io_file *file = open_file(&fx, "lock", NEW_DIRECT);
     round_trip(&fx, file, PAGE);
-    assert_int_equal(sc_io_file_truncate(fx.io, file, 0, NULL), SPEC_OK);
-    sc_io_file_close(fx.io, file);
-    /* An OFD lock goes with the last reference to the open file. */
+    assert_int_equal(sc_io_file_lock(fx.io, file, NULL), SPEC_OK);
     const int fd = open(path_of(&fx, "lock"), O_RDWR);
     assert_true(fd >= 0);
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    assert_int_equal(fcntl(fd, F_OFD_SETLK, &range), 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &range), -1);
+    sc_io_file_close(fx.io, file);
+    /* The lock goes with the last reference to the open file; some kernels drop theirs later. */
+    uint32_t tries = 0;
+    while (fcntl(fd, F_OFD_SETLK, &range) != 0 && tries++ < 2000)
+        (void)usleep(5000);
+    assert_true(tries < 2000);
     (void)close(fd);
     stop(&fx);
 }
@@ -652,8 +663,8 @@ static void registers_staging_memory_as_it_is_used(void **state)
     behave.entries = behave.fixed_buffers = 0;
     read_region(&fx, file, memory, bytes, 1);
     assert_int_equal(behave.entries, bytes / (16 * PAGE));
-    /* Three slices; in each the ring rests between operations, so the first is plain at most. */
-    assert_true(behave.fixed_buffers >= behave.entries - 3);
+    /* Three slices, each pinned when the ring rests, or after 64 plain operations. */
+    assert_true(behave.fixed_buffers >= behave.entries - 3 * 65);
     behave.entries = behave.fixed_buffers = 0;
     read_region(&fx, file, memory, bytes, 1);
     assert_int_equal(behave.fixed_buffers, behave.entries);
@@ -707,11 +718,12 @@ static int in_child(int (*body)(void))
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
-static int read_with_a_memlock_of_nothing(void)
+/* Enough for a ring, not for the staging memory. */
+static int read_with_little_memlock(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {{0}, {0}};
-    const struct rlimit limit = {0, 0};
+    const struct rlimit limit = {MIB, MIB};
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0)
         return 1;
     struct fixture fx;
@@ -743,10 +755,10 @@ static int read_with_a_memlock_of_nothing(void)
     return said == 1 && !is_fixed ? 0 : 5;
 }
 
-static void works_with_a_memlock_of_nothing(void **state)
+static void works_with_little_memlock(void **state)
 {
     (void)state;
-    assert_int_equal(in_child(read_with_a_memlock_of_nothing), 0);
+    assert_int_equal(in_child(read_with_little_memlock), 0);
 }
 
 static bool forbid_io_uring(void)
@@ -859,9 +871,18 @@ struct swimmer {
     uint8_t *memory; /* of its own part of the file, written before */
     uint64_t base;
     struct test_op tests[8];
+    _Atomic uint32_t done_count;
 };
 
 enum { SWIMMERS = 4, PART = 64 * PAGE };
+
+static void swimmer_done(struct sc_io_op *op)
+{
+    struct swimmer *swimmer = op->user;
+    struct sc_exec *exec = swimmer->fx->exec;
+    (void)atomic_fetch_add_explicit(&swimmer->done_count, 1, memory_order_acq_rel);
+    sc_exec_wake(exec, &swimmer->done_count);
+}
 
 static void *swim(void *argument)
 {
@@ -871,29 +892,26 @@ static void *swim(void *argument)
     uint8_t *back = page_memory(8 * 8 * PAGE);
     for (uint32_t round = 0; round < 60; round++) {
         const uint32_t count = 1 + (uint32_t)random_below(&random, 8);
-        _Atomic uint32_t *word = &fx->done_count;
+        const uint32_t before = atomic_load(&swimmer->done_count);
         for (uint32_t i = 0; i < count; i++) {
             const uint64_t pages = 1 + random_below(&random, 8);
             const uint64_t at = random_below(&random, 64 - pages + 1) * PAGE;
             op_set(fx, &swimmer->tests[i], swimmer->file, SC_IO_READ, back + i * 8 * PAGE,
                    pages * PAGE, swimmer->base + at);
             swimmer->tests[i].op.lane = (uint32_t)random_below(&random, SC_LANES);
+            swimmer->tests[i].op.done = swimmer_done;
+            swimmer->tests[i].op.user = swimmer;
         }
         submit_at_once(fx, swimmer->tests, count);
+        for (uint32_t now; (now = atomic_load(&swimmer->done_count)) < before + count;)
+            (void)sc_exec_wait(fx->exec, &swimmer->done_count, now, SC_EXEC_FOREVER);
         for (uint32_t i = 0; i < count; i++) {
-            struct test_op *test = &swimmer->tests[i];
-            for (;;) {
-                const uint32_t now = atomic_load_explicit(word, memory_order_acquire);
-                if (__atomic_load_n(&test->done_count, __ATOMIC_ACQUIRE) == 1)
-                    break;
-                (void)sc_exec_wait(fx->exec, word, now, SC_EXEC_FOREVER);
-            }
+            const struct test_op *test = &swimmer->tests[i];
             if (test->op.status != SPEC_OK ||
                 memcmp(test->op.buffer, swimmer->memory + (test->op.offset - swimmer->base),
                        (size_t)test->op.bytes) != 0)
-                return "wrong";
+                return swimmer; /* wrong */
         }
-        /* Nobody touches an operation any more once everyone's count has moved past it. */
     }
     free(back);
     return NULL;
@@ -925,7 +943,7 @@ static void serves_many_submitters_at_once(void **state)
     for (uint32_t i = 0; i < SWIMMERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, swim, &swimmers[i]), 0);
     for (uint32_t i = 0; i < SWIMMERS; i++) {
-        void *result = "none";
+        void *result = &fx;
         assert_int_equal(pthread_join(threads[i], &result), 0);
         assert_null(result);
     }
@@ -954,7 +972,7 @@ int main(void)
         cmocka_unit_test(lets_go_of_a_file_that_was_closed),
         cmocka_unit_test(registers_staging_memory_as_it_is_used),
         cmocka_unit_test(does_without_registered_memory),
-        cmocka_unit_test(works_with_a_memlock_of_nothing),
+        cmocka_unit_test(works_with_little_memlock),
         cmocka_unit_test(falls_back_to_pread_where_io_uring_is_forbidden),
         cmocka_unit_test(falls_back_to_pread_where_io_uring_does_not_do),
         cmocka_unit_test(leaves_the_parents_rings_alone_in_a_forked_child),
