@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define BENCH_ROUNDS_MAX 1000u
+#define BENCH_ROUNDS_MAX 10000u
 
 struct bench_series {
     const char *name; /* "engine prefill" */
