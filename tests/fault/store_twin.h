@@ -149,6 +149,13 @@ static inline void twin_wait(struct twin *twin)
     (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + wait_ns);
 }
 
+static inline void twin_file(const char *path, uint64_t bytes, void *user)
+{
+    uint64_t *total = user;
+    (void)path;
+    *total += (bytes + CHECK_PAGE - 1) / CHECK_PAGE * CHECK_PAGE;
+}
+
 /* One operation. must: loads may not fail. */
 static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, bool must)
 {
@@ -172,7 +179,10 @@ static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, 
         twin_load(twin, reader, must);
         break;
     }
+    uint64_t total = 0;
     space_check(twin->world->store);
+    sc_io_sim_disk_files(twin->world->disk, twin_file, &total);
+    assert_true(total <= twin->world->config.disk_bytes);
 }
 
 /* Loads every piece whole, in every layer. Returns how many loads failed. */

@@ -83,6 +83,59 @@ static void fault_the_nth_of_each_kind_is_survived(void **state)
     assert_true(fired_total > 300);
 }
 
+/* A store that is full loses most of what it has, waits, and is filled again, in one life and over
+ * a reopen. Any status will do. */
+static void scenario_reuse(struct twin *twin)
+{
+    struct world *world = twin->world;
+    for (uint32_t life = 0; life < 2; life++) {
+        if (world_open(world) != SPEC_OK)
+            return;
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            uint64_t before = twin->stores_failed;
+            for (uint32_t i = 0; i < 200 && twin->stores_failed < before + 2; i++)
+                (void)(world_store(world, twin->key_next++, i, 80) == SPEC_OK ||
+                       ++twin->stores_failed);
+            uint32_t left = world->piece_count / 4;
+            while (world->piece_count > left)
+                twin_drop(twin);
+            space_check(world->store);
+            if (life == turn) /* else the reopen finds them waiting */
+                twin_wait(twin);
+        }
+        world_close(world);
+    }
+}
+
+static void fault_the_nth_while_pages_are_given_again_is_survived(void **state)
+{
+    (void)state;
+    uint64_t fired_total = 0, rows = 0;
+    for (uint32_t run = 0; run < SC_FAULT_KINDS * TWIN_SETUPS; run++) {
+        uint32_t kind = run / TWIN_SETUPS;
+        bool fired = true;
+        for (uint64_t n = 0; fired; n += 1 + n / 8) { /* every one of the first, then fewer */
+            struct twin twin;
+            seed_now = run * 1000000 + n;
+            twin_make(&twin, 3 + run % TWIN_SETUPS);
+            twin.world->alloc.fault = &twin.world->fault;
+            sc_fault_arm(&twin.world->fault, kind, n);
+            scenario_reuse(&twin);
+            fired = atomic_load(&twin.world->fault.fired[kind]) > 0;
+            fired_total += fired;
+            sc_fault_init(&twin.world->fault);
+            world_open_ok(twin.world);
+            space_check(twin.world->store);
+            twin_forget_unseen(&twin);
+            assert_int_equal(twin_load_all(&twin), 0);
+            rows += twin.rows_right;
+            world_free(twin.world);
+        }
+    }
+    print_message("%" PRIu64 " faults, %" PRIu64 " rows right\n", fired_total, rows);
+    assert_true(fired_total > 200);
+}
+
 /* ---- Without faults: the twin knows it all -----------------------------------------------------
  */
 
@@ -371,6 +424,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(fault_the_nth_of_each_kind_is_survived, seed_print),
+        cmocka_unit_test_teardown(fault_the_nth_while_pages_are_given_again_is_survived,
+                                  seed_print),
         cmocka_unit_test_teardown(fault_free_random_operations_equal_the_twin, seed_print),
         cmocka_unit_test_teardown(fault_lying_devices_give_right_rows_or_none, seed_print),
         cmocka_unit_test_teardown(fault_power_cuts_leave_right_rows_or_none, seed_print),

@@ -311,9 +311,11 @@ static void quarantine_dropping_allocates_nothing(void **state)
     assert_int_equal(atomic_load(&world->alloc.sealed_refusals), 0);
     space_check(world->store);
     assert_int_equal(stats_of(world).extent_bytes, 0);
+    assert_int_equal(world->store->log_reserved, 0);
     world_close(world);
     world_open_ok(world);
     assert_int_equal(world->open_count, 0);
+    assert_int_equal(world->store->log_reserved, 0);
     world_free(world);
 }
 
