@@ -17,6 +17,7 @@
 #define PROMPTS     256u
 #define LENGTH      80u
 #define WRITES      40000u
+#define RESET_EVERY 5000u
 #define MATCHES_MIN 2000u /* of each reader */
 #define PIECES      (WRITES * 6u)
 
@@ -139,30 +140,67 @@ static void write_remove(struct shared *sh, const struct text *text, uint64_t *r
         atomic_fetch_add(&sh->wrong, 1);
 }
 
-static void write_evict(struct shared *sh)
+static void write_evict(struct shared *sh, uint64_t *random)
 {
     struct sc_radix_segment leaf;
-    if (sc_radix_oldest_leaf(sh->fx.index, &leaf))
+    struct sc_radix_evicted evicted;
+    if (draw(random) % 2 == 0) {
+        if (sc_radix_evict(sh->fx.index, &evicted))
+            note_removed(&evicted.segment, sh);
+    } else if (sc_radix_oldest_leaf(sh->fx.index, &leaf)) {
         (void)sc_radix_remove(sh->fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, &sh->fx.removal,
                               NULL, NULL);
+    }
     (void)sc_radix_sweep(sh->fx.index, &sh->fx.removal);
+}
+
+/* The prefix that a place names is the one it was made from, and stays while it is pinned. */
+static void write_attach(struct shared *sh, const struct text *text)
+{
+    struct sc_radix_segment segments[LENGTH];
+    struct sc_radix_match match;
+    struct prompt prompt = prompt_of(text);
+    struct sc_radix_query query = query_of(&prompt);
+    sc_radix_match(sh->fx.index, &query, segments, LENGTH, &match);
+    if (match.token_count == 0)
+        return;
+    struct sc_radix_place place;
+    sc_radix_place_of(&query, segments, match.segment_count, CHUNK, match.token_count, &place);
+    uint32_t tokens[LENGTH];
+    const struct sc_radix_room room = {.tokens = tokens, .token_capacity = LENGTH};
+    struct sc_radix_attached attached;
+    if (sc_radix_attach(sh->fx.index, &place, &room, &attached, NULL) != SPEC_OK ||
+        memcmp(tokens, text->tokens, 4 * match.token_count) != 0) {
+        atomic_fetch_add(&sh->wrong, 1);
+        return;
+    }
+    if (sc_radix_remove(sh->fx.index, attached.match.last, SC_RADIX_RUN, SC_RADIX_NOW,
+                        &sh->fx.removal, NULL, NULL) != SPEC_E_BUSY)
+        atomic_fetch_add(&sh->wrong, 1);
+    sc_radix_unpin(sh->fx.index, attached.match.last);
 }
 
 static void *writer(void *user)
 {
     struct shared *sh = user;
     uint64_t random = 77;
+    uint64_t mark = 0; /* roots before it are being removed */
     while (atomic_load(&sh->readers_ready) < READERS)
         sched_yield();
     for (uint32_t i = 0; i < WRITES; i++) {
         uint32_t number = (uint32_t)(draw(&random) % PROMPTS);
-        uint64_t op = draw(&random) % 8;
-        if (op < 5)
+        uint64_t op = draw(&random) % 10;
+        if (op < 6)
             write_store(sh, number);
-        else if (op < 7)
+        else if (op < 8)
             write_remove(sh, &sh->texts[number], &random);
+        else if (op < 9)
+            write_evict(sh, &random);
         else
-            write_evict(sh);
+            write_attach(sh, &sh->texts[number]);
+        if (i % RESET_EVERY == RESET_EVERY - 1)
+            mark = sc_radix_root_mark(sh->fx.index);
+        (void)sc_radix_remove_roots(sh->fx.index, mark, 5, &sh->fx.removal, NULL);
         if (i % 64 == 0)
             sched_yield();
     }
@@ -260,6 +298,8 @@ static void readers_are_right_under_a_writer(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(atomic_load(&sh.wrong), 0);
     assert_true(atomic_load(&sh.matched_tokens) > MATCHES_MIN);
+    while (sc_radix_remove_roots(sh.fx.index, 0, 1000, &sh.fx.removal, NULL))
+        continue;
     assert_int_equal(sc_radix_sweep(sh.fx.index, &sh.fx.removal), 0);
     fixture_check(&sh.fx);
     struct sc_radix_stats stats;
