@@ -9,8 +9,8 @@
  * cold: caches and TLB entries are driven out before each sample by reading twice the last level's
  * size, small pages; warm: the second of two calls. --order shuffled stores the chunks of all
  * prompts in random turn, so that no two neighbours of a prefix are neighbours in memory; prompts
- * stores prompt by prompt. With --extra 1 also: 100,000 siblings, insert, evict, and lookups while
- * another thread inserts and evicts without pause.
+ * stores prompt by prompt. With --extra 1 also: 100,000 siblings, insert, evict, lookups while
+ * another thread inserts and evicts without pause, and the removal of everything in steps.
  *
  * Threads: one, and a writer with --extra 1. Tests: none (a measurement). */
 #include "bench/bench.h"
@@ -39,6 +39,7 @@
 #define BATCH           256u
 #define EVICT_BATCH     10000u
 #define EVICT_BATCHES   10u
+#define RESET_STEPS     1024u
 #define READ_PROMPTS    64u /* looked up under the writer, so that eviction spares them */
 #define WINDOWS         20u /* of each kind, idle and written in turn */
 #define GROUP           8u  /* runs that the in-place pass prefetches together */
@@ -532,6 +533,21 @@ static void measure_writer(struct world *w)
     (void)pthread_join(thread, NULL);
 }
 
+/* A reset of everything that is stored, in steps: how long one call keeps other writers waiting. */
+static void measure_reset(struct world *w)
+{
+    static struct bench_series series;
+    series = (struct bench_series){.name = "reset", .unit = "step", .work = RESET_STEPS};
+    uint64_t mark = sc_radix_root_mark(w->index);
+    bool more = true;
+    while (more) {
+        uint64_t start = bench_now_ns();
+        more = sc_radix_remove_roots(w->index, mark, RESET_STEPS, NULL, NULL);
+        bench_series_add(&series, bench_now_ns() - start);
+    }
+    bench_series_print(&series);
+}
+
 int main(int argc, char **argv)
 {
     static struct world w;
@@ -550,6 +566,7 @@ int main(int argc, char **argv)
         measure_siblings(&w, rounds);
         measure_changes(&w, rounds);
         measure_writer(&w);
+        measure_reset(&w);
     }
     printf("{\"facts\": {\"chunks\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
            ", \"driven_out_bytes\": %" PRIu64 "}}\n",
