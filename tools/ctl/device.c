@@ -34,7 +34,6 @@ struct device {
     struct sc_io_op ops[DEPTH_MAX];
     uint64_t op_bytes, ops_max;
     bool is_random;
-    uint32_t kind;
     uint64_t end_ns;
     _Atomic uint64_t issued, done_ops;
     _Atomic int32_t failed;
@@ -79,7 +78,6 @@ static void on_done(struct sc_io_op *op)
 static double measure(struct device *device, uint32_t kind, uint64_t op_bytes, bool is_random)
 {
     uint64_t depth = FLIGHT_MAX / op_bytes < DEPTH_MAX ? FLIGHT_MAX / op_bytes : DEPTH_MAX;
-    device->kind = kind;
     device->op_bytes = op_bytes;
     device->is_random = is_random;
     device->ops_max = device->file_bytes / op_bytes;

@@ -34,10 +34,10 @@ void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size)
     return grown != NULL ? grown : no_memory();
 }
 
-static char *text_of(const char *format, const char *a, const char *b)
+static char *path_in(const char *dir, const char *name)
 {
     char *text;
-    return asprintf(&text, format, a, b) >= 0 ? text : no_memory();
+    return asprintf(&text, "%s/%s", dir, name) >= 0 ? text : no_memory();
 }
 
 void ctl_hex_text(const uint8_t bytes[SC_STORE_HASH_BYTES], char text[33])
@@ -100,7 +100,7 @@ static void unmap_file(const uint8_t *bytes, uint64_t count)
 
 static bool identity_read(struct ctl_store *store)
 {
-    char *path = text_of("%s/%s", store->path, SC_STORE_IDENTITY_NAME);
+    char *path = path_in(store->path, SC_STORE_IDENTITY_NAME);
     const uint8_t *bytes;
     uint64_t count, frame_bytes, chain = 0;
     bool good = map_file(path, &bytes, &count);
@@ -124,7 +124,7 @@ static bool identity_read(struct ctl_store *store)
 /* The line in the lock file, when somebody holds the lock. */
 static void holder_read(struct ctl_rank *rank)
 {
-    char *path = text_of("%s/%s", rank->path, "lock");
+    char *path = path_in(rank->path, "lock");
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
@@ -176,7 +176,7 @@ bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
                    &found.rank_count, &end) != 2 ||
             entry->d_name[end] != '\0' || (rank >= 0 && found.rank != (uint64_t)rank))
             continue;
-        found.path = text_of("%s/%s", path, entry->d_name);
+        found.path = path_in(path, entry->d_name);
         ret_store->ranks = ctl_grow(ret_store->ranks, ret_store->rank_count, &room, sizeof(found));
         ret_store->ranks[ret_store->rank_count++] = found;
     }
@@ -257,7 +257,7 @@ static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, co
 bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
                   void *user)
 {
-    char *path = text_of("%s/%s", rank->path, "log");
+    char *path = path_in(rank->path, "log");
     const uint8_t *bytes;
     bool good = map_file(path, &bytes, &rank->log_bytes);
     free(path);
