@@ -128,6 +128,7 @@ struct sc_store {
     struct sc_store_segment *segments; /* [segment_max] */
     uint64_t segment_count;            /* indices in use are below */
     uint64_t segment_bytes;            /* of all segments, wanted ones too */
+    uint64_t surplus_count;            /* open: segments that disk_bytes does not allow */
     uint64_t log_reserved;             /* for commits to come and a drop of each live piece */
     uint64_t extent_bytes;             /* taken pages, written or being written */
     uint64_t retry_ns;                 /* no new extents before */
@@ -265,7 +266,7 @@ bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts,
 /* Lists segment files and opens them; sizes the space map. */
 spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_segments_close(struct sc_store *store);
-/* After replay: unlinks empty segments while more is used than disk_bytes allows. */
+/* After replay: unlinks what disk_bytes does not allow, and empty segments while more is used. */
 void sc_store_segments_trim(struct sc_store *store);
 /* Space lock held. What counts under disk_bytes. */
 uint64_t sc_store_disk_used(struct sc_store *store);

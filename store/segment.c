@@ -170,6 +170,41 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
     return SPEC_OK;
 }
 
+/* disk_bytes was lowered: the newest segments go, with what they hold. Replay misses them and drops
+ * their pieces; their files stay until then (an open that fails changes nothing), listed behind
+ * segment_count. */
+static void segments_give_up(struct sc_store *store)
+{
+    uint64_t log_used = sc_store_up(sc_store_counted(&store->log_bytes), PAGE);
+    uint64_t log_room = sc_store_up(store->disk_bytes_max / 64, PAGE);
+    uint64_t others = SC_STORE_FIXED_BYTES + (log_used > log_room ? log_used : log_room);
+    while (store->segment_count > 0 && others + store->segment_bytes > store->disk_bytes_max) {
+        struct sc_store_segment *segment = &store->segments[--store->segment_count];
+        sc_io_file_close(store->io, segment->file);
+        segment->file = NULL;
+        segment->state = SC_STORE_SEGMENT_ABSENT;
+        store->segment_bytes -= sc_store_up(segment->bytes, PAGE);
+        store->surplus_count++;
+    }
+    if (store->surplus_count > 0)
+        SC_LOG(store->params.log, 2, "%s: %" PRIu64 " segments exceed disk_bytes and go",
+               store->dir, store->surplus_count);
+}
+
+/* The log was read. A file that cannot be removed counts, and the next open tries again. */
+static void surplus_remove(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    for (; store->surplus_count > 0; store->surplus_count--) {
+        struct sc_store_segment *segment =
+            &store->segments[store->segment_count + store->surplus_count - 1];
+        segment_path(store, segment->number, path);
+        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+            store->segment_bytes += sc_store_up(segment->bytes, PAGE);
+        *segment = (struct sc_store_segment){0};
+    }
+}
+
 static void maker_step(struct sc_task *task);
 
 spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *reterr)
@@ -201,6 +236,7 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
         status = disk_bytes_decide(store, reterr);
     if (status != SPEC_OK)
         return status;
+    segments_give_up(store);
     for (uint64_t i = 0; i < store->segment_count; i++)
         longest = store->segments[i].bytes > longest ? store->segments[i].bytes : longest;
     if (!sc_store_space_init(&store->space, store->params.alloc, store->params.poison,
@@ -240,6 +276,7 @@ uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
 void sc_store_segments_trim(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
+    surplus_remove(store);
     for (uint64_t i = store->segment_count; i-- > 0;) {
         struct sc_store_segment *segment = &store->segments[i];
         struct sc_store_space_segment *map = &store->space.segments[i];

@@ -470,6 +470,42 @@ static void room_a_bulk_of_void_pieces_waits_as_dropped_ones_do(void **state)
     world_free(world);
 }
 
+/* A lower disk_bytes holds at once, whatever is live; what fits under it is kept. */
+static void room_shrinks_with_disk_bytes(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2 * SETUPS; i++) {
+        struct world_setup setup = setups[i / 2];
+        setup.backend = i % 2 == 0 ? SC_BACKEND_SIM : SC_BACKEND_PREAD;
+        setup.thread_count = i % 2;
+        struct world *world = leased_world(&setup, 3);
+        uint64_t key = 1;
+        (void)fill(world, &key, 100);
+        uint32_t pieces = world->piece_count;
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            world_close(world);
+            world->config.disk_bytes = setup.disk_bytes / 3 * 2 >> (turn / 2);
+            world_open_ok(world);
+            space_check(world->store);
+            assert_true(turn == 1 ? world->open_count == world->piece_count
+                                  : world->open_count < world->piece_count);
+            assert_true(world->open_count > 0);
+            uint32_t kept = 0;
+            for (uint32_t p = 0; p < world->piece_count; p++)
+                if (world->pieces[p].seen)
+                    world->pieces[kept++] = world->pieces[p];
+            world->piece_count = kept;
+            check_rows_right(world);
+            assert_true(stats_of(world).disk_bytes_used <= world->config.disk_bytes);
+        }
+        assert_true(world->piece_count >= pieces / 5);
+        drop_all(world);
+        assert_true(sc_store_quarantine_release(world->store, UINT64_MAX) > 0);
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK); /* the log has its share */
+        world_free(world);
+    }
+}
+
 /* ---- Fragments ------------------------------------------------------------------------------- */
 
 enum pattern { WHOLE_PASSES, TAILS, CHUNKS };
@@ -772,6 +808,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(room_counts_what_is_held_free_and_waiting),
         cmocka_unit_test(room_evicts_other_namespaces_oldest_first),
         cmocka_unit_test(room_a_bulk_of_void_pieces_waits_as_dropped_ones_do),
+        cmocka_unit_test(room_shrinks_with_disk_bytes),
         cmocka_unit_test(room_in_fragments_is_used),
         cmocka_unit_test(quarantine_random_lives_keep_every_page_accounted_for),
         cmocka_unit_test(quarantine_lets_a_reader_finish_on_its_lease),
