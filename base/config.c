@@ -163,6 +163,13 @@ static const struct key keys[] = {
      MEMBER(retain_ppm),
      .max = 1000000,
      .is_initial_only = true},
+    {{"store.checkpoint_bytes", "size", "64MiB", "1MiB .. 1TiB",
+      "Growth of a rank's log, beyond what the last checkpoint left, after which it is written "
+      "anew, shorter. On a small disk it is less: a 128th of the rank's share."},
+     .kind = KIND_SIZE,
+     MEMBER(checkpoint_bytes),
+     .min = MIB,
+     .max = TIB},
     {{"store.min_tokens", "integer", "1", "1 .. 16777216",
       "Passes with fewer new tokens are not stored."},
      .kind = KIND_INTEGER,

@@ -35,6 +35,7 @@ struct sc_config {
     uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */
     uint64_t lease_ns_max;          /* "lease_ns_max": 30 s in ns */
     uint64_t retain_ppm;            /* "select.retain_ppm": 1000000; others unsupported in 0.1 */
+    uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
     uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
     uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */
     uint64_t sim_bytes_per_s;       /* "sim.bytes_per_s": 5 GB/s */

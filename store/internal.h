@@ -79,6 +79,10 @@ struct sc_store_journal {
     uint64_t sequence; /* of the last frame */
     uint64_t chain;    /* its checksum */
     struct sc_store_record_head head;
+    uint64_t synced_end;      /* nothing was appended since; 0: it is not known */
+    uint64_t kept_bytes;      /* what the last checkpoint left; 0: there was none since open */
+    uint64_t pieces_read;     /* piece records in it then, or at open, */
+    uint64_t piece_next_read; /* and the id that came next */
     uint8_t *buffer;   /* records of one append, or a window of a scan */
     uint64_t buffer_bytes;
 };
@@ -169,7 +173,7 @@ struct sc_store {
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
-    _Atomic uint64_t evicted_pieces;
+    _Atomic uint64_t evicted_pieces, checkpoints;
     _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
 };
 
@@ -260,6 +264,13 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
 /* Segments of parts[0 .. count): opened on demand; their numbers become indices. */
 bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                             uint64_t stride);
+
+/* ---- Checkpoints (checkpoint.c) -------------------------------------------------------------- */
+
+/* Removes what a checkpoint left that did not come to its end. */
+void sc_store_checkpoint_clean(struct sc_store *store);
+/* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
+void sc_store_checkpoint_close(struct sc_store *store);
 
 /* ---- Segments and space (segment.c) ---------------------------------------------------------- */
 

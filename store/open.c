@@ -253,7 +253,14 @@ void sc_store_close(struct sc_store *store)
     bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
     pthread_mutex_unlock(&store->space_lock);
     SC_ASSERT(store->params.poison, idle);
+    if (idle)
+        sc_store_checkpoint_close(store);
     store_free(store);
+}
+
+void sc_store_fork_close(struct sc_store *store)
+{
+    sc_io_fork_close(store->io);
 }
 
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
@@ -272,7 +279,8 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .io_errors = sc_store_counted(&store->io_errors),
                                    .no_space = sc_store_counted(&store->no_space),
                                    .stage_full = sc_store_counted(&store->stage_full),
-                                   .evicted_pieces = sc_store_counted(&store->evicted_pieces)};
+                                   .evicted_pieces = sc_store_counted(&store->evicted_pieces),
+                                   .checkpoints = sc_store_counted(&store->checkpoints)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
     (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);

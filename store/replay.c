@@ -154,6 +154,8 @@ void sc_store_replay_forget(struct sc_store *store)
     replay->extent_base = store->table.extent_next - 1;
     store->space_count = 0;
     atomic_store(&store->space_id, 0);
+    for (uint64_t i = 0; i < store->segment_count; i++) /* the numbers are other files' */
+        store->segments[i].number = SC_STORE_SEGMENT_NUMBERS;
     pthread_mutex_unlock(&store->log_lock);
     if (atomic_exchange(&store->epoch, 0) != 0 && store->params.on_epoch != NULL)
         store->params.on_epoch(0, store->params.user);
@@ -487,6 +489,7 @@ static spec_status replay_piece_record(struct sc_store *store, bool decodes,
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
     replay->piece_next = next;
+    store->journal.pieces_read++;
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
     if (!decodes) {
@@ -681,8 +684,11 @@ spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
         status = replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, reterr);
-    if (status == SPEC_OK)
+    store->journal.piece_next_read = store->table.piece_next;
+    if (status == SPEC_OK) {
+        sc_store_checkpoint_clean(store);
         sc_store_segments_trim(store);
+    }
     sc_store_replay_close(store);
     return status;
 }

@@ -571,7 +571,43 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
     world_free(world);
 }
 
-/* Random stores, drops, resets and reopens of the writer beside followers that look now and then.
+/* A shorter log in the place of the one that is open: what is known stays, without a word. */
+static void follow_keeps_what_a_checkpoint_keeps(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 14);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 6; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct follower *ahead = follower_make(world, SC_STORE_READER);
+    struct follower *behind = follower_make(world, SC_STORE_PEER);
+    follower_open(behind);
+    drop(world, 15, 3);
+    drop(world, 4, 2);
+    follower_open(ahead);
+    assert_int_equal(ahead->told_count, 13);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    follow(ahead);
+    follow(behind);
+    assert_int_equal(ahead->drops, 5); /* told by open, none by the checkpoint */
+    assert_int_equal(behind->drops, 5);
+    check_same(ahead); /* the next id too: pieces 16 to 18 are known to be void */
+    check_same(behind);
+    check_rows(ahead);
+    assert_int_equal(world_store(world, 7, 0, 64), SPEC_OK);
+    follow(ahead);
+    check_same(ahead);
+    struct follower *late = follower_make(world, SC_STORE_READER);
+    follower_open(late);
+    check_same(late);
+    follower_free(late);
+    follower_free(behind);
+    follower_free(ahead);
+    world_free(world);
+}
+
+/* Random stores, drops, resets, checkpoints and reopens of the writer beside followers that look
+ * now and then.
  */
 static void follow_is_the_writers_twin(void **state)
 {
@@ -586,7 +622,7 @@ static void follow_is_the_writers_twin(void **state)
         for (uint32_t i = 0; i < 2; i++)
             follower_open(followers[i * 2]);
         for (uint32_t step = 0; step < 60; step++) {
-            uint64_t what = random_below(&random, 16);
+            uint64_t what = random_below(&random, 20);
             if (what < 6)
                 (void)world_store(world, key++, 0, (uint32_t)random_below(&random, 200) + 1);
             else if (what < 10 && world->piece_count > 0)
@@ -598,6 +634,8 @@ static void follow_is_the_writers_twin(void **state)
                 world_open_ok(world);
             } else if (what == 12 && followers[1]->store == NULL)
                 follower_open(followers[1]);
+            else if (what == 13)
+                assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
             else {
                 struct follower *follower = followers[random_below(&random, 3)];
                 if (follower->store == NULL)
@@ -629,6 +667,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(follow_of_a_piece_that_fails_is_void_here_only),
         cmocka_unit_test(follow_without_a_segment_misses_its_pieces),
         cmocka_unit_test(follow_of_another_store_under_the_path_starts_anew),
+        cmocka_unit_test(follow_keeps_what_a_checkpoint_keeps),
         cmocka_unit_test(follow_is_the_writers_twin),
     };
     if (argc > 1)

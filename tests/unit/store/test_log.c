@@ -559,8 +559,7 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 70, 30), SPEC_OK);
     sc_store_piece_drop(world->store, 1);
-    world_close(world);
-    image_read(world, &image);
+    image_read(world, &image); /* before close, which would write a shorter one */
     assert_int_equal(image.frame_count, 5);
     static const uint64_t types[5] = {SC_STORE_RECORD_HEAD, SC_STORE_RECORD_NAMESPACE,
                                       SC_STORE_RECORD_EXTENT, SC_STORE_RECORD_PIECE,

@@ -1,0 +1,428 @@
+/* A checkpoint: what the log says now, written into a shorter one that takes its place.
+ *
+ *   log      [head][space 1][extent 1][piece 1][piece 2][drop 2][epoch 1] ... [piece 9] | appends
+ *             new    copied  copied if a piece is        while  current one    ^ copied without
+ *                            LIVE, or quarantined        2 is in               the log lock; then
+ *   log.new  [head][space 1][extent 9][piece 9]          quarantine            the rest under it
+ *
+ * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
+ * unknown keys and the meaning of "before" stay. A piece that was dropped is copied with its drop
+ * record as long as its pages are held, so that they are held after a reopen too.
+ *
+ * Holds: either log is complete at any time: the new one is synced before the rename, and the old
+ * one takes every append until then; an error leaves the old one; log space of both is reserved.
+ * Does not: change ids, forget a namespace, free space of rows.
+ * Threads: one checkpoint at a time, on an executor's thread, or in close.
+ * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
+#include "store/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SLACK_BYTES (128ull << 10) /* of the log that are copied under its lock, at most */
+#define ROUNDS_MAX  64u            /* of copying what came meanwhile; then BUSY */
+#define DEAD_SHARE  8u             /* an 8th of the piece records must be of no use */
+#define SMALL_SHARE 128u           /* of disk_bytes: the log may grow by it */
+#define SMALL_BYTES (256ull << 10)
+
+struct copy {
+    struct sc_store *store;
+    uint8_t *in, *out, *extent; /* windows; the extent's payload that no piece was copied of yet */
+    uint64_t in_offset, in_count;
+    uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
+    uint64_t bulk_end;            /* of the old log, when it began */
+    uint64_t extent_id, extent_bytes, piece_next;
+    uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
+    uint64_t void_count, void_room, piece_count;
+    struct sc_io_file *file;
+    struct sc_store_writer writer; /* into out */
+    uint64_t end, new_sequence, new_chain;
+    uint64_t reserved; /* log space */
+    bool reserves;     /* not under the log lock */
+};
+
+static void new_path(const struct sc_store *store, char path[SC_LIMIT_PATH_BYTES + 64])
+{
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/log.new", store->dir);
+}
+
+void sc_store_checkpoint_clean(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    new_path(store, path);
+    (void)sc_io_unlink(store->io, path, NULL);
+}
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+static spec_status copy_reserve(struct copy *copy, uint64_t bytes, struct spec_error *reterr)
+{
+    if (!sc_store_log_reserve(copy->store, bytes))
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for a second log in disk_bytes",
+                       copy->store->dir);
+    copy->reserved += bytes;
+    return SPEC_OK;
+}
+
+static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
+{
+    uint64_t bytes = copy->writer.used;
+    spec_status status = SPEC_OK;
+    if (bytes == 0)
+        return SPEC_OK;
+    if (copy->reserves)
+        status = copy_reserve(copy, bytes, reterr);
+    if (status == SPEC_OK)
+        status =
+            sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
+    copy->end += bytes;
+    copy->writer.used = 0;
+    return status;
+}
+
+static spec_status copy_put(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                            struct spec_error *reterr)
+{
+    struct sc_store_writer *writer = &copy->writer;
+    if (writer->capacity - writer->used < SC_STORE_FRAME_BYTES + bytes) {
+        spec_status status = copy_flush(copy, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    uint64_t begin = sc_store_frame_begin(writer);
+    memcpy(writer->bytes + writer->used, payload, bytes);
+    writer->used += bytes;
+    sc_store_frame_end(writer, begin, ++copy->new_sequence, &copy->new_chain);
+    return SPEC_OK;
+}
+
+/* ---- What is copied -------------------------------------------------------------------------- */
+
+static bool void_note(struct copy *copy, uint64_t id)
+{
+    if (copy->void_count == copy->void_room) {
+        uint64_t room = copy->void_room == 0 ? 1024 : 2 * copy->void_room;
+        uint64_t *voids = sc_alloc_array(copy->store->params.alloc, room, sizeof(*voids));
+        if (voids == NULL)
+            return false;
+        if (copy->void_count > 0)
+            memcpy(voids, copy->voids, copy->void_count * sizeof(*voids));
+        sc_alloc_free(copy->store->params.alloc, copy->voids);
+        copy->voids = voids;
+        copy->void_room = room;
+    }
+    copy->voids[copy->void_count++] = id;
+    return true;
+}
+
+static bool void_is(const struct copy *copy, uint64_t id)
+{
+    uint64_t low = 0, high = copy->void_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (copy->voids[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < copy->void_count && copy->voids[low] == id;
+}
+
+/* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
+ * written) is held too: it lives again after a reopen. */
+static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *payload,
+                              uint64_t bytes, struct spec_error *reterr)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
+    if (id < copy->piece_next || entry == NULL)
+        return SPEC_OK; /* it was never believed */
+    copy->piece_next = id + 1;
+    uint32_t state = atomic_load(&entry->state);
+    bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
+    if ((state != SC_STORE_PIECE_LIVE && !is_void) || copy->extent_id == 0 ||
+        entry->extent != copy->extent_id)
+        return SPEC_OK;
+    spec_status status = SPEC_OK;
+    if (is_void && !void_note(copy, id))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
+    if (copy->extent_bytes > 0)
+        status = copy_put(copy, copy->extent, copy->extent_bytes, reterr);
+    copy->extent_bytes = 0;
+    if (status == SPEC_OK)
+        status = copy_put(copy, payload, bytes, reterr);
+    copy->piece_count++;
+    return status;
+}
+
+/* The namespace's epoch of now: an earlier one adds nothing to it. */
+static bool epoch_is_current(struct copy *copy, const struct sc_store_record *record)
+{
+    struct sc_store *store = copy->store;
+    pthread_mutex_lock(&store->log_lock);
+    bool current = record->id > 0 && record->id <= store->space_count &&
+                   record->epoch.epoch == store->spaces[record->id - 1].epoch;
+    pthread_mutex_unlock(&store->log_lock);
+    return current;
+}
+
+static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                               struct spec_error *reterr)
+{
+    struct sc_store_record record = {0};
+    bool keeps = copy->at >= copy->bulk_end; /* what came since is kept, and says what came of it */
+    if (!sc_store_record_peek(payload, bytes, &record))
+        return SPEC_OK;
+    switch (record.type) {
+    case SC_STORE_RECORD_EXTENT:
+        memcpy(copy->extent, payload, bytes);
+        copy->extent_bytes = bytes;
+        copy->extent_id = record.id;
+        return SPEC_OK;
+    case SC_STORE_RECORD_PIECE:
+        return copy_piece(copy, record.id, payload, bytes, reterr);
+    case SC_STORE_RECORD_NAMESPACE:
+        keeps = true;
+        break;
+    case SC_STORE_RECORD_DROP:
+        keeps = keeps || void_is(copy, record.id);
+        break;
+    case SC_STORE_RECORD_EPOCH:
+        /* The log lock is held where it would be asked for. */
+        keeps = keeps || (sc_store_record_decode(payload, bytes, &record) &&
+                          epoch_is_current(copy, &record));
+        break;
+    default:
+        return SPEC_OK; /* the old head */
+    }
+    copy->extent_id = 0;
+    return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
+}
+
+/* Copies the frames of [at, end). */
+static spec_status copy_range(struct copy *copy, uint64_t end, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    while (copy->at < end) {
+        uint64_t skip = copy->at - copy->in_offset, frame_bytes;
+        enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+        if (skip < copy->in_count)
+            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
+                                         &copy->chain, &frame_bytes);
+        if (state == SC_STORE_FRAME_SHORT) {
+            uint64_t left = end - copy->at;
+            uint64_t count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
+            if (skip == 0 && copy->in_count >= count)
+                state = SC_STORE_FRAME_BAD; /* all that there is, and it is no frame */
+            copy->in_offset = copy->at;
+            copy->in_count = count;
+            spec_status status = SPEC_OK;
+            if (state == SC_STORE_FRAME_SHORT)
+                status = sc_io_file_pread(store->io, store->journal.file, copy->in, count, copy->at,
+                                          reterr);
+            if (status != SPEC_OK)
+                return status;
+        }
+        if (state == SC_STORE_FRAME_BAD)
+            return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
+                           copy->at);
+        if (state == SC_STORE_FRAME_SHORT)
+            continue;
+        spec_status status = copy_record(copy, copy->in + skip + SC_STORE_FRAME_BYTES,
+                                         frame_bytes - SC_STORE_FRAME_BYTES, reterr);
+        if (status != SPEC_OK)
+            return status;
+        copy->sequence++;
+        copy->at += frame_bytes;
+    }
+    return SPEC_OK;
+}
+
+/* ---- The two logs ---------------------------------------------------------------------------- */
+
+static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *ret_head,
+                              struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    copy->in = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    copy->out = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    copy->extent = sc_alloc(store->params.alloc, SC_STORE_PAYLOAD_BYTES_MAX);
+    if (copy->in == NULL || copy->out == NULL || copy->extent == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
+    new_path(store, path);
+    sc_store_checkpoint_clean(store);
+    spec_status status = sc_io_file_open(
+        store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE, &copy->file,
+        reterr);
+    if (status != SPEC_OK)
+        return status;
+    copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
+    copy->new_chain = copy->chain =
+        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    copy->reserves = true;
+    copy->piece_next = 1;
+    pthread_mutex_lock(&store->log_lock);
+    *ret_head = store->journal.head;
+    ret_head->number++;
+    ret_head->piece_next = store->table.piece_next;
+    ret_head->extent_next = store->table.extent_next;
+    copy->bulk_end = store->journal.end;
+    pthread_mutex_unlock(&store->log_lock);
+    uint64_t frame = sc_store_frame_begin(&copy->writer);
+    sc_store_record_put_head(&copy->writer, ret_head);
+    sc_store_frame_end(&copy->writer, frame, ++copy->new_sequence, &copy->new_chain);
+    return SPEC_OK;
+}
+
+/* Until little is left, without the lock. On SPEC_OK the log lock is held. */
+static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t end = copy->bulk_end;
+    spec_status status = SPEC_OK;
+    for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
+        status = copy_range(copy, end, reterr);
+        if (status == SPEC_OK)
+            status = copy_flush(copy, reterr);
+        if (status == SPEC_OK)
+            status = sc_io_file_sync(store->io, copy->file, reterr);
+        if (status == SPEC_OK && round == 0)
+            status = copy_reserve(copy, SLACK_BYTES, reterr);
+        if (status != SPEC_OK)
+            return status;
+        pthread_mutex_lock(&store->log_lock);
+        end = store->journal.end;
+        if (end - copy->at <= SLACK_BYTES)
+            return SPEC_OK;
+        pthread_mutex_unlock(&store->log_lock);
+    }
+    return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
+}
+
+/* Log lock held. The new log is complete and durable; it becomes the log. */
+static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
+                             struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    struct sc_store_journal *journal = &store->journal;
+    char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
+    bool in_place = false;
+    copy->reserves = false; /* SLACK_BYTES are */
+    spec_status status = copy_range(copy, journal->end, reterr);
+    bool came = copy->writer.used > 0;
+    if (status == SPEC_OK)
+        status = copy_flush(copy, reterr);
+    if (status == SPEC_OK && came)
+        status = sc_io_file_sync(store->io, copy->file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    new_path(store, from);
+    (void)snprintf(to, sizeof(to), "%s/log", store->dir);
+    status = sc_io_rename(store->io, from, to, reterr);
+    if (status != SPEC_OK && /* the directory may be changed, and not synced */
+        (sc_io_file_same(store->io, copy->file, to, &in_place, NULL) != SPEC_OK || !in_place))
+        return status;
+    struct sc_io_file *old = journal->file;
+    journal->file = copy->file;
+    copy->file = old;
+    journal->end = journal->synced_end = journal->kept_bytes = copy->end;
+    journal->sequence = copy->new_sequence;
+    journal->chain = copy->new_chain;
+    journal->head = *head;
+    journal->pieces_read = copy->piece_count;
+    journal->piece_next_read = store->table.piece_next;
+    store->journal_broken = false;
+    atomic_store(&store->log_bytes, copy->end);
+    return SPEC_OK;
+}
+
+spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)
+{
+    struct copy copy = {.store = store};
+    struct sc_store_record_head head;
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
+    spec_status status = copy_begin(&copy, &head, reterr);
+    if (status == SPEC_OK)
+        status = copy_bulk(&copy, reterr);
+    if (status == SPEC_OK) {
+        status = copy_swap(&copy, &head, reterr);
+        pthread_mutex_unlock(&store->log_lock);
+    }
+    if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
+        sc_io_file_close(store->io, copy.file);
+    if (status == SPEC_OK) {
+        sc_store_count(&store->checkpoints, 1);
+        SC_LOG(store->params.log, 3,
+               "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
+               head.number, copy.end, copy.at);
+    } else {
+        sc_store_checkpoint_clean(store);
+    }
+    if (copy.reserved > 0)
+        sc_store_log_unreserve(store, copy.reserved);
+    sc_alloc_free(store->params.alloc, copy.voids);
+    sc_alloc_free(store->params.alloc, copy.extent);
+    sc_alloc_free(store->params.alloc, copy.out);
+    sc_alloc_free(store->params.alloc, copy.in);
+    return status;
+}
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+/* Log lock held. Piece records in the log. */
+static uint64_t pieces_in_log(const struct sc_store *store)
+{
+    const struct sc_store_journal *journal = &store->journal;
+    return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
+}
+
+bool sc_store_checkpoint_due(struct sc_store *store)
+{
+    const struct sc_store_journal *journal = &store->journal;
+    uint64_t small = store->disk_bytes_max / SMALL_SHARE;
+    small = small > SMALL_BYTES ? small : SMALL_BYTES;
+    uint64_t step = store->params.config->checkpoint_bytes;
+    step = step < small ? step : small;
+    if (store->params.role != SC_STORE_WRITER)
+        return false;
+    pthread_mutex_lock(&store->log_lock);
+    uint64_t grown = journal->end - journal->kept_bytes, count = pieces_in_log(store);
+    bool grew = grown >= step && grown >= journal->kept_bytes;
+    pthread_mutex_unlock(&store->log_lock);
+    uint64_t live = sc_store_counted(&store->piece_count);
+    return grew && count > live && (count - live) * DEAD_SHARE >= count;
+}
+
+/* Pieces that a checkpoint would keep. */
+static uint64_t pieces_kept(const struct sc_store *store)
+{
+    uint64_t count = 0;
+    for (uint64_t id = 1; id < store->table.piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+        if (entry == NULL) {
+            id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB) - 1;
+            continue;
+        }
+        uint32_t state = atomic_load(&entry->state);
+        count += state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_QUARANTINED;
+    }
+    return count;
+}
+
+void sc_store_checkpoint_close(struct sc_store *store)
+{
+    struct sc_store_journal *journal = &store->journal;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = SPEC_OK;
+    if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)
+        return;
+    (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
+    uint64_t count = pieces_in_log(store), kept = pieces_kept(store);
+    if (count > kept && (count - kept) * DEAD_SHARE >= count)
+        status = sc_store_checkpoint(store, &error);
+    else
+        status = sc_io_file_sync(store->io, journal->file, &error);
+    if (status != SPEC_OK)
+        SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
+}

@@ -1,0 +1,573 @@
+/* Checkpoints: the shorter log says what the longer one said, at every moment of its making, with
+ * every fault, and beside a writer that goes on.
+ *
+ * Threads: the seeded loop; one test has threads of its own. */
+#include "tests/unit/store/store_fixture.h"
+
+#include "store/internal.h"
+#include "tests/unit/store/space_check.h"
+
+#include <pthread.h>
+
+#define RANK_DIR "/sim/store/rank-0000-of-0001"
+#define LOG_PATH RANK_DIR "/log"
+#define NEW_PATH RANK_DIR "/log.new"
+#define LEASE_NS 10000000000ull
+
+static const struct world_setup small = {.name = "small",
+                                         .backend = SC_BACKEND_SIM,
+                                         .layers = 3,
+                                         .k_row_bytes = 48,
+                                         .disk_bytes = 8u << 20,
+                                         .segment_bytes = 1u << 20,
+                                         .op_bytes = 64u << 10,
+                                         .journal = 2};
+
+struct found {
+    const char *path;
+    uint64_t bytes;
+    bool is_there;
+};
+
+static void find_file(const char *path, uint64_t bytes, void *user)
+{
+    struct found *found = user;
+    if (strcmp(path, found->path) == 0) {
+        found->bytes = bytes;
+        found->is_there = true;
+    }
+}
+
+static struct found file_find(struct world *world, const char *path)
+{
+    struct found found = {.path = path};
+    sc_io_sim_disk_files(world->disk, find_file, &found);
+    return found;
+}
+
+static void clock_move(struct world *world, uint64_t ns)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
+}
+
+static void drop(struct world *world, uint32_t first, uint32_t count)
+{
+    uint64_t ids[64];
+    assert_true(count <= 64 && first + count <= world->piece_count);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = world->pieces[first + i].id;
+    sc_store_pieces_drop(world->store, ids, count);
+    memmove(&world->pieces[first], &world->pieces[first + count],
+            (world->piece_count - first - count) * sizeof(world->pieces[0]));
+    world->piece_count -= count;
+}
+
+static void checkpoint_ok(struct world *world)
+{
+    if (sc_store_checkpoint(world->store, &world->error) != SPEC_OK)
+        fail_msg("checkpoint: %s", world->error.text);
+    assert_false(file_find(world, NEW_PATH).is_there);
+}
+
+/* What the last open told of is what the twin has; its rows are right, or (rows_may_miss) fail. */
+static void check_twin(struct world *world, bool rows_may_miss)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world->open_count, world->piece_count);
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        assert_true(world->pieces[i].seen);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            struct loaded loaded = world_load_piece(world, reader, layer, &world->pieces[i]);
+            if (loaded.status == SPEC_OK || !rows_may_miss) {
+                assert_int_equal(loaded.status, SPEC_OK);
+                assert_int_equal(loaded.rows, world->pieces[i].row_count);
+            }
+        }
+    }
+    sc_store_reader_close(reader);
+    space_check(world->store);
+}
+
+/* As kill -9 does: nothing is done at close, and what was written stays. */
+static void world_kill(struct world *world)
+{
+    struct sc_io_sim_disk *after = NULL;
+    assert_int_equal(sc_io_sim_disk_copy(world->disk, &after, NULL), SPEC_OK);
+    world_close(world);
+    sc_io_sim_disk_close(world->disk);
+    world->disk = world->params.sim_disk = after;
+}
+
+static struct world *filled(uint64_t seed, uint64_t lease_ns)
+{
+    struct world *world = world_make(&small, seed);
+    world->config.lease_ns_max = lease_ns;
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 8; key++)
+        assert_int_equal(world_store(world, key, key * 7, (uint32_t)(20 * key)), SPEC_OK);
+    return world;
+}
+
+/* ---- What is kept -----------------------------------------------------------------------------
+ */
+
+static void checkpoint_keeps_what_lives(void **state)
+{
+    (void)state;
+    struct world *world = filled(1, 0);
+    uint64_t next = sc_store_piece_next(world->store);
+    drop(world, world->piece_count - 2, 2); /* the newest ids */
+    drop(world, 0, 5);
+    uint64_t before = file_find(world, LOG_PATH).bytes;
+    checkpoint_ok(world);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.checkpoints, 1);
+    assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
+    assert_true(stats.log_bytes < before);
+    assert_int_equal(sc_store_piece_next(world->store), next);
+    for (uint32_t round = 0; round < 3; round++) {
+        world_kill(world);
+        world_open_ok(world);
+        check_twin(world, false);
+        assert_int_equal(sc_store_piece_next(world->store), next); /* no id is given twice */
+        if (round == 1)
+            checkpoint_ok(world); /* of a checkpoint */
+    }
+    assert_int_equal(world_store(world, 50, 0, 64), SPEC_OK);
+    assert_int_equal(world->pieces[world->piece_count - 1].id, next);
+    world_free(world);
+}
+
+static void checkpoint_goes_on_where_the_log_ended(void **state)
+{
+    (void)state;
+    struct world *world = filled(2, 0);
+    for (uint64_t key = 100; key < 130; key++) {
+        drop(world, 0, 1);
+        checkpoint_ok(world);
+        assert_int_equal(world_store(world, key, 0, 70), SPEC_OK);
+    }
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.checkpoints, 30);
+    assert_int_equal(stats.corrupt_records, 0);
+    world_kill(world);
+    world_open_ok(world);
+    check_twin(world, false);
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.corrupt_records, 0);
+    world_free(world);
+}
+
+static uint64_t quarantined(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.quarantine_bytes;
+}
+
+/* Pages that a reader may read on a lease are held over a checkpoint and a reopen, and not longer
+ * than without one. */
+static void checkpoint_keeps_the_quarantine(void **state)
+{
+    (void)state;
+    struct world *world = filled(3, LEASE_NS);
+    drop(world, 0, 4);
+    clock_move(world, LEASE_NS / 2);
+    drop(world, 3, 6);
+    uint64_t held = quarantined(world);
+    assert_true(held > 0);
+    checkpoint_ok(world);
+    assert_int_equal(quarantined(world), held);
+    world_kill(world);
+    world_open_ok(world);
+    check_twin(world, false);
+    assert_int_equal(quarantined(world), held);
+    clock_move(world, LEASE_NS / 2 + LEASE_NS / 16);
+    uint64_t later = quarantined(world);
+    assert_true(later > 0 && later < held);
+    uint64_t before = file_find(world, LOG_PATH).bytes;
+    checkpoint_ok(world);
+    assert_true(file_find(world, LOG_PATH).bytes < before); /* without those that are over */
+    world_kill(world);
+    world_open_ok(world);
+    check_twin(world, false);
+    assert_int_equal(quarantined(world), later);
+    clock_move(world, LEASE_NS);
+    assert_int_equal(quarantined(world), 0);
+    check_twin(world, false);
+    world_free(world);
+}
+
+static uint64_t epoch_heard, epoch_calls;
+
+static void hear_epoch(uint64_t epoch, void *user)
+{
+    struct world *world = user;
+    epoch_heard = epoch;
+    epoch_calls++;
+    world->open_count = 0;
+}
+
+static void checkpoint_keeps_the_epoch(void **state)
+{
+    (void)state;
+    for (uint32_t lease = 0; lease < 2; lease++) {
+        struct world *world = filled(4, lease * LEASE_NS);
+        for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+            assert_int_equal(sc_store_epoch_set(world->store, epoch, &world->error), SPEC_OK);
+            world->piece_count = 0;
+            assert_int_equal(world_store(world, 20 + epoch, 0, 100), SPEC_OK);
+        }
+        uint64_t held = quarantined(world);
+        checkpoint_ok(world);
+        epoch_calls = 0;
+        world->params.on_epoch = hear_epoch;
+        world_kill(world);
+        world_open_ok(world);
+        check_twin(world, false);
+        assert_int_equal(epoch_heard, 3);
+        assert_int_equal(epoch_calls, 1); /* earlier ones add nothing */
+        assert_int_equal(sc_store_epoch(world->store), 3);
+        assert_int_equal(quarantined(world), held);
+        assert_int_equal(held > 0, lease == 1);
+        assert_int_equal(sc_store_epoch_set(world->store, 4, &world->error), SPEC_OK);
+        world_free(world);
+    }
+}
+
+/* Another model's rows in the same directory. */
+static void checkpoint_keeps_other_namespaces(void **state)
+{
+    (void)state;
+    struct world *world = filled(5, 0);
+    drop(world, 0, 3);
+    world_close(world);
+    struct sc_store_params params = world->params;
+    world->params.space.digest[0] ^= 1;
+    world_open_ok(world);
+    assert_int_equal(world->open_count, 0);
+    checkpoint_ok(world);
+    world_close(world);
+    world->params = params;
+    world_open_ok(world);
+    check_twin(world, false);
+    world_free(world);
+}
+
+/* ---- What goes wrong ---------------------------------------------------------------------------
+ */
+
+/* Power is cut at each event of the checkpoint: the old log or the new one, complete. */
+static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
+{
+    (void)state;
+    struct world *world = filled(6, LEASE_NS);
+    for (uint64_t i = 0; i < world->store->segment_count; i++)
+        assert_int_equal(sc_io_file_sync(world->store->io, world->store->segments[i].file, NULL),
+                         SPEC_OK);
+    world_close(world); /* syncs the log */
+    world_open_ok(world);
+    drop(world, 2, 5);
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->journal.file, NULL), SPEC_OK);
+    uint64_t begin = sc_io_sim_disk_events(world->disk);
+    checkpoint_ok(world);
+    uint64_t end = sc_io_sim_disk_events(world->disk);
+    assert_true(end >= begin + 4); /* made, written, synced, renamed */
+    struct sc_io_sim_disk *disk = world->disk;
+    struct sc_store *store = world->store;
+    uint64_t held = quarantined(world);
+    for (uint64_t events = begin; events <= end; events++) {
+        for (uint64_t seed = 0; seed < 40; seed++) {
+            struct sc_io_sim_disk *cut = NULL;
+            assert_int_equal(sc_io_sim_disk_fork(disk, events, seed, &cut, NULL), SPEC_OK);
+            world->disk = world->params.sim_disk = cut;
+            world_open_ok(world);
+            check_twin(world, true);
+            assert_int_equal(quarantined(world), held);
+            assert_false(file_find(world, NEW_PATH).is_there);
+            checkpoint_ok(world);
+            world_close(world);
+            world_open_ok(world);
+            check_twin(world, true);
+            world_close(world);
+            sc_io_sim_disk_close(cut);
+        }
+    }
+    world->disk = world->params.sim_disk = disk;
+    world->store = store;
+    world_free(world);
+}
+
+/* Every n-th write, reserve, sync fails once: an error, or a checkpoint; and the store goes on. */
+static void checkpoint_that_fails_leaves_the_old_log(void **state)
+{
+    (void)state;
+    static const enum sc_io_sim_fault kinds[] = {SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE, SC_SIM_SYNC_EIO,
+                                                 SC_SIM_READ_EIO};
+    for (uint32_t kind = 0; kind < 4; kind++) {
+        uint32_t failed = 0;
+        for (uint64_t n = 0;; n++) {
+            struct world *world = filled(7, 0);
+            drop(world, 2, 5);
+            sc_io_sim_fault_nth(world->disk, kinds[kind], n);
+            spec_status status = sc_store_checkpoint(world->store, &world->error);
+            bool fired = sc_io_sim_fault_fired(world->disk, kinds[kind]) > 0;
+            assert_true(fired || status == SPEC_OK); /* a rename that was not synced may stand */
+            failed += status != SPEC_OK;
+            assert_false(file_find(world, NEW_PATH).is_there);
+            sc_io_sim_fault_ppm(world->disk, kinds[kind], 0);
+            struct sc_store_stats stats;
+            sc_store_stats(world->store, &stats);
+            assert_int_equal(stats.checkpoints, status == SPEC_OK);
+            assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
+            if (fired) {
+                assert_int_equal(world_store(world, 60, 0, 64), SPEC_OK);
+                checkpoint_ok(world); /* retried */
+            }
+            world_kill(world);
+            world_open_ok(world);
+            check_twin(world, false);
+            world_free(world);
+            if (!fired)
+                break;
+        }
+        assert_true(failed > 0);
+    }
+}
+
+static void checkpoint_without_room_leaves_the_old_log(void **state)
+{
+    (void)state;
+    struct world *world = filled(8, 0);
+    drop(world, 2, 2);
+    uint64_t before = file_find(world, LOG_PATH).bytes;
+    uint64_t disk_bytes_max = world->store->disk_bytes_max;
+    world->store->disk_bytes_max = sc_store_disk_used(world->store) + 1000;
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_E_NO_SPACE);
+    assert_int_equal(file_find(world, LOG_PATH).bytes, before);
+    assert_false(file_find(world, NEW_PATH).is_there);
+    world->store->disk_bytes_max = disk_bytes_max;
+    uint64_t used = sc_store_disk_used(world->store);
+    checkpoint_ok(world);
+    assert_true(sc_store_disk_used(world->store) <= used);
+    world_kill(world);
+    world_open_ok(world);
+    check_twin(world, false);
+    world_free(world);
+}
+
+static void checkpoint_of_a_damaged_log_leaves_it(void **state)
+{
+    (void)state;
+    struct world *world = filled(9, 0);
+    uint64_t bytes = file_find(world, LOG_PATH).bytes;
+    uint8_t byte;
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    byte ^= 1;
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_E_CORRUPT);
+    assert_non_null(strstr(world->error.text, "damaged at byte"));
+    assert_false(file_find(world, NEW_PATH).is_there);
+    byte ^= 1;
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    checkpoint_ok(world);
+    world_free(world);
+}
+
+static void checkpoint_left_by_a_crash_is_removed(void **state)
+{
+    (void)state;
+    struct world *world = filled(10, 0);
+    struct sc_io_file *file = NULL;
+    assert_int_equal(sc_io_file_open(world->store->io, NEW_PATH,
+                                     SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, NULL),
+                     SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(world->store->io, file, "half", 4, 0, NULL), SPEC_OK);
+    sc_io_file_close(world->store->io, file);
+    world_kill(world);
+    assert_true(file_find(world, NEW_PATH).is_there);
+    world_open_ok(world);
+    assert_false(file_find(world, NEW_PATH).is_there);
+    check_twin(world, false);
+    world_free(world);
+}
+
+/* ---- When ---------------------------------------------------------------------------------------
+ */
+
+static void checkpoint_is_due_when_enough_is_void(void **state)
+{
+    (void)state;
+    struct world *world = filled(11, 0);
+    world->config.checkpoint_bytes = 1u << 20;
+    assert_false(sc_store_checkpoint_due(world->store)); /* it is short */
+    uint64_t key = 100;
+    while (world->store->journal.end < 256u << 10) {
+        assert_int_equal(world_store(world, key++, 0, 1), SPEC_OK);
+        if (world->piece_count > 200)
+            drop(world, 0, 60);
+    }
+    assert_true(sc_store_checkpoint_due(world->store));
+    checkpoint_ok(world);
+    assert_false(sc_store_checkpoint_due(world->store));
+    world_free(world);
+    world = world_make(&small, 11);
+    world->config.disk_bytes = 32u << 20;
+    world_open_ok(world);
+    for (key = 100; world->store->journal.end < 300u << 10; key++)
+        assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
+    assert_false(sc_store_checkpoint_due(world->store)); /* it is long, and all of it lives */
+    world_free(world);
+}
+
+static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
+{
+    (void)state;
+    struct world *world = filled(12, 0);
+    uint64_t before = file_find(world, LOG_PATH).bytes;
+    world_close(world);
+    assert_int_equal(file_find(world, LOG_PATH).bytes, before); /* all of it lives */
+    world_open_ok(world);
+    drop(world, 0, world->piece_count / 2);
+    world_close(world);
+    uint64_t after = file_find(world, LOG_PATH).bytes;
+    assert_true(after < before * 3 / 4);
+    world_open_ok(world);
+    check_twin(world, false);
+    assert_int_equal(world->store->journal.head.number, 1);
+    world_close(world);
+    world_open_ok(world);
+    assert_int_equal(world->store->journal.head.number, 1);
+    /* A failure is a line of the log, and the old log. */
+    drop(world, 0, world->piece_count / 2);
+    sc_io_sim_fault_nth(world->disk, SC_SIM_SYNC_EIO, 0);
+    world_close(world);
+    sc_log_drain(&world->log);
+    assert_non_null(strstr(world->last_line, "keeps what is void"));
+    world_open_ok(world);
+    check_twin(world, false);
+    world_free(world);
+}
+
+/* ---- Twins
+ * --------------------------------------------------------------------------------------- */
+
+static void checkpoints_between_random_operations(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t random = seed, key = 1, epoch = 0;
+        struct world *world = world_make(&small, seed);
+        world->config.lease_ns_max = seed % 3 * LEASE_NS;
+        if (seed % 2 == 0)
+            world->params.on_epoch = hear_epoch;
+        world_open_ok(world);
+        for (uint32_t step = 0; step < 80; step++) {
+            uint64_t what = random_below(&random, 20);
+            if (what < 8)
+                (void)world_store(world, key++, random_below(&random, 100),
+                                  (uint32_t)random_below(&random, 300) + 1);
+            else if (what < 12 && world->piece_count > 0)
+                drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
+            else if (what < 15)
+                checkpoint_ok(world);
+            else if (what == 15)
+                clock_move(world, random_below(&random, LEASE_NS));
+            else if (what == 16 && random_below(&random, 3) == 0) {
+                assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
+                world->piece_count = 0;
+            } else if (what >= 17) {
+                if (what == 17)
+                    world_close(world);
+                else
+                    world_kill(world);
+                world_open_ok(world);
+                check_twin(world, false);
+                assert_int_equal(sc_store_epoch(world->store), epoch);
+            }
+        }
+        world_free(world);
+    }
+}
+
+/* Stores and drops on one thread, checkpoints on another. */
+struct churn {
+    struct world *world;
+    _Atomic uint32_t stops;
+    uint32_t checkpoints;
+};
+
+static void *churn_run(void *arg)
+{
+    struct churn *churn = arg;
+    while (atomic_load(&churn->stops) == 0) {
+        if (sc_store_checkpoint(churn->world->store, NULL) == SPEC_OK)
+            churn->checkpoints++;
+    }
+    return NULL;
+}
+
+static void checkpoint_beside_a_writer_loses_nothing(void **state)
+{
+    (void)state;
+    static const struct world_setup threads = {.name = "threads",
+                                               .backend = SC_BACKEND_PREAD,
+                                               .thread_count = 2,
+                                               .layers = 2,
+                                               .k_row_bytes = 48,
+                                               .disk_bytes = 64u << 20,
+                                               .segment_bytes = 4u << 20,
+                                               .op_bytes = 64u << 10};
+    struct world *world = world_make(&threads, 1);
+    world->config.lease_ns_max = 1000000;
+    world_open_ok(world);
+    struct churn churn = {.world = world};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, churn_run, &churn), 0);
+    uint64_t random = 1, epoch = 0;
+    for (uint64_t key = 1; key <= 600; key++) {
+        (void)world_store(world, key, 0, (uint32_t)random_below(&random, 150) + 1);
+        if (key % 2 == 0 && world->piece_count > 2)
+            drop(world, (uint32_t)random_below(&random, world->piece_count - 2), 2);
+        if (key % 200 == 0) {
+            assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
+            world->piece_count = 0;
+        }
+    }
+    atomic_store(&churn.stops, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(churn.checkpoints > 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        world_close(world);
+        world_open_ok(world);
+        check_twin(world, false);
+        assert_int_equal(sc_store_epoch(world->store), epoch);
+    }
+    world_free(world);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checkpoint_keeps_what_lives),
+        cmocka_unit_test(checkpoint_goes_on_where_the_log_ended),
+        cmocka_unit_test(checkpoint_keeps_the_quarantine),
+        cmocka_unit_test(checkpoint_keeps_the_epoch),
+        cmocka_unit_test(checkpoint_keeps_other_namespaces),
+        cmocka_unit_test(checkpoint_cut_anywhere_leaves_a_whole_log),
+        cmocka_unit_test(checkpoint_that_fails_leaves_the_old_log),
+        cmocka_unit_test(checkpoint_without_room_leaves_the_old_log),
+        cmocka_unit_test(checkpoint_of_a_damaged_log_leaves_it),
+        cmocka_unit_test(checkpoint_left_by_a_crash_is_removed),
+        cmocka_unit_test(checkpoint_is_due_when_enough_is_void),
+        cmocka_unit_test(close_makes_a_checkpoint_when_it_is_worth_it),
+        cmocka_unit_test(checkpoints_between_random_operations),
+        cmocka_unit_test(checkpoint_beside_a_writer_loses_nothing),
+    };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
