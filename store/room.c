@@ -10,8 +10,9 @@
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
 
-#define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
-#define EVICT_STEP 64u /* pieces that are dropped before the bytes are counted again */
+#define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
+#define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
+#define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
 
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
@@ -35,12 +36,15 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
-    for (uint64_t i = 0; i < store->segment_max; i++) { /* a host's call waits for one at most */
+    for (uint64_t i = 0; i < store->segment_max;) { /* a host's call waits for a few at most */
         pthread_mutex_lock(&store->space_lock);
-        if (i < store->segment_count && segment_takes(store, i)) {
+        for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->segment_count; i++) {
+            if (!segment_takes(store, i))
+                continue;
             (void)sc_store_space_fit(&store->space, i, bytes, UINT64_MAX, &pages);
             room.free_bytes += pages * PAGE;
         }
+        i = i < store->segment_count ? i : store->segment_max;
         pthread_mutex_unlock(&store->space_lock);
     }
     pthread_mutex_lock(&store->space_lock);

@@ -44,7 +44,8 @@ void sc_store_space_add(struct sc_store_space *space, uint64_t index, uint64_t p
     SC_ASSERT(space->poison, index < space->segment_max);
     SC_ASSERT(space->poison, page_count <= space->segment_words * WORD_BITS);
     SC_ASSERT(space->poison, space->segments[index].page_count == 0);
-    space->segments[index] = (struct sc_store_space_segment){page_count, page_count, page_count};
+    space->segments[index] = (struct sc_store_space_segment){
+        .page_count = page_count, .free_pages = page_count, .run_max = page_count};
     memset(space_words(space, index), 0, space->segment_words * sizeof(uint64_t));
 }
 
@@ -91,6 +92,7 @@ static void space_set(struct sc_store_space *space, uint64_t index, uint64_t pag
         page += bits;
         pages -= bits;
     }
+    space->segments[index].fit_bytes = 0;
 }
 
 /* First page at or after `page` whose bit is `taken`; page_count when there is none. */
@@ -169,7 +171,9 @@ uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64
 {
     struct sc_store_space_segment *segment = &space->segments[index];
     uint64_t count = 0, longest = 0;
-    *ret_pages = 0;
+    *ret_pages = segment->fit_bytes == bytes ? segment->fit_pages : 0;
+    if (segment->fit_bytes == bytes)
+        return segment->fit_count < most ? segment->fit_count : most;
     if (segment->run_max * SC_STORE_SPACE_PAGE_BYTES < bytes)
         return 0;
     uint64_t page = space_find(space, index, 0, false);
@@ -184,6 +188,9 @@ uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64
         page = space_find(space, index, end, false);
     }
     segment->run_max = longest;
+    segment->fit_bytes = bytes;
+    segment->fit_count = count;
+    segment->fit_pages = *ret_pages;
     return count;
 }
 

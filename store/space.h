@@ -22,7 +22,8 @@
 struct sc_store_space_segment {
     uint64_t page_count; /* 0: this index is unused */
     uint64_t free_pages;
-    uint64_t run_max; /* no free run is longer (it may be shorter) */
+    uint64_t run_max;                         /* no free run is longer (it may be shorter) */
+    uint64_t fit_bytes, fit_count, fit_pages; /* the last whole answer of fit; fit_bytes 0: none */
 };
 
 struct sc_store_space {
@@ -51,7 +52,8 @@ bool sc_store_space_take_at(struct sc_store_space *space, uint64_t index, uint64
 /* Length of the longest free run of the segment, exact. */
 uint64_t sc_store_space_run_max(struct sc_store_space *space, uint64_t index);
 /* How many things of `bytes` fit into the segment's free runs, none across two; counts up to `most`
- * of them. ret_pages: of the runs that hold one, if all were looked at. */
+ * of them. ret_pages: of the runs that hold one, if all were looked at. Asked again before anything
+ * changed, it answers at once. */
 uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64_t bytes,
                             uint64_t most, uint64_t *ret_pages);
 void sc_store_space_free(struct sc_store_space *space, uint64_t index, uint64_t page,

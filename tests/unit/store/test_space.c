@@ -68,6 +68,8 @@ static void check_fit(struct sc_store_space *space, uint64_t s, const uint8_t *o
     assert_int_equal(sc_store_space_fit(space, s, bytes, UINT64_MAX, &pages), count);
     assert_int_equal(pages, twin_pages);
     assert_int_equal(sc_store_space_fit(space, s, bytes, 2, &pages), count < 2 ? count : 2);
+    assert_int_equal(sc_store_space_fit(space, s, bytes, UINT64_MAX, &pages), count); /* kept */
+    assert_int_equal(pages, twin_pages);
 }
 
 static void space_takes_the_first_fit_and_frees_like_the_twin(void **state)
