@@ -268,3 +268,10 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
     memcpy(store->store_id, identity.store_id, sizeof(store->store_id));
     return SPEC_OK;
 }
+
+bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16])
+{
+    static const uint8_t none[sizeof(store->store_id)];
+    memcpy(ret_id, store->store_id, sizeof(store->store_id));
+    return memcmp(ret_id, none, sizeof(none)) != 0;
+}

@@ -138,10 +138,9 @@ static spec_status post_locked(struct sc_store *store, struct sc_io_file *file,
 spec_status sc_store_mail_post(struct sc_store *store, uint32_t rank,
                                const struct sc_store_mail *mail, struct spec_error *reterr)
 {
-    static const uint8_t no_id[sizeof(store->store_id)];
-    uint8_t record[MAIL_RECORD_BYTES];
+    uint8_t record[MAIL_RECORD_BYTES], store_id[sizeof(store->store_id)];
     struct sc_io_file *lock, *file;
-    if (memcmp(store->store_id, no_id, sizeof(no_id)) == 0)
+    if (!sc_store_id(store, store_id))
         return SPEC_PENDING; /* a follower that has not found a store yet */
     mail_encode(mail, mail_seed(store, rank), record);
     spec_status status = rank_lock(store, rank, &lock, reterr);

@@ -144,6 +144,9 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
 /* Waits for what is in flight; extents not committed are discarded by their owners before. */
 void sc_store_close(struct sc_store *store);
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
+/* What names the store wherever it lies. false: a follower has not found it yet. Open, or the
+ * thread that follows. */
+bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16]);
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
@@ -224,6 +227,7 @@ struct sc_store_room {
     uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
                                 * may still be made */
     uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
+    bool is_paused; /* the device failed lately: extents are refused, whatever is free */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
 /* Bytes of pages that dropping the piece gives back at least, all layers. */
