@@ -59,10 +59,7 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                                  .mark_capacity = SC_PLUGIN_MARKS,
                                  .segments = request->segments,
                                  .segment_capacity = conn->segment_capacity};
-    if (pthread_mutex_trylock(&conn->index_lock) != 0) {
-        atomic_fetch_add_explicit(&conn->stats.lock_waits, 1, memory_order_relaxed);
-        pthread_mutex_lock(&conn->index_lock);
-    }
+    sc_plugin_lock(conn, &conn->index_lock);
     spec_status status = sc_radix_attach(conn->radix, &lease->place, &room, ret_attached, NULL);
     pthread_mutex_unlock(&conn->index_lock);
     if (status != SPEC_OK)

@@ -1,11 +1,13 @@
 /* Commits: saves that were written whole become records, and records become visible.
  *
- *   on_written (executor) -> saves of a request resolve in the order of their tokens
+ *   on_written (executor) -> saves of a request, in the order of their tokens -> queue of commits
+ *     -> one thread at a time takes from it; the others go on with other work
  *     -> commit: what the index does not have yet; orphans and duplicates are discarded
  *     -> ticket: its part ended
  *
  * Holds: a chunk is inserted after its record was appended, and that after all its layers were
- * written; the first complete copy wins; a save keeps its request's tokens alive.
+ * written; the first complete copy wins; what a commit hangs on is pinned meanwhile; a save keeps
+ * its request's tokens alive.
  * Threads: executor, but taking a save, which is the host's.
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/connector.h"
@@ -14,7 +16,8 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 {
     conn->save_count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
     conn->saves = sc_alloc_array(&conn->alloc, conn->save_count, sizeof(*conn->saves));
-    if (conn->saves == NULL)
+    conn->drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->drops));
+    if (conn->saves == NULL || conn->drops == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " saves", conn->save_count);
     for (uint64_t i = 0; i < conn->save_count; i++) {
         conn->saves[i].conn = conn;
@@ -26,23 +29,21 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
 {
-    pthread_mutex_lock(&conn->index_lock);
+    sc_plugin_lock(conn, &conn->save_lock);
     struct sc_plugin_save *save = conn->save_free;
     if (save != NULL)
         conn->save_free = save->next;
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->save_lock);
     return save;
 }
 
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save)
 {
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->save_lock);
     save->next = conn->save_free;
     conn->save_free = save;
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->save_lock);
 }
-
-/* ---- Resolving, under index_lock ---- */
 
 uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end)
 {
@@ -66,27 +67,32 @@ spec_status sc_plugin_ticket_status(spec_status status)
     }
 }
 
-/* Commits what the index lacks of a save that was written whole. */
-static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save)
+/* What the index has of the save's tokens, pinned, and all that has gone from it is in the log: a
+ * record of ours stands behind those of the pieces whose place it takes. */
+static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
+                       struct sc_radix_match *ret_match)
 {
     const struct sc_plugin_request *request = save->request;
-    uint64_t end = save->first + save->count;
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
-                                   .token_count = end,
+                                   .token_count = save->first + save->count,
                                    .marks = request->marks,
                                    .mark_count = request->mark_count};
-    struct sc_radix_match match;
-    sc_radix_match(conn->radix, &query, NULL, 0, &match);
-    uint64_t present = match.token_count;
-    if (present < save->first || present >= end) {
-        sc_store_extent_discard(save->extent);
-        if (present >= end)
-            atomic_fetch_add_explicit(&conn->stats.duplicate_chunks,
-                                      sc_plugin_chunk_count(conn, save->first, end),
-                                      memory_order_relaxed);
-        return present >= end ? SPEC_OK : SPEC_E_DROPPED;
+    for (;;) {
+        sc_plugin_drops_flush(conn);
+        sc_radix_match_pin(conn->radix, &query, NULL, 0, ret_match);
+        if (atomic_load(&conn->drop_count) == 0)
+            return;
+        sc_radix_unpin(conn->radix, ret_match->last);
     }
+}
+
+/* Appends records of the rows behind the match, then makes them visible. */
+static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save,
+                               const struct sc_radix_match *match)
+{
+    const struct sc_plugin_request *request = save->request;
+    uint64_t end = save->first + save->count, present = match->token_count;
     struct sc_plugin_piece piece = sc_plugin_piece_at(conn, save->first, end, present);
     struct sc_store_commit commit = {
         .piece_first = (uint32_t)(sc_plugin_chunk_count(conn, save->first, present + 1) - 1),
@@ -104,18 +110,48 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
                save->first, end, error.text);
         return status;
     }
-    uint64_t indexed_end = sc_plugin_index_save(conn, save, &match, first_id);
+    pthread_mutex_lock(&conn->index_lock);
+    uint64_t indexed_end = sc_plugin_index_save(conn, save, match, first_id);
+    pthread_mutex_unlock(&conn->index_lock);
     atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.stored_chunks,
                               sc_plugin_chunk_count(conn, present, indexed_end),
                               memory_order_relaxed);
-    return indexed_end == end ? SPEC_OK : SPEC_E_BUSY; /* the index is full */
+    if (indexed_end == end)
+        return SPEC_OK;
+    sc_plugin_evict_ask_runs(conn);
+    return SPEC_E_BUSY; /* the index is full */
 }
 
+/* Commits what the index lacks of a save that was written whole. */
+static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save)
+{
+    uint64_t end = save->first + save->count;
+    struct sc_radix_match match;
+    match_save(conn, save, &match);
+    spec_status status = SPEC_OK;
+    if (match.token_count >= save->first && match.token_count < end) {
+        status = commit_rows(conn, save, &match);
+    } else {
+        sc_store_extent_discard(save->extent);
+        if (match.token_count < save->first)
+            status = SPEC_E_DROPPED; /* an orphan */
+        else
+            atomic_fetch_add_explicit(&conn->stats.duplicate_chunks,
+                                      sc_plugin_chunk_count(conn, save->first, end),
+                                      memory_order_relaxed);
+    }
+    sc_radix_unpin(conn->radix, match.last);
+    return status;
+}
+
+/* The commit's lock is held. */
 static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     spec_status status = save->status;
+    if (status == SPEC_OK && !sc_plugin_epoch_is_current(conn, save->request))
+        status = SPEC_E_DROPPED; /* a reset came while it was written */
     if (status == SPEC_OK)
         status = commit_save(conn, save);
     else
@@ -125,42 +161,74 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
             &conn->stats.dropped_chunks,
             sc_plugin_chunk_count(conn, save->first, save->first + save->count),
             memory_order_relaxed);
+    if (status == SPEC_E_NO_SPACE)
+        sc_plugin_evict_ask(conn, save->count * conn->layer_count * conn->row_bytes);
     save->status = sc_plugin_ticket_status(status);
+}
+
+static void end_save(spec_connector *conn, struct sc_plugin_save *save)
+{
+    struct sc_plugin_request *request = save->request;
+    spec_ticket ticket = save->ticket;
+    spec_status status = save->status;
+    sc_plugin_save_put(conn, save);
+    sc_plugin_request_unhold(request);
+    sc_plugin_ticket_resolve(conn, ticket, status);
+    atomic_fetch_sub_explicit(&conn->saves_live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&conn->save_word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->save_word);
+}
+
+/* The next that may be committed; NULL: none, and another thread may be the one that commits. */
+static struct sc_plugin_save *commit_next(spec_connector *conn)
+{
+    pthread_mutex_lock(&conn->save_lock);
+    struct sc_plugin_save *save = conn->commit_head;
+    if (save != NULL)
+        conn->commit_head = save->next;
+    else
+        conn->is_committing = false;
+    pthread_mutex_unlock(&conn->save_lock);
+    return save;
+}
+
+/* Moves what the request has in order to the queue of commits. True: the caller commits. */
+static bool queue_written(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct sc_plugin_save *save;
+    while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN) {
+        request->save_head = save->next;
+        save->next = NULL;
+        if (conn->commit_head == NULL)
+            conn->commit_head = save;
+        else
+            conn->commit_tail->next = save;
+        conn->commit_tail = save;
+    }
+    bool commits = conn->commit_head != NULL && !conn->is_committing;
+    conn->is_committing = conn->is_committing || commits;
+    return commits;
 }
 
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user)
 {
     spec_connector *conn = user;
-    struct sc_plugin_save *written = extent_user;
-    struct sc_plugin_save *resolved = NULL, **resolved_end = &resolved;
-    struct sc_plugin_request *request = written->request;
-    pthread_mutex_lock(&conn->index_lock);
-    SC_ASSERT(&conn->poison, written->extent == extent && written->state == SC_SAVE_WRITING);
-    written->state = SC_SAVE_WRITTEN;
-    written->status = status;
-    while (request->save_head != NULL && request->save_head->state == SC_SAVE_WRITTEN) {
-        struct sc_plugin_save *save = request->save_head;
-        request->save_head = save->next;
-        if (request->save_head == NULL)
-            request->save_tail = NULL;
+    struct sc_plugin_save *save = extent_user;
+    pthread_mutex_lock(&conn->save_lock);
+    SC_ASSERT(&conn->poison, save->extent == extent && save->state == SC_SAVE_WRITING);
+    save->state = SC_SAVE_WRITTEN;
+    save->status = status;
+    bool commits = queue_written(conn, save->request);
+    pthread_mutex_unlock(&conn->save_lock);
+    while (commits && (save = commit_next(conn)) != NULL) {
+        pthread_mutex_lock(&conn->commit_lock);
         resolve_save(conn, save);
-        save->next = NULL;
-        *resolved_end = save;
-        resolved_end = &save->next;
-    }
-    sc_plugin_sweep(conn);
-    pthread_mutex_unlock(&conn->index_lock);
-    while (resolved != NULL) {
-        struct sc_plugin_save *save = resolved;
-        resolved = save->next;
-        spec_ticket ticket = save->ticket;
-        spec_status ended = save->status;
-        sc_plugin_save_put(conn, save);
-        sc_plugin_request_unhold(request);
-        sc_plugin_ticket_resolve(conn, ticket, ended);
-        atomic_fetch_sub_explicit(&conn->saves_live, 1, memory_order_release);
-        atomic_fetch_add_explicit(&conn->save_word, 1, memory_order_release);
-        sc_exec_wake(conn->exec, &conn->save_word);
+        pthread_mutex_unlock(&conn->commit_lock);
+        end_save(conn, save);
+        sc_plugin_unpinned(conn);
+        sc_plugin_evict_check(conn);
+        if (sc_store_checkpoint_due(conn->store))
+            sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     }
 }

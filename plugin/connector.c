@@ -6,11 +6,13 @@
  * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
 #include "plugin/args.h"
+#include "plugin/lease.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define INDEX_BYTES_MAX (UINT64_C(64) << 30) /* the most that the index can address */
+#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
+#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
 
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
 #define SEGMENTS_SHORT 4096u /* one a token up to here */
@@ -56,8 +58,6 @@ static spec_status check_params(const struct spec_open_params *params, struct sp
         return sc_fail(reterr, SPEC_E_INVALID, "open: reserved must be 0");
     if (params->role > SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_INVALID, "open: role %" PRIu32 " is unknown", params->role);
-    if (params->role == SPEC_ROLE_READER)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "open: readers come with several processes");
     uint32_t rank_count = params->rank_count > 0 ? params->rank_count : 1;
     if (params->rank >= rank_count || rank_count > SC_LIMIT_RANKS)
         return sc_fail(reterr, SPEC_E_INVALID, "open: rank %" PRIu32 " of %" PRIu32, params->rank,
@@ -118,7 +118,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     conn->requests =
         sc_alloc_array(&conn->alloc, conn->config.max_requests, sizeof(*conn->requests));
     conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
-    if (conn->requests == NULL || conn->tickets == NULL)
+    conn->epoch_told = sc_alloc_array(&conn->alloc, conn->rank_count, sizeof(*conn->epoch_told));
+    if (conn->requests == NULL || conn->tickets == NULL || conn->epoch_told == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         spec_status status = make_request(conn, &conn->requests[i], reterr);
@@ -128,24 +129,56 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     return sc_plugin_saves_open(conn, reterr);
 }
 
-static spec_status open_index(spec_connector *conn, struct spec_error *reterr)
+spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
+                                 struct spec_error *reterr)
 {
+    uint64_t share = conn->config.index_bytes_max / conn->rank_count;
+    if (share < INDEX_BYTES_LEAST)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
+                       conn->config.index_bytes_max, conn->rank_count,
+                       conn->rank_count * INDEX_BYTES_LEAST);
     struct sc_radix_params params = {.alloc = &conn->alloc,
                                      .poison = &conn->poison,
                                      .chunk_tokens = conn->config.chunk_tokens,
-                                     .bytes_max = conn->config.index_bytes_max < INDEX_BYTES_MAX
-                                                      ? conn->config.index_bytes_max
-                                                      : INDEX_BYTES_MAX};
-    return sc_radix_open(&params, &conn->radix, reterr);
+                                     .bytes_max =
+                                         share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX};
+    return sc_radix_open(&params, ret_radix, reterr);
 }
 
-static spec_status open_store(spec_connector *conn, const struct spec_open_params *params,
-                              const struct spec_model *model, struct sc_io_sim_disk *disk,
-                              struct spec_error *reterr)
+void sc_plugin_lease_seed_find(spec_connector *conn)
+{
+    uint8_t store_id[16];
+    if (atomic_load(&conn->lease_seed) == 0 && sc_store_id(conn->store, store_id))
+        atomic_store(&conn->lease_seed, sc_plugin_lease_seed(store_id, conn->family));
+}
+
+/* AUTO: a reader where another process is the rank's writer. */
+static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_store_params *params,
+                             struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    conn->role = role == SPEC_ROLE_READER ? SPEC_ROLE_READER : SPEC_ROLE_WRITER;
+    params->role = role == SPEC_ROLE_READER ? SC_STORE_READER : SC_STORE_WRITER;
+    spec_status status = sc_store_open(params, &conn->store, &error);
+    if (status == SPEC_E_LOCKED && role == SPEC_ROLE_AUTO) {
+        SC_LOG(&conn->log, SPEC_LOG_INFO, "opens as a reader: %s", error.text);
+        conn->role = SPEC_ROLE_READER;
+        params->role = SC_STORE_READER;
+        status = sc_store_open(params, &conn->store, &error);
+    }
+    if (status != SPEC_OK)
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    return SPEC_OK;
+}
+
+static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
+                               const struct spec_model *model, struct sc_io_sim_disk *disk,
+                               struct spec_error *reterr)
 {
     char *descriptor;
-    spec_status status = sc_plugin_namespace(conn, model, &conn->name_space, &conn->family,
-                                             &descriptor, reterr);
+    spec_status status =
+        sc_plugin_namespace(conn, model, &conn->name_space, &conn->family, &descriptor, reterr);
     if (status != SPEC_OK)
         return status;
     struct sc_store_params store = {
@@ -156,19 +189,23 @@ static spec_status open_store(spec_connector *conn, const struct spec_open_param
         .poison = &conn->poison,
         .config = &conn->config,
         .sim_disk = disk,
-        .rank = params->rank,
-        .rank_count = params->rank_count > 0 ? params->rank_count : 1,
+        .rank = conn->rank,
+        .rank_count = conn->rank_count,
         .space = {.layer_count = conn->layer_count,
                   .layout = SC_STORE_PAIRED,
                   .k_row_bytes = conn->k_row_bytes,
                   .descriptor = descriptor},
         .on_piece = sc_plugin_on_piece,
+        .on_drop = sc_plugin_on_drop,
+        .on_epoch = sc_plugin_on_epoch,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };
     sc_hash_to_bytes(conn->name_space, store.space.digest);
     sc_hash_to_bytes(conn->family, store.space.family);
-    status = sc_store_open(&store, &conn->store, reterr);
+    status = open_role(conn, params->role, &store, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_peers_open(conn, &store, reterr);
     sc_alloc_free(&conn->alloc, descriptor);
     return status;
 }
@@ -180,6 +217,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     spec_status status = sc_config_parse(&conn->alloc, params->config, &conn->config, reterr);
     if (status != SPEC_OK)
         return status;
+    conn->rank = params->rank;
+    conn->rank_count = params->rank_count > 0 ? params->rank_count : 1;
     conn->layer_count = model->layer_count;
     conn->shape = (struct sc_plugin_shape){model->kv_head_count, model->head_size, model->kv_dtype};
     conn->k_row_bytes =
@@ -196,11 +235,16 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     if (status == SPEC_OK)
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
-        status = open_index(conn, reterr);
+        status = sc_plugin_index_open(conn, &conn->radix, reterr);
     if (status == SPEC_OK)
-        status = open_store(conn, params, model, disk, reterr);
+        status = open_stores(conn, params, model, disk, reterr);
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
+    if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
+        sc_plugin_lease_seed_find(conn);
+        sc_plugin_mail_turn(conn);
+        sc_plugin_turn_start(conn);
+    }
     return status;
 }
 
@@ -231,13 +275,22 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     sc_fault_init(&conn->fault);
     conn->alloc.fault = &conn->fault;
     sc_log_init(&conn->log, params->log, params->log_user, params->log_level_max);
+    pthread_mutex_init(&conn->commit_lock, NULL);
     pthread_mutex_init(&conn->index_lock, NULL);
+    pthread_mutex_init(&conn->save_lock, NULL);
+    pthread_mutex_init(&conn->job_lock, NULL);
+    sc_plugin_jobs_open(conn);
+    pthread_mutex_init(&conn->follow_lock, NULL);
+    pthread_mutex_init(&conn->post_lock, NULL);
+    pthread_mutex_init(&conn->outbox_lock, NULL);
     *ret_conn = conn;
     return SPEC_OK;
 }
 
 static void destroy_connector(spec_connector *conn)
 {
+    if (conn->exec != NULL)
+        sc_plugin_jobs_close(conn);
     for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
         for (uint32_t j = 0; j < SC_PLUGIN_READERS; j++)
@@ -248,15 +301,24 @@ static void destroy_connector(spec_connector *conn)
         sc_alloc_free(&conn->alloc, request->marks);
         sc_alloc_free(&conn->alloc, request->store_marks);
     }
+    sc_plugin_peers_close(conn);
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->requests);
     sc_alloc_free(&conn->alloc, conn->tickets);
     sc_alloc_free(&conn->alloc, conn->saves);
+    sc_alloc_free(&conn->alloc, conn->drops);
+    sc_alloc_free(&conn->alloc, conn->epoch_told);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
+    pthread_mutex_destroy(&conn->commit_lock);
     pthread_mutex_destroy(&conn->index_lock);
+    pthread_mutex_destroy(&conn->save_lock);
+    pthread_mutex_destroy(&conn->job_lock);
+    pthread_mutex_destroy(&conn->follow_lock);
+    pthread_mutex_destroy(&conn->post_lock);
+    pthread_mutex_destroy(&conn->outbox_lock);
     sc_log_drain(&conn->log);
     sc_log_done(&conn->log);
     struct sc_alloc alloc = conn->alloc;
@@ -305,6 +367,8 @@ spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector
 
 void sc_plugin_close(spec_connector *conn)
 {
+    sc_plugin_turn_stop(conn);
+    sc_plugin_mail_post(conn); /* the last chance to tell */
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
         if (atomic_load(&request->state) == SC_REQUEST_OPEN) {
@@ -318,5 +382,7 @@ void sc_plugin_close(spec_connector *conn)
             break;
         sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
     }
+    sc_plugin_jobs_close(conn);
+    (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
     destroy_connector(conn);
 }

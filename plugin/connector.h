@@ -5,10 +5,15 @@
  *                  load.c     begin_layer, get_important, prefetch_next: two readers a request
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
+ *                  evict.c    room for what comes; maintain.c: jobs in the background
  *                  ticket.c   poll, wait
+ *                  attach.c   a lease -> index.c -> ranges of pieces
+ *                  reset.c    epochs; mail between processes
+ *                  peers.c    other processes' logs -> indexes; the turn, every 25 ms
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
- * radix index is changed under index_lock only; the order of locks is index (10), then the store's.
+ * radix index is changed under index_lock only; locks are taken in rising rank: commit (5), index
+ * (10), save (20), job (25), then the store's. A call of the host takes those of rank 10 and more.
  * Does not: start threads (the executor does), touch host memory outside a call.
  * Threads: lookups and loads take no lock that a writer holds; see each member.
  * Tests: tests/unit/plugin/, conformance/ */
@@ -32,6 +37,8 @@
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
 #define SC_PLUGIN_PASS_SAVES  256u  /* extents of one pass at most */
 #define SC_PLUGIN_MARKS       256u  /* distinct positions of extra keys in one request */
+#define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
+#define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 
 enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
@@ -45,9 +52,9 @@ struct sc_plugin_save {
     uint64_t first, count; /* tokens */
     spec_ticket ticket;
 
-    /* Guarded by index_lock. */
-    struct sc_plugin_save *next;
-    uint32_t state; /* enum sc_plugin_save_state */
+    /* Guarded by save_lock. */
+    struct sc_plugin_save *next; /* free list, the request's queue, or the queue of commits */
+    uint32_t state;              /* enum sc_plugin_save_state */
     spec_status status;
 };
 
@@ -99,8 +106,33 @@ struct sc_plugin_request {
     spec_ticket pass_ticket; /* the last layer's */
     uint64_t stored_end;     /* where the next pass begins */
 
-    /* Guarded by index_lock (rank 10): saves in the order of their tokens. */
+    /* Guarded by save_lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;
+};
+
+struct sc_plugin_promise { /* of a lookup's match, by time */
+    uint64_t expiry_ns;    /* wall clock; 0: no lease */
+    uint8_t lease[64];
+};
+
+struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
+    struct sc_task task;
+    bool is_started;
+    _Atomic uint32_t closing, ended;
+};
+
+enum sc_plugin_job_kind { SC_JOB_TIDY, SC_JOB_EVICT, SC_JOB_CHECKPOINT, SC_JOBS };
+
+struct sc_plugin_job { /* work in the background that is asked for (maintain.c) */
+    struct sc_task task;
+    spec_connector *conn;
+    bool (*run)(spec_connector *conn); /* true: there is more to do */
+    uint32_t state;                    /* guarded by job_lock; 0: nothing to do */
+};
+
+struct sc_plugin_evict {
+    _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
+    uint64_t left_bytes, left_runs;           /* the job's: beyond the share that is kept free */
 };
 
 struct sc_plugin_ticket {
@@ -113,7 +145,8 @@ struct sc_plugin_stats {
     _Atomic uint64_t stored_tokens, stored_chunks, dropped_chunks, duplicate_chunks;
     _Atomic uint64_t aborted_stores, corrupt_ranges, exposed_ns;
     _Atomic uint64_t prefetched_rows, demanded_rows;
-    _Atomic uint64_t requests_open, tickets_open;
+    _Atomic uint64_t requests_open, tickets_open, evicted_chunks;
+    _Atomic uint64_t leases_attached, leases_refused, mail_dropped, lock_waits;
 };
 
 struct spec_connector {
@@ -128,6 +161,11 @@ struct spec_connector {
     struct sc_plugin_shape shape;
     struct sc_hash name_space;
     struct sc_hash family; /* the namespace without what differs between ranks */
+    uint32_t role;         /* SPEC_ROLE_WRITER or SPEC_ROLE_READER */
+    uint32_t rank, rank_count;
+    struct sc_plugin_peer *peers; /* [peer_count] the other ranks */
+    uint64_t peer_count;
+    uint64_t *epoch_told; /* [rank_count] guarded by post_lock */
     uint32_t layer_count;
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
     uint64_t segment_capacity;
@@ -135,10 +173,12 @@ struct spec_connector {
     struct sc_plugin_save *saves;       /* [save_count] */
     uint64_t save_count;
     bool replay_lacks_memory; /* pieces of the log were left unseen */
-    uint32_t *fork_guard; /* 1 here, 0 in a forked child (its page is wiped) */
+    uint32_t *fork_guard;     /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */
-    _Atomic uint64_t epoch; /* resets of the family; chain roots come from it */
+    _Atomic uint64_t epoch;       /* resets of the family; chain roots come from it */
+    _Atomic uint64_t lease_seed;  /* 0: there is no store yet */
+    _Atomic uint32_t fork_closed; /* a forked child has closed what it inherited */
     struct sc_poison poison;
     struct sc_log log;
     struct sc_plugin_stats stats;
@@ -150,8 +190,42 @@ struct spec_connector {
     _Atomic uint64_t ticket_hint;
     struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
 
-    pthread_mutex_t index_lock; /* rank 10: the radix index's writer, the requests' save queues */
-    struct sc_plugin_save *save_free; /* guarded by index_lock */
+    /* Rank 5, never taken by a call that must not block: what is decided about the log and then
+     * done to the index: one commit (match, append, insert), eviction, reset. */
+    pthread_mutex_t commit_lock;
+
+    pthread_mutex_t index_lock;  /* rank 10: the radix index's writer; memory only */
+    uint64_t *drops;             /* [SC_PLUGIN_DROPS] gone from the index; the log will say so */
+    _Atomic uint64_t drop_count; /* changed under index_lock */
+
+    pthread_mutex_t save_lock; /* rank 20: saves, and who commits; a few instructions each */
+    struct sc_plugin_save *save_free;
+    struct sc_plugin_save *commit_head, *commit_tail;
+    bool is_committing;
+
+    pthread_mutex_t job_lock; /* rank 25 */
+    struct sc_plugin_job jobs[SC_JOBS];
+    bool jobs_closed;
+    _Atomic uint32_t job_word; /* moves when a step ends */
+    struct sc_plugin_evict evict;
+
+    bool clears;        /* guarded by index_lock: roots made before root_mark are of old epochs */
+    uint64_t root_mark; /* guarded by index_lock */
+
+    pthread_mutex_t follow_lock; /* rank 4: a reader's place in its writer's log */
+    spec_status follow_status;   /* guarded by follow_lock: what was said last */
+
+    pthread_mutex_t post_lock; /* rank 6: mail that is being posted */
+    uint64_t epoch_to_tell;    /* guarded by post_lock */
+
+    pthread_mutex_t outbox_lock; /* rank 20: failed ranges, to be posted */
+    struct sc_store_mail outbox[SC_PLUGIN_OUTBOX];
+    uint32_t outbox_first, outbox_count;
+
+    /* The turn's (and open's). */
+    struct sc_plugin_turn turn;
+    uint64_t epoch_heard; /* by mail */
+    spec_status mail_status;
 };
 
 spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
@@ -162,7 +236,13 @@ spec_status sc_plugin_open_on(const struct spec_open_params *params, struct sc_i
                               spec_connector **ret_conn, struct spec_error *reterr);
 void sc_plugin_close(spec_connector *conn);
 
-/* request.c: the open request of a handle, or NULL (STALE). */
+/* connector.c: an index of this rank or of another; its share of index_bytes_max. */
+spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
+                                 struct spec_error *reterr);
+/* Makes lease_seed known once there is a store. Open, or under follow_lock. */
+void sc_plugin_lease_seed_find(spec_connector *conn);
+
+/* request.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
 void sc_plugin_request_unhold(struct sc_plugin_request *request);
@@ -172,6 +252,53 @@ spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+/* The last steps of lookup and attach: root, tokens, marks, segments, pin, epoch and the match are
+ * set; the ranges are made, the request opens, the result is written. */
+void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
+                            spec_request handle, const struct sc_plugin_promise *promise,
+                            struct spec_lookup_result *ret_result);
+
+/* attach.c */
+spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+/* reset.c */
+spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
+/* The connector's epoch is at least this. */
+void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch);
+/* All roots that the index has now are of older epochs; index_lock is held. */
+void sc_plugin_roots_are_old(spec_connector *conn);
+/* Whether what the request stores may be committed; the commit's lock is held. */
+bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request);
+/* Reader: the piece failed here; its writer shall know. Before it is dropped. */
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
+/* Posts what waits. Blocks on the file system. */
+void sc_plugin_mail_post(spec_connector *conn);
+/* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
+ */
+void sc_plugin_mail_turn(spec_connector *conn);
+
+/* peers.c */
+spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,
+                                 struct spec_error *reterr);
+void sc_plugin_peers_close(spec_connector *conn);
+void sc_plugin_peers_fork_close(spec_connector *conn);
+/* How many of the query's first `end` tokens every other rank has. Any thread. */
+uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
+                               uint64_t end);
+/* Wall clock until which a promise made now is kept; 0: nothing may be promised; UINT64_MAX: in
+ * this process only, so no lease. Any thread. */
+uint64_t sc_plugin_promise_end(const spec_connector *conn);
+uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn);
+/* The highest epoch that a log says. */
+uint64_t sc_plugin_epoch_known(const spec_connector *conn);
+/* A reader reads its writer's log on; true: there is more. */
+bool sc_plugin_follow_own(spec_connector *conn);
+void sc_plugin_turn_start(spec_connector *conn);
+void sc_plugin_turn_stop(spec_connector *conn);
+void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
+void sc_plugin_on_epoch(uint64_t epoch, void *user);
 
 /* load.c */
 spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
@@ -207,6 +334,19 @@ spec_status sc_plugin_ticket_status(spec_status status);
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+/* The same for the index of another rank, whose writer we are. lacks_memory: of that index. */
+bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
+                           const struct sc_store_piece *piece, uint64_t *ret_mark);
+/* The store keeps, with each piece, the run that ends it: a piece that another process drops is
+ * found in the index by it. */
+static inline uint64_t sc_plugin_mark_of(struct sc_radix_ref run)
+{
+    return (uint64_t)run.generation << 32 | run.id;
+}
+static inline struct sc_radix_ref sc_plugin_ref_of(uint64_t mark)
+{
+    return (struct sc_radix_ref){(uint32_t)mark, (uint32_t)(mark >> 32)};
+}
 /* The rows among [first, end) that are in the chunk of `position`. */
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
                                           uint64_t position);
@@ -215,12 +355,34 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
  * end that the index has now. */
 uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
                               const struct sc_radix_match *match, uint64_t first_id);
-/* Removes a piece that failed verification, with all below it, and logs its tombstone. */
+/* A piece that failed verification: no lookup finds it any more, nor what is below it; the log is
+ * told in the background. */
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);
-/* Frees what waited for pins; index_lock is held. */
-void sc_plugin_sweep(spec_connector *conn);
-/* The same when something waits and the lock is free; else the next save that ends does it. */
-void sc_plugin_sweep_try(spec_connector *conn);
+/* A pin was taken back: what waited for it goes, in the background. */
+void sc_plugin_unpinned(spec_connector *conn);
+/* The job: removes what is not pinned any more, tells the log of what has gone. Returns false. */
+bool sc_plugin_tidy(spec_connector *conn);
+/* The second half of it; the commit's lock is held. */
+void sc_plugin_drops_flush(spec_connector *conn);
+
+/* evict.c */
+/* A pass of so many bytes found no room. */
+void sc_plugin_evict_ask(spec_connector *conn, uint64_t bytes);
+void sc_plugin_evict_ask_runs(spec_connector *conn); /* the index is full */
+/* After something was stored. */
+void sc_plugin_evict_check(spec_connector *conn);
+bool sc_plugin_evict_some(spec_connector *conn); /* the job */
+
+/* maintain.c */
+void sc_plugin_jobs_open(spec_connector *conn);
+/* No step runs or will run. */
+void sc_plugin_jobs_close(spec_connector *conn);
+/* The job is done soon, again when it runs now. Any thread; never blocks. */
+void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind);
+spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
+                               struct spec_error *reterr);
+/* For calls of the host: a lock that is not free is counted (stats.lock_waits). */
+void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock);
 
 /* ticket.c */
 spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining); /* 0: none free */

@@ -6,12 +6,28 @@
 #include "plugin/args.h"
 #include "plugin/connector.h"
 
-static spec_status enter(const spec_connector *conn, struct spec_error *reterr)
+static bool is_forked(const spec_connector *conn)
+{
+    return *(volatile const uint32_t *)conn->fork_guard == 0;
+}
+
+/* The child's first call closes what it inherited: the parent's locks and the space of its removed
+ * files hang on open descriptors. */
+static spec_status forked(spec_connector *conn, struct spec_error *reterr)
+{
+    if (atomic_exchange(&conn->fork_closed, 1) == 0) {
+        sc_store_fork_close(conn->store);
+        sc_plugin_peers_fork_close(conn);
+    }
+    return sc_fail(reterr, SPEC_E_FORKED, "the connector was opened before fork");
+}
+
+static spec_status enter(spec_connector *conn, struct spec_error *reterr)
 {
     if (conn == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "connector is NULL");
-    if (*(volatile const uint32_t *)conn->fork_guard == 0)
-        return sc_fail(reterr, SPEC_E_FORKED, "the connector was opened before fork");
+    if (is_forked(conn))
+        return forked(conn, reterr);
     if (atomic_load_explicit(&conn->poison.broken, memory_order_relaxed) != 0)
         return sc_fail(reterr, SPEC_E_POISONED, "an invariant broke: %s at %s:%" PRIu32,
                        atomic_load(&conn->poison.expression), atomic_load(&conn->poison.file),
@@ -34,10 +50,12 @@ static spec_status leave(spec_connector *conn, spec_status status)
 
 static void entry_close(spec_connector *conn)
 {
-    if (conn != NULL && *(volatile const uint32_t *)conn->fork_guard != 0)
+    if (conn == NULL)
+        return;
+    if (!is_forked(conn))
         sc_plugin_close(conn);
-    /* In a forked child the threads that would have to end do not exist, and the memory is a copy
-     * that goes with the process: nothing is touched. */
+    else /* the threads that would have to end do not exist; the memory goes with the process */
+        (void)forked(conn, NULL);
 }
 
 static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_params *params,
@@ -104,12 +122,32 @@ static spec_status entry_release(spec_connector *conn, spec_request request,
     return leave(conn, sc_plugin_release(conn, request, reterr));
 }
 
+static spec_status entry_attach(spec_connector *conn, const struct spec_attach_params *params,
+                                struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_attach(conn, params, ret_result, reterr));
+}
+
+static spec_status entry_reset(spec_connector *conn, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_reset(conn, reterr));
+}
+
+static spec_status entry_maintain(spec_connector *conn, const struct spec_maintain_params *params,
+                                  struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_maintain(conn, params, reterr));
+}
+
 #define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
 
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
-    if (conn == NULL || *(volatile const uint32_t *)conn->fork_guard == 0)
+    if (conn == NULL || is_forked(conn))
         return enter(conn, reterr); /* a poisoned connector still tells its counters */
     spec_status status = sc_plugin_args_check_output(ret_stats, "stats: ret_stats", reterr);
     if (status != SPEC_OK)
@@ -150,6 +188,11 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .exposed_ns = READ(exposed_ns),
         .prefetched_rows = READ(prefetched_rows),
         .demanded_rows = READ(demanded_rows),
+        .evicted_chunks = READ(evicted_chunks) + store.evicted_pieces,
+        .quarantine_bytes = store.quarantine_bytes,
+        .checkpoints = store.checkpoints,
+        .lock_waits = READ(lock_waits),
+        .lookup_retries = radix.retries,
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
@@ -158,8 +201,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
 
 /* ---- Calls that later features fill: the arguments are not looked at ---- */
 
-static spec_status unsupported(const spec_connector *conn, const char *feature,
-                               struct spec_error *reterr)
+static spec_status unsupported(spec_connector *conn, const char *feature, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
     return sc_fail(reterr, SPEC_E_UNSUPPORTED, "version %u.%u has no %s yet", SPEC_ABI_MAJOR,
@@ -171,13 +213,6 @@ static spec_status entry_stage(spec_connector *conn, const struct spec_stage_par
 {
     (void)params, (void)ret_ticket;
     return unsupported(conn, "host tier to stage into", reterr);
-}
-
-static spec_status entry_attach(spec_connector *conn, const struct spec_attach_params *params,
-                                struct spec_lookup_result *ret_result, struct spec_error *reterr)
-{
-    (void)params, (void)ret_result;
-    return unsupported(conn, "leases between processes", reterr);
 }
 
 static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
@@ -199,18 +234,6 @@ static spec_status entry_important_wait(spec_connector *conn, spec_ticket ticket
 {
     (void)ticket, (void)timeout_ns;
     return unsupported(conn, "halves of get_important", reterr);
-}
-
-static spec_status entry_reset(spec_connector *conn, struct spec_error *reterr)
-{
-    return unsupported(conn, "weights epochs", reterr);
-}
-
-static spec_status entry_maintain(spec_connector *conn, const struct spec_maintain_params *params,
-                                  struct spec_error *reterr)
-{
-    (void)params;
-    return unsupported(conn, "maintenance", reterr);
 }
 
 static const struct spec_api API = {

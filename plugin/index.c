@@ -3,66 +3,97 @@
  *   log record   -> on_piece     chain and tokens checked, then inserted
  *   committed    -> index_save   piece after piece, below what is there
  *   failed piece -> piece_fail   hidden with all below it; what is pinned goes with its last pin
+ *                     -> drops   -> tidy (background): records that say so
  *
- * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away.
- * Threads: under index_lock, but on_piece, which open calls alone.
+ * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away; it
+ * is in the log before any record of what takes its place. No file is written under index_lock,
+ * unless more than SC_PLUGIN_DROPS pieces fail at once.
+ * Threads: under index_lock, which on_piece takes (open, and a reader that follows its writer).
  * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
 #include "plugin/connector.h"
 
+#include <string.h>
+
+#define DROPS_AT_ONCE 256u
+
+/* Index lock held. The log is told by drops_flush; at once when too many wait. */
+static void drop_later(spec_connector *conn, uint64_t piece)
+{
+    uint64_t count = atomic_load_explicit(&conn->drop_count, memory_order_relaxed);
+    if (count < SC_PLUGIN_DROPS) {
+        conn->drops[count] = piece;
+        atomic_store(&conn->drop_count, count + 1);
+    } else {
+        sc_store_piece_drop(conn->store, piece);
+    }
+}
+
+void sc_plugin_drops_flush(spec_connector *conn)
+{
+    uint64_t pieces[DROPS_AT_ONCE], count;
+    while (atomic_load(&conn->drop_count) > 0) {
+        pthread_mutex_lock(&conn->index_lock);
+        uint64_t left = atomic_load_explicit(&conn->drop_count, memory_order_relaxed);
+        count = left < DROPS_AT_ONCE ? left : DROPS_AT_ONCE;
+        memcpy(pieces, conn->drops + left - count, count * sizeof(*pieces));
+        atomic_store(&conn->drop_count, left - count);
+        pthread_mutex_unlock(&conn->index_lock);
+        sc_store_pieces_drop(conn->store, pieces, count);
+    }
+}
+
 static void piece_removed(const struct sc_radix_segment *segment, void *user)
 {
-    spec_connector *conn = user;
-    sc_store_piece_drop(conn->store, segment->value.piece);
+    drop_later(user, segment->value.piece);
 }
 
-/* What was pinned below a failed piece goes with its last pin, and its records with it. */
-void sc_plugin_sweep(spec_connector *conn)
+bool sc_plugin_tidy(spec_connector *conn)
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
-    sc_radix_sweep(conn->radix, &removal);
+    pthread_mutex_lock(&conn->commit_lock);
+    pthread_mutex_lock(&conn->index_lock);
+    (void)sc_radix_sweep(conn->radix, &removal);
+    pthread_mutex_unlock(&conn->index_lock);
+    sc_plugin_drops_flush(conn);
+    pthread_mutex_unlock(&conn->commit_lock);
+    return false;
 }
 
-void sc_plugin_sweep_try(spec_connector *conn)
+void sc_plugin_unpinned(spec_connector *conn)
 {
     struct sc_radix_stats stats;
     sc_radix_stats(conn->radix, &stats);
-    if (stats.hidden == 0 || pthread_mutex_trylock(&conn->index_lock) != 0)
-        return;
-    sc_plugin_sweep(conn);
-    pthread_mutex_unlock(&conn->index_lock);
+    if (stats.hidden > 0)
+        sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
 {
-    pthread_mutex_lock(&conn->index_lock);
-    sc_store_piece_drop(conn->store, piece);
+    sc_plugin_failed_tell(conn, piece);
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    sc_plugin_lock(conn, &conn->index_lock);
+    drop_later(conn, piece);
     sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, SC_RADIX_LATER, &removal, NULL, NULL);
     pthread_mutex_unlock(&conn->index_lock);
+    sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
 /* One piece into the index; new_count 0: it had the tokens, from another piece. */
-static spec_status insert_piece(spec_connector *conn, const struct sc_radix_insertion *insertion,
+static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
+                                const struct sc_radix_insertion *insertion,
                                 struct sc_radix_inserted *ret_inserted)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_radix_insert(conn->radix, insertion, ret_inserted, &error);
+    spec_status status = sc_radix_insert(radix, insertion, ret_inserted, &error);
     if (status != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s",
                insertion->value.piece, error.text);
     return status;
 }
 
-/* The store keeps, with each piece, the run that ends it: a piece that another process drops is
- * found in the index by it. */
-static uint64_t mark_of(struct sc_radix_ref run)
+bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
+                           const struct sc_store_piece *piece, uint64_t *ret_mark)
 {
-    return (uint64_t)run.generation << 32 | run.id;
-}
-
-bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
-{
-    spec_connector *conn = user;
     uint64_t end = piece->first_position + piece->row_count;
     struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
     if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX)
@@ -80,9 +111,9 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
         return false; /* the record's tokens are not those its rows were tagged with */
     struct sc_radix_ref after = {0};
     if (piece->chunk_first > 0) {
-        after = sc_radix_find(conn->radix, chunk_hash, piece->chunk_first);
+        after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
         if (after.generation == 0)
-            return conn->replay_lacks_memory; /* its parent is gone, or is one that stays unseen */
+            return *lacks_memory; /* its parent is gone, or is one that stays unseen */
     }
     struct sc_radix_insertion insertion = {
         .root = root,
@@ -96,13 +127,23 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
     };
     struct sc_radix_inserted inserted;
-    spec_status status = insert_piece(conn, &insertion, &inserted);
+    spec_status status = insert_piece(conn, radix, &insertion, &inserted);
     if (status == SPEC_OK) {
-        *ret_mark = mark_of(inserted.last);
+        *ret_mark = sc_plugin_mark_of(inserted.last);
         return inserted.new_count > 0;
     }
-    conn->replay_lacks_memory = conn->replay_lacks_memory || status == SPEC_E_NO_MEMORY;
-    return conn->replay_lacks_memory;
+    *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
+    return *lacks_memory;
+}
+
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    spec_connector *conn = user;
+    pthread_mutex_lock(&conn->index_lock);
+    bool believed =
+        sc_plugin_piece_index(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
+    pthread_mutex_unlock(&conn->index_lock);
+    return believed;
 }
 
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
@@ -135,12 +176,12 @@ uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save 
             .mark_count = request->mark_count,
             .value = {id, (uint32_t)(position - piece.first), request->provenance.kind},
         };
-        bool is_indexed =
-            indexed_end == position && insert_piece(conn, &insertion, &inserted) == SPEC_OK;
+        bool is_indexed = indexed_end == position &&
+                          insert_piece(conn, conn->radix, &insertion, &inserted) == SPEC_OK;
         if (!is_indexed || inserted.new_count == 0)
-            sc_store_piece_drop(conn->store, id);
+            drop_later(conn, id);
         else
-            sc_store_piece_set_mark(conn->store, id, mark_of(inserted.last));
+            sc_store_piece_set_mark(conn->store, id, sc_plugin_mark_of(inserted.last));
         indexed_end = is_indexed ? piece.end : indexed_end;
     }
     return indexed_end;

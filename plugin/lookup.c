@@ -1,11 +1,14 @@
 /* lookup: token ids to a pinned match and the ranges of pieces that hold its rows.
  *
  *   tokens --root, marks--> radix match (lock-free, pinned) --cut--> [from_token, matched) ranges
+ *                           the other ranks' indexes        --cut-^  + a lease, by time
  *
- * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done.
+ * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
+ * what it is made from could be reused: the time is read before the index.
  * Threads: any. Tests: conformance (abi_020_* .. abi_027_*) */
 #include "plugin/args.h"
 #include "plugin/connector.h"
+#include "plugin/lease.h"
 
 #include <string.h>
 
@@ -112,10 +115,10 @@ static spec_status read_marks(const struct spec_lookup_params *params,
     return SPEC_OK;
 }
 
-/* How far the segments are good: capacity, exactness, the host's limits. */
-static uint64_t cut_match(const spec_connector *conn, const struct spec_lookup_params *params,
+/* How far the segments are good: capacity, exactness, the host's limits, the other ranks. */
+static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params *params,
                           const struct sc_plugin_request *request,
-                          const struct sc_radix_match *match)
+                          const struct sc_radix_query *query, const struct sc_radix_match *match)
 {
     uint64_t held_count = match->segment_count;
     uint64_t end = match->token_count;
@@ -132,6 +135,8 @@ static uint64_t cut_match(const spec_connector *conn, const struct spec_lookup_p
     uint64_t max_tokens = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     if (end > max_tokens)
         end = max_tokens;
+    /* What was computed on inexact rows is so in every rank: they stored the same pass. */
+    end = sc_plugin_peers_match(conn, query, end);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     return end;
@@ -163,31 +168,55 @@ static void make_ranges(struct sc_plugin_request *request)
         (struct spec_provenance){.kind = worst, .computed_on = worst, .held = SPEC_HELD_ROWS};
 }
 
+/* The promise as 64 bytes: what the match's last piece ends, for other processes to find. */
+static void make_lease(const spec_connector *conn, const struct sc_plugin_request *request,
+                       const struct sc_radix_query *query, struct sc_plugin_promise *promise)
+{
+    uint64_t last = 0;
+    while (request->segments[last].first + request->segments[last].count < request->matched_tokens)
+        last++;
+    struct sc_plugin_lease lease = {.piece = request->segments[last].value.piece,
+                                    .expiry_ns = promise->expiry_ns,
+                                    .rank = conn->rank,
+                                    .epoch_bits = (uint32_t)request->epoch};
+    sc_radix_place_of(query, request->segments, last + 1, conn->config.chunk_tokens,
+                      request->matched_tokens, &lease.place);
+    sc_plugin_lease_encode(&lease, atomic_load(&conn->lease_seed), promise->lease);
+}
+
 static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
-                          struct sc_plugin_request *request)
+                          struct sc_plugin_request *request, struct sc_plugin_promise *ret_promise)
 {
     uint64_t limit = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
+    uint64_t promise_end = sc_plugin_promise_end(conn);
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
     request->matched_tokens = request->from_token;
-    if (conn->config.preset != SC_PRESET_RECOMPUTE && limit > request->from_token) {
-        struct sc_radix_query query = {.root = request->root,
-                                       .tokens = request->tokens,
-                                       .token_count = limit,
-                                       .marks = request->marks,
-                                       .mark_count = request->mark_count};
-        sc_radix_match_pin(conn->radix, &query, request->segments, conn->segment_capacity, &match);
-        if (match.token_count > 0)
-            request->pinned = match.last;
-        uint64_t end = match.token_count > 0 ? cut_match(conn, params, request, &match) : 0;
-        if (end > request->from_token)
-            request->matched_tokens = end;
-    }
-    make_ranges(request);
+    if (conn->config.preset == SC_PRESET_RECOMPUTE || limit <= request->from_token ||
+        promise_end == 0)
+        return;
+    struct sc_radix_query query = {.root = request->root,
+                                   .tokens = request->tokens,
+                                   .token_count = limit,
+                                   .marks = request->marks,
+                                   .mark_count = request->mark_count};
+    sc_radix_match_pin(conn->radix, &query, request->segments, conn->segment_capacity, &match);
+    if (match.token_count == 0)
+        return;
+    request->pinned = match.last;
+    uint64_t end = cut_match(conn, params, request, &query, &match);
+    if (atomic_load(&conn->epoch) != request->epoch || end <= request->from_token)
+        return; /* a reset came between: the request is stale, and promises nothing */
+    request->matched_tokens = end;
+    if (promise_end == UINT64_MAX)
+        return;
+    ret_promise->expiry_ns = promise_end;
+    make_lease(conn, request, &query, ret_promise);
 }
 
 static void write_result(spec_connector *conn, const struct sc_plugin_request *request,
-                         spec_request handle, struct spec_lookup_result *ret_result)
+                         spec_request handle, const struct sc_plugin_promise *promise,
+                         struct spec_lookup_result *ret_result)
 {
     uint64_t rows = request->matched_tokens - request->from_token;
     uint64_t bytes = rows * conn->layer_count * (conn->row_bytes + sizeof(uint64_t));
@@ -199,14 +228,35 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
         .provenance = request->provenance,
         .tier_bytes = {[SPEC_TIER_DISK] = bytes},
         .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
+        .lease_expiry_ns = promise->expiry_ns,
     };
+    memcpy(result.lease, promise->lease, sizeof(result.lease));
     sc_plugin_args_write(ret_result, &result, sizeof(result));
+}
+
+void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
+                            spec_request handle, const struct sc_plugin_promise *promise,
+                            struct spec_lookup_result *ret_result)
+{
+    make_ranges(request);
+    request->failed_position = UINT64_MAX;
+    request->failed_status = SPEC_OK;
+    request->pass_layer = 0;
+    request->pass_saves = 0;
+    request->stored_end = request->matched_tokens;
+    atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+    atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
+    write_result(conn, request, handle, promise, ret_result);
+}
+
+static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t rows = request->matched_tokens - request->from_token;
     atomic_fetch_add_explicit(&conn->stats.lookups, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.lookup_hits, rows > 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.lookup_tokens, request->token_count,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.matched_tokens, rows, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
 }
 
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *host_params,
@@ -239,13 +289,9 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->epoch = atomic_load(&conn->epoch);
     request->root = sc_chain_root(conn->family, request->epoch, params.salt.data,
                                   params.salt.byte_count, params.lora.data, params.lora.byte_count);
-    match_request(conn, &params, request);
-    request->failed_position = UINT64_MAX;
-    request->failed_status = SPEC_OK;
-    request->pass_layer = 0;
-    request->pass_saves = 0;
-    request->stored_end = request->matched_tokens;
-    atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
-    write_result(conn, request, handle, ret_result);
+    struct sc_plugin_promise promise = {0};
+    match_request(conn, &params, request, &promise);
+    count_lookup(conn, request);
+    sc_plugin_request_open(conn, request, handle, &promise, ret_result);
     return SPEC_OK;
 }

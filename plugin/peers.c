@@ -14,11 +14,10 @@
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
 
-#define TURN_NS           UINT64_C(25000000)
-#define TURN_WINDOWS      64u  /* of a log in one turn: 1 MiB each */
-#define CLEAR_STEPS       512u /* runs of an old root looked at with the lock held */
-#define CLEAR_ROUNDS      64u  /* of so many in one turn */
-#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)
+#define TURN_NS      UINT64_C(25000000)
+#define TURN_WINDOWS 64u  /* of a log in one turn: 1 MiB each */
+#define CLEAR_STEPS  512u /* runs of an old root looked at with the lock held */
+#define CLEAR_ROUNDS 64u  /* of so many in one turn */
 
 struct sc_plugin_peer { /* another rank */
     /* Set by open, constant after. */
@@ -34,79 +33,16 @@ struct sc_plugin_peer { /* another rank */
     spec_status status; /* of following; a change is said once */
 };
 
-static struct sc_radix_ref ref_of(uint64_t mark)
-{
-    return (struct sc_radix_ref){(uint32_t)mark, (uint32_t)(mark >> 32)};
-}
-
-/* ---- Pieces of a log into an index ----------------------------------------------------------- */
-
-/* Not believed (false): a writer drops it for good, so that its space comes back. A lack of memory
- * is no reason for that: such a piece, and what hangs on it, stays on disk unseen, and a later open
- * finds it. */
-static bool index_piece(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
-                        const struct sc_store_piece *piece, uint64_t *ret_mark)
-{
-    uint64_t end = piece->first_position + piece->row_count;
-    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
-    if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX)
-        return false;
-    for (uint32_t i = 0; i < piece->mark_count; i++)
-        marks[i] =
-            (struct sc_mark){piece->marks[i].token, sc_hash_from_bytes(piece->marks[i].digest)};
-    struct sc_hash root = sc_hash_from_bytes(piece->root);
-    struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
-    uint64_t token_count = end - piece->chunk_first;
-    struct sc_hash hash = sc_chain_step(chunk_hash, piece->chunk_first, piece->tokens,
-                                        (uint32_t)token_count, marks, piece->mark_count);
-    if (!sc_hash_equal(hash, sc_hash_from_bytes(piece->hash)) ||
-        (piece->chunk_first == 0 && !sc_hash_equal(chunk_hash, root)))
-        return false; /* the record's tokens are not those its rows were tagged with */
-    struct sc_radix_ref after = {0};
-    if (piece->chunk_first > 0) {
-        after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
-        if (after.generation == 0)
-            return *lacks_memory; /* its parent is gone, or is one that stays unseen */
-    }
-    struct sc_radix_insertion insertion = {
-        .root = root,
-        .after = after,
-        .first = piece->chunk_first,
-        .tokens = piece->tokens,
-        .token_count = token_count,
-        .run_first = piece->first_position + piece->skip,
-        .marks = marks,
-        .mark_count = piece->mark_count,
-        .value = {piece->id, piece->skip, piece->provenance.computed_on},
-    };
-    struct sc_radix_inserted inserted;
-    struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_radix_insert(radix, &insertion, &inserted, &error);
-    if (status == SPEC_OK) {
-        *ret_mark = sc_plugin_mark_of(inserted.last);
-        return inserted.new_count > 0;
-    }
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s", piece->id, error.text);
-    *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
-    return *lacks_memory;
-}
-
-bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
-{
-    spec_connector *conn = user;
-    pthread_mutex_lock(&conn->index_lock);
-    bool believed = index_piece(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
-    pthread_mutex_unlock(&conn->index_lock);
-    return believed;
-}
+/* ---- What a log tells -------------------------------------------------------------------------
+ */
 
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
     (void)piece;
     pthread_mutex_lock(&conn->index_lock);
-    (void)sc_radix_remove(conn->radix, ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL,
-                          NULL);
+    (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
+                          NULL, NULL);
     pthread_mutex_unlock(&conn->index_lock);
 }
 
@@ -122,15 +58,15 @@ void sc_plugin_on_epoch(uint64_t epoch, void *user)
 static bool peer_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    return index_piece(peer->conn, peer->radix, &peer->lacks_memory, piece, ret_mark);
+    return sc_plugin_piece_index(peer->conn, peer->radix, &peer->lacks_memory, piece, ret_mark);
 }
 
 static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
     (void)piece;
-    (void)sc_radix_remove(peer->radix, ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL,
-                          NULL);
+    (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
+                          NULL, NULL);
 }
 
 static void peer_on_epoch(uint64_t epoch, void *user)
@@ -142,11 +78,6 @@ static void peer_on_epoch(uint64_t epoch, void *user)
 }
 
 /* ---- Peers ----------------------------------------------------------------------------------- */
-
-uint64_t sc_plugin_index_bytes(const spec_connector *conn)
-{
-    return conn->config.index_bytes_max / conn->rank_count;
-}
 
 static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, uint32_t rank,
                              const struct sc_store_params *own, struct spec_error *reterr)
@@ -171,11 +102,6 @@ spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_par
 {
     if (conn->rank_count == 1)
         return SPEC_OK;
-    if (sc_plugin_index_bytes(conn) < INDEX_BYTES_LEAST)
-        return sc_fail(reterr, SPEC_E_CONFIG,
-                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
-                       conn->config.index_bytes_max, conn->rank_count,
-                       conn->rank_count * INDEX_BYTES_LEAST);
     conn->peers = sc_alloc_array(&conn->alloc, conn->rank_count - 1, sizeof(*conn->peers));
     if (conn->peers == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " ranks", conn->rank_count);

@@ -26,7 +26,8 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
     return NULL;
 }
 
-struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
+/* Also one that a reset made stale. */
+static struct sc_plugin_request *find_any(spec_connector *conn, spec_request handle)
 {
     uint64_t slot = (handle & UINT32_MAX) - 1;
     if (slot >= conn->config.max_requests)
@@ -38,9 +39,16 @@ struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_requ
     return request;
 }
 
+struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
+{
+    struct sc_plugin_request *request = find_any(conn, handle);
+    return request != NULL && request->epoch == atomic_load(&conn->epoch) ? request : NULL;
+}
+
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr)
 {
-    return sc_fail(reterr, SPEC_E_STALE, "request %#" PRIx64 " is unknown or was released", handle);
+    return sc_fail(reterr, SPEC_E_STALE,
+                   "request %#" PRIx64 " is unknown, released, or older than a reset", handle);
 }
 
 void sc_plugin_request_unhold(struct sc_plugin_request *request)
@@ -51,7 +59,7 @@ void sc_plugin_request_unhold(struct sc_plugin_request *request)
 
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    struct sc_plugin_request *request = find_any(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
     atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
@@ -60,7 +68,7 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     sc_plugin_pass_abort(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};
-    sc_plugin_sweep_try(conn); /* our pin may have been the last on what failed */
+    sc_plugin_unpinned(conn);
     atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_request_unhold(request);
     return SPEC_OK;

@@ -41,15 +41,18 @@ bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_req
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
                                 struct spec_error *reterr)
 {
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->commit_lock);
     if (epoch == 0)
         epoch = atomic_load(&conn->epoch) + 1;
     spec_status status = sc_store_epoch_set(conn->store, epoch, reterr);
     if (status == SPEC_OK || moves_anyway)
         sc_plugin_epoch_move(conn, epoch);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
+        pthread_mutex_lock(&conn->index_lock);
         sc_plugin_roots_are_old(conn);
-    pthread_mutex_unlock(&conn->index_lock);
+        pthread_mutex_unlock(&conn->index_lock);
+    }
+    pthread_mutex_unlock(&conn->commit_lock);
     return status;
 }
 
@@ -125,10 +128,12 @@ void sc_plugin_mail_post(spec_connector *conn)
 {
     if (conn->role != SPEC_ROLE_READER)
         return;
+    pthread_mutex_lock(&conn->follow_lock); /* the store that is followed stays what it is */
     pthread_mutex_lock(&conn->post_lock);
     post_epoch(conn);
     post_failed(conn);
     pthread_mutex_unlock(&conn->post_lock);
+    pthread_mutex_unlock(&conn->follow_lock);
 }
 
 /* ---- What we hear -----------------------------------------------------------------------------

@@ -63,13 +63,13 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
     }
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->saves_live, 1, memory_order_relaxed);
-    pthread_mutex_lock(&conn->index_lock);
-    if (request->save_tail != NULL)
+    sc_plugin_lock(conn, &conn->save_lock);
+    if (request->save_head != NULL)
         request->save_tail->next = save;
     else
         request->save_head = save;
     request->save_tail = save;
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->save_lock);
     request->pass[request->pass_saves++] = save;
     return SPEC_OK;
 }
@@ -172,6 +172,8 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
             sc_plugin_chunk_count(conn, begun_end, params->first_token + params->token_count),
             memory_order_relaxed);
         give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
+        if (status == SPEC_E_NO_SPACE)
+            sc_plugin_evict_ask(conn, params->token_count * conn->layer_count * conn->row_bytes);
     }
     /* Extents that were begun resolve their parts themselves. */
     for (uint64_t i = request->pass_saves; i < part_count; i++)
@@ -284,6 +286,8 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         sc_plugin_args_read(&params, sizeof(params), host_params, "store: params", reterr);
     if (status == SPEC_OK && ret_ticket == NULL)
         status = sc_fail(reterr, SPEC_E_INVALID, "store: ret_ticket is NULL");
+    if (status == SPEC_OK && conn->role == SPEC_ROLE_READER)
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
     if (status == SPEC_OK)
         status = check_store(conn, &params, &request, &memory, reterr);
     if (status != SPEC_OK)

@@ -36,8 +36,9 @@ struct rig_memory { /* the host's allocator: counts, and fails the n-th */
 struct rig {
     bool is_sim;
     uint32_t layers, heads, head_size, dtype;
-    const char *extra;   /* members of the configuration beside path and back end */
-    const char *backend; /* not sim: NULL is pread */
+    const char *extra;               /* members of the configuration beside path and back end */
+    const char *backend;             /* not sim: NULL is pread */
+    uint32_t role, rank, rank_count; /* of open; 0: the default */
     struct rig_memory memory;
     struct sc_alloc disk_alloc;
     struct sc_io_sim_disk *disk;
@@ -217,6 +218,9 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
                                           : "pread",
                    rig->extra[0] != 0 ? ", " : "", rig->extra);
     struct spec_open_params params = {.struct_size = sizeof(params),
+                                      .role = rig->role,
+                                      .rank = rig->rank,
+                                      .rank_count = rig->rank_count,
                                       .config = rig->config,
                                       .model = model,
                                       .alloc = &alloc,
@@ -295,6 +299,32 @@ static inline void rig_done(struct rig *rig)
     if (!rig->is_sim)
         (void)nftw(rig->dir, rig_remove_one, 16, FTW_DEPTH | FTW_PHYS);
     sc_alloc_done(&rig->disk_alloc);
+}
+
+/* Another process's connector to the same store (here: another connector of this process). */
+static inline void rig_beside(struct rig *rig, const struct rig *first, uint32_t role,
+                              uint32_t rank)
+{
+    *rig = *first;
+    rig->conn = NULL;
+    rig->role = role;
+    rig->rank = rank;
+    rig->memory = (struct rig_memory){0};
+    atomic_init(&rig->memory.countdown, -1);
+}
+
+/* A rig made by rig_beside; its store goes with the first one. */
+static inline void rig_leave(struct rig *rig)
+{
+    if (rig->conn != NULL)
+        rig_close(rig);
+}
+
+/* Lets time pass: virtual, with all that is due in it; or real. */
+static inline void rig_pass_ns(struct rig *rig, uint64_t ns)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + ns);
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
@@ -418,6 +448,22 @@ static inline void rig_settle(struct rig *rig)
         if (atomic_load(&conn->saves_live) == 0)
             break;
         (void)sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
+    }
+}
+
+/* Until no job waits or runs. */
+static inline void rig_background(struct rig *rig)
+{
+    spec_connector *conn = rig->conn;
+    for (;;) {
+        uint32_t seen = atomic_load(&conn->job_word), busy = 0;
+        pthread_mutex_lock(&conn->job_lock);
+        for (uint32_t i = 0; i < SC_JOBS; i++)
+            busy += conn->jobs[i].state != 0;
+        pthread_mutex_unlock(&conn->job_lock);
+        if (busy == 0)
+            break;
+        (void)sc_exec_wait(conn->exec, &conn->job_word, seen, SC_EXEC_FOREVER);
     }
 }
 

@@ -95,8 +95,6 @@ static void params_that_cannot_be_are_refused(void **state)
         {SPEC_E_INVALID, {.struct_size = sizeof(good), .config = NULL, .model = &model}},
         {SPEC_E_INVALID, {.struct_size = sizeof(good), .config = config, .reserved = 1}},
         {SPEC_E_INVALID, {.struct_size = sizeof(good), .config = config, .role = 3}},
-        {SPEC_E_UNSUPPORTED,
-         {.struct_size = sizeof(good), .config = config, .role = SPEC_ROLE_READER}},
         {SPEC_E_INVALID, {.struct_size = sizeof(good), .config = config, .rank = 1}},
         {SPEC_E_INVALID,
          {.struct_size = sizeof(good), .config = config, .rank_count = SC_LIMIT_RANKS + 1}},

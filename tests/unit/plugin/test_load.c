@@ -341,6 +341,7 @@ static void a_failed_range_is_void_until_stored_anew(void **state)
         fail_one(&rig, failing, 96, &item);
         assert_int_equal(item.status, SPEC_E_IO); /* at every layer */
         assert_int_equal(item.failed_position, failed);
+        rig_background(&rig);
         fail_one(&rig, beside, 96, &item);
         assert_true(item.status == SPEC_E_IO || item.status == SPEC_E_CORRUPT);
         assert_int_equal(item.failed_position, failed);
@@ -353,6 +354,7 @@ static void a_failed_range_is_void_until_stored_anew(void **state)
         rig_release(&rig, before);
         rig_release(&rig, way % 2 == 0 ? beside : failing);
         rig_release(&rig, other);
+        rig_background(&rig);
         sc_store_stats(rig.conn->store, &store); /* all that lay below went with the last pin */
         assert_int_equal(store.piece_count, 6 + failed / 16);
         struct sc_radix_stats radix;

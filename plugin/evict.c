@@ -1,0 +1,134 @@
+/* Eviction: what was used longest ago goes, leaf by leaf, until there is room.
+ *
+ *   disk_bytes  [ live ............................ | quarantine | free ]
+ *                                    free + quarantine < 1/16: begin ...
+ *                                    free + quarantine >= 1/8: ... end
+ *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
+ *                          \------ [64..128)                 pinned: passed over
+ *
+ * First what no lookup here can find (other namespaces, earlier epochs), then leaves of the index.
+ * A piece goes when its last run has gone, so that what is left of a prefix is its beginning.
+ * What was asked for beyond the share (a pass that found no room though enough is free in sum, an
+ * index that is full) goes too, once nothing is on its way out of quarantine.
+ *
+ * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
+ * records, and nothing is committed in between.
+ * Does not: wait for leases (the store's quarantine does), evict what is pinned, evict while the
+ * device fails: drops could not be written down.
+ * Threads: some: the executor's, one at a time. The others any.
+ * Tests: conformance (abi_088_*), tests/unit/plugin/test_evict.c */
+#include "plugin/connector.h"
+
+#define BEGIN_PART 16u /* of what may be held: less than this part free or on its way */
+#define END_PART   8u  /* until then; spec_connector.h, maintain */
+#define LEAVES     64u /* of a step: index_lock is held for so many */
+#define RUNS_PART  16u /* of a full index */
+
+/* The most that anybody asked for since it was looked at last. */
+static void ask(_Atomic uint64_t *asked, uint64_t amount)
+{
+    uint64_t old = atomic_load_explicit(asked, memory_order_relaxed);
+    while (old < amount && !atomic_compare_exchange_weak(asked, &old, amount))
+        ;
+}
+
+void sc_plugin_evict_ask(spec_connector *conn, uint64_t bytes)
+{
+    ask(&conn->evict.asked_bytes, bytes);
+    sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+void sc_plugin_evict_ask_runs(spec_connector *conn)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(conn->radix, &stats);
+    ask(&conn->evict.asked_runs, stats.runs / RUNS_PART + 1);
+    sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+void sc_plugin_evict_check(spec_connector *conn)
+{
+    struct sc_store_room room;
+    sc_store_room(conn->store, &room);
+    if (room.free_bytes + room.quarantine_bytes < room.bytes_max / BEGIN_PART)
+        sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+/* Leaves until so many bytes and runs have gone, up to LEAVES; returns how many. The commit's lock
+ * is held. */
+static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs)
+{
+    uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
+    struct sc_radix_evicted evicted;
+    pthread_mutex_lock(&conn->index_lock);
+    while (leaf_count < LEAVES && (given < bytes || leaf_count < runs) &&
+           sc_radix_evict(conn->radix, &evicted)) {
+        uint64_t piece = evicted.segment.value.piece;
+        leaf_count++;
+        if (evicted.rest.generation != 0) {
+            sc_store_piece_set_mark(conn->store, piece, sc_plugin_mark_of(evicted.rest));
+            continue;
+        }
+        pieces[piece_count++] = piece;
+        given += sc_store_piece_bytes(conn->store, piece);
+    }
+    pthread_mutex_unlock(&conn->index_lock);
+    sc_store_pieces_drop(conn->store, pieces, piece_count);
+    atomic_fetch_add_explicit(&conn->stats.evicted_chunks, piece_count, memory_order_relaxed);
+    return leaf_count;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* What is free, or will be when leases have ended. */
+static uint64_t room_to_be(const struct sc_store_room *room)
+{
+    return room->free_bytes + room->quarantine_bytes;
+}
+
+/* Bytes that shall go. */
+static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *room)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    uint64_t asked = atomic_exchange(&evict->asked_bytes, 0);
+    uint64_t share = less(room->bytes_max / END_PART, room_to_be(room));
+    if (room->quarantine_bytes > 0 || share > 0)
+        asked = 0; /* what is on its way may do */
+    evict->left_bytes = asked > evict->left_bytes ? asked : evict->left_bytes;
+    return share > evict->left_bytes ? share : evict->left_bytes;
+}
+
+static uint64_t runs_wanted(spec_connector *conn)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    uint64_t asked = atomic_exchange(&evict->asked_runs, 0);
+    evict->left_runs = asked > evict->left_runs ? asked : evict->left_runs;
+    return evict->left_runs;
+}
+
+bool sc_plugin_evict_some(spec_connector *conn)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    struct sc_store_room before, after;
+    sc_store_room(conn->store, &before);
+    uint64_t bytes = bytes_wanted(conn, &before), runs = runs_wanted(conn), leaf_count = 0;
+    if ((bytes == 0 && runs == 0) || before.is_paused)
+        return false;
+    bool gave = bytes > 0 && sc_store_evict_unreachable(conn->store, bytes) > 0;
+    if (!gave) {
+        pthread_mutex_lock(&conn->commit_lock);
+        leaf_count = evict_leaves(conn, bytes, runs);
+        pthread_mutex_unlock(&conn->commit_lock);
+    }
+    sc_store_room(conn->store, &after);
+    evict->left_bytes = less(evict->left_bytes, less(room_to_be(&after), room_to_be(&before)));
+    evict->left_runs = less(evict->left_runs, leaf_count);
+    if (sc_store_checkpoint_due(conn->store)) /* each drop has made the log longer */
+        sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    if (!gave && leaf_count == 0) /* all is pinned; the next who finds no room asks again */
+        evict->left_bytes = evict->left_runs = 0;
+    return gave || leaf_count > 0;
+}

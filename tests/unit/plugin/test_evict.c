@@ -1,0 +1,353 @@
+/* Eviction: what goes, what stays, and that disk_bytes is never exceeded meanwhile. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <pthread.h>
+
+static uint64_t counter(const _Atomic uint64_t *value)
+{
+    return atomic_load(value);
+}
+
+/* Rows of 1 KiB, two layers: a prompt of n tokens takes 2n KiB. */
+static void open_small(struct rig *rig, bool is_sim, const char *extra)
+{
+    rig_init(rig, is_sim, extra);
+    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
+    rig_open(rig);
+}
+
+#define SMALL "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16"
+
+static spec_status fill_one(struct rig *rig, uint64_t seed, uint64_t tokens)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, tokens);
+    spec_status status = rig_fill(rig, &prompt);
+    rig_prompt_free(&prompt);
+    rig_background(rig);
+    return status;
+}
+
+static uint64_t read_one(struct rig *rig, uint64_t seed, uint64_t tokens)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, tokens);
+    uint64_t matched = rig_read(rig, &prompt, NULL);
+    rig_prompt_free(&prompt);
+    return matched;
+}
+
+static void check_bounds(struct rig *rig)
+{
+    struct sc_store_stats store;
+    sc_store_stats(rig->conn->store, &store);
+    assert_true(store.disk_bytes_used <= store.disk_bytes_max);
+    assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
+}
+
+/* Prompts that share beginnings, three times what fits: whatever is found is a beginning with right
+ * rows, the newest is found whole, the disk is never over its bound, and a reopen finds the same.
+ */
+static void a_full_store_keeps_whole_beginnings(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    uint64_t random = 1, refused = 0;
+    for (uint32_t i = 0; i < 150; i++) {
+        random = rig_mix(random);
+        struct prompt prompt =
+            rig_prompt(random % 4, random >> 8 & 63, random >> 16 & 31, 20 + (random >> 24 & 63));
+        spec_status status = rig_fill(&rig, &prompt);
+        assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
+        refused += status == SPEC_E_NO_SPACE;
+        if (status == SPEC_OK)
+            assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
+        rig_prompt_free(&prompt);
+        rig_background(&rig);
+        check_bounds(&rig);
+    }
+    assert_true(refused < 15);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 50);
+    uint64_t found = 0;
+    for (uint32_t round = 0; round < 2; round++) {
+        uint64_t tokens = 0;
+        for (uint64_t seed = 0; seed < 4; seed++)
+            for (uint64_t branch = 0; branch < 32; branch++) {
+                struct prompt prompt = rig_prompt(seed, 40, branch, 80);
+                uint64_t matched = rig_read(&rig, &prompt, NULL);
+                assert_true(matched <= 80); /* rig_read compared the rows */
+                tokens += matched;
+                rig_prompt_free(&prompt);
+            }
+        assert_true(tokens > 0);
+        assert_true(round == 0 || tokens == found);
+        found = tokens;
+        rig_reopen(&rig);
+    }
+    rig_done(&rig);
+}
+
+/* What was used longest ago goes first, and of a long prompt its end. */
+static void the_oldest_goes_first_and_of_it_the_end(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    assert_int_equal(fill_one(&rig, 1, 320), SPEC_OK); /* 640 KiB */
+    assert_int_equal(fill_one(&rig, 2, 320), SPEC_OK);
+    uint64_t seed = 100, cut = 320;
+    while (cut == 320) {
+        assert_int_equal(read_one(&rig, 1, 320), 320); /* used all the time */
+        assert_int_equal(fill_one(&rig, seed++, 32), SPEC_OK);
+        /* Looking is a use: so the second is looked at by the index alone. */
+        struct sc_radix_stats stats;
+        sc_radix_stats(rig.conn->radix, &stats);
+        if (counter(&rig.conn->stats.evicted_chunks) > 0)
+            cut = read_one(&rig, 2, 320);
+        assert_true(seed < 300);
+    }
+    print_message("cut %lu seed %lu ev %lu\n", cut, seed, counter(&rig.conn->stats.evicted_chunks));    assert_true(cut > 0 && cut % 16 == 0); /* its beginning is there */
+    assert_int_equal(read_one(&rig, 1, 320), 320);
+    check_bounds(&rig);
+    rig_reopen(&rig);
+    assert_int_equal(read_one(&rig, 1, 320), 320);
+    assert_int_equal(read_one(&rig, 2, 320), cut);
+    rig_done(&rig);
+}
+
+/* Requests hold all there is: nothing goes, the jobs end, passes are told; then all can go. */
+static void what_requests_hold_stays(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    spec_request held[64];
+    struct prompt prompts[64];
+    uint64_t count = 0;
+    for (spec_status status = SPEC_OK; status == SPEC_OK; count++) {
+        assert_true(count < 63);
+        prompts[count] = rig_prompt(count, 0, 0, 60);
+        status = rig_fill(&rig, &prompts[count]);
+        held[count] = rig_lookup(&rig, &prompts[count]).request; /* finds it, or holds nothing */
+        rig_background(&rig);
+    }
+    for (uint32_t i = 0; i < 3; i++) /* not for lack of trying */
+        assert_int_equal(fill_one(&rig, 1000, 60), SPEC_E_NO_SPACE);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    for (uint64_t i = 0; i + 1 < count; i++) {
+        assert_int_equal(rig_load(&rig, held[i], &prompts[i], 0, 60, 1), SPEC_OK);
+        rig_release(&rig, held[i]);
+    }
+    rig_release(&rig, held[count - 1]);
+    (void)fill_one(&rig, 1000, 60); /* asks */
+    assert_int_equal(fill_one(&rig, 1000, 60), SPEC_OK);
+    assert_int_equal(read_one(&rig, 1000, 60), 60);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
+    for (uint64_t i = 0; i < count; i++)
+        rig_prompt_free(&prompts[i]);
+    rig_done(&rig);
+}
+
+static void pass_time(struct rig *rig, uint64_t ns)
+{
+    static _Atomic uint32_t never;
+    (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + ns);
+}
+
+/* With leases a full store refuses until what it evicted may be reused, evicts no more than that
+ * meanwhile, and then stores again. The clock is the simulated one. */
+static void what_is_evicted_is_reused_after_the_lease(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 1000000000");
+    uint64_t seed = 0;
+    while (fill_one(&rig, seed, 60) == SPEC_OK)
+        assert_true(++seed < 200);
+    struct sc_store_stats store;
+    sc_store_stats(rig.conn->store, &store);
+    assert_true(store.quarantine_bytes > 0);
+    assert_true(store.disk_bytes_used <= store.disk_bytes_max);
+    uint64_t evicted = counter(&rig.conn->stats.evicted_chunks);
+    assert_true(evicted > 0);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(fill_one(&rig, 1000, 60), SPEC_E_NO_SPACE);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), evicted);
+    assert_int_equal(counter(&rig.conn->stats.dropped_chunks), 6 * 4);
+    pass_time(&rig, 1100000000);
+    assert_int_equal(fill_one(&rig, 1000, 60), SPEC_OK);
+    assert_int_equal(read_one(&rig, 1000, 60), 60);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
+/* Another model's KV in the same directory is found by no lookup here: it goes before ours. */
+static void what_no_lookup_finds_goes_first(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    for (uint64_t seed = 0; seed < 20; seed++)
+        assert_int_equal(fill_one(&rig, seed, 60), SPEC_OK);
+    rig_close(&rig);
+    struct spec_model other = rig_model(&rig);
+    other.weights_id = (struct spec_bytes){"gir", 3};
+    assert_int_equal(rig_try_open_model(&rig, &other), SPEC_OK);
+    assert_int_equal(read_one(&rig, 0, 60), 0);
+    uint64_t refused = 0;
+    for (uint64_t seed = 0; seed < 15; seed++)
+        refused += fill_one(&rig, seed, 60) != SPEC_OK;
+    assert_true(refused < 3);
+    struct sc_store_stats store;
+    sc_store_stats(rig.conn->store, &store);
+    assert_true(store.evicted_pieces > 0);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0); /* none of ours */
+    for (uint64_t seed = 15 - refused; seed-- > 0;)
+        assert_true(read_one(&rig, seed, 60) == 60 || refused > 0);
+    check_bounds(&rig);
+    rig_close(&rig);
+    rig_open(&rig);
+    uint64_t found = 0;
+    for (uint64_t seed = 0; seed < 20; seed++)
+        found += read_one(&rig, seed, 60) == 60;
+    assert_true(found < 20);
+    rig_done(&rig);
+}
+
+/* ---- On a file system, with threads ---------------------------------------------------------- */
+
+static _Atomic uint64_t allocated;
+
+static int add_blocks(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)path, (void)type, (void)at;
+    allocated += (uint64_t)info->st_blocks * 512;
+    return 0;
+}
+
+static uint64_t du(const char *path)
+{
+    allocated = 0;
+    (void)nftw(path, add_blocks, 16, FTW_PHYS); /* a file that goes meanwhile is passed over */
+    return allocated;
+}
+
+static void the_directory_stays_within_its_bound(void **state)
+{
+    (void)state;
+    static const char *const EXTRAS[] = {
+        "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0",
+        "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 1000000000"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct rig rig;
+        open_small(&rig, false, EXTRAS[way]);
+        uint64_t random = 7, stored = 0;
+        for (uint32_t i = 0; i < 150; i++) {
+            random = rig_mix(random);
+            struct prompt prompt = rig_prompt(random % 8, random >> 8 & 255, random >> 16 & 15,
+                                              1 + (random >> 24) % 400);
+            spec_status status = rig_fill(&rig, &prompt);
+            assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE ||
+                        status == SPEC_E_DROPPED || status == SPEC_E_BUSY);
+            stored += status == SPEC_OK;
+            assert_true(du(rig.path) <= 8u << 20);
+            if (i % 16 == 0)
+                assert_true(rig_read(&rig, &prompt, NULL) <= prompt.count);
+            rig_prompt_free(&prompt);
+            if (i % 50 == 49) {
+                rig_reopen(&rig);
+                assert_true(du(rig.path) <= 8u << 20);
+            }
+        }
+        assert_true(stored > 20);
+        rig_done(&rig);
+    }
+}
+
+struct worker {
+    struct rig *rig;
+    uint64_t number, stored, wrong;
+    pthread_t thread;
+};
+
+/* Lookups, loads, stores and releases on prompts that all workers share. A pinned match is loaded
+ * whole whatever is evicted meanwhile; its rows are compared. */
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    struct rig *rig = worker->rig;
+    uint64_t random = worker->number + 1;
+    for (uint32_t round = 0; round < 80; round++) {
+        random = rig_mix(random);
+        struct prompt prompt = rig_prompt(random % 3, random >> 8 & 127, random >> 16 & 15, 140);
+        struct spec_lookup_result result = {.struct_size = sizeof(result)};
+        if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &result) == SPEC_OK) {
+            uint64_t matched = result.matched_tokens;
+            for (uint32_t layer = 0; layer < rig->layers; layer++) {
+                (void)sc_plugin_begin_layer(rig->conn, &result.request, 1, layer, NULL);
+                worker->wrong +=
+                    rig_load(rig, result.request, &prompt, 0, matched, layer) != SPEC_OK;
+            }
+            if (matched < prompt.count) {
+                spec_ticket ticket =
+                    rig_store(rig, result.request, &prompt, matched, prompt.count - matched);
+                if (random >> 44 & 1) /* else released while it is written */
+                    worker->stored += rig_wait(rig, ticket) == SPEC_OK;
+                else
+                    sc_plugin_ticket_forget(rig->conn, ticket);
+            }
+            rig_release(rig, result.request);
+        }
+        rig_prompt_free(&prompt);
+    }
+    return NULL;
+}
+
+static void eight_threads_on_a_disk_that_is_too_small(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, false, SMALL ", \"lease_ns_max\": 0, \"max_requests\": 16");
+    struct worker workers[8];
+    for (uint64_t i = 0; i < 8; i++) {
+        workers[i] = (struct worker){.rig = &rig, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    uint64_t stored = 0;
+    for (uint64_t i = 0; i < 8; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        stored += workers[i].stored;
+        assert_int_equal(workers[i].wrong, 0);
+    }
+    assert_true(stored > 0);
+    rig_settle(&rig);
+    rig_background(&rig);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
+    assert_int_equal(counter(&rig.conn->stats.corrupt_ranges), 0);
+    check_bounds(&rig);
+    struct sc_store_stats store, again;
+    sc_store_stats(rig.conn->store, &store);
+    rig_reopen(&rig);
+    sc_store_stats(rig.conn->store, &again);
+    /* A piece whose end was evicted and stored anew is whole again, so the second copy goes. */
+    assert_true(again.piece_count > 0 && again.piece_count <= store.piece_count);
+    for (uint64_t i = 0; i < 16; i++) {
+        struct prompt prompt = rig_prompt(i % 3, 60, i, 140);
+        assert_true(rig_read(&rig, &prompt, NULL) <= 140);
+        rig_prompt_free(&prompt);
+    }
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_store_keeps_whole_beginnings),
+        cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
+        cmocka_unit_test(what_requests_hold_stays),
+        cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
+        cmocka_unit_test(what_no_lookup_finds_goes_first),
+        cmocka_unit_test(the_directory_stays_within_its_bound),
+        cmocka_unit_test(eight_threads_on_a_disk_that_is_too_small),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

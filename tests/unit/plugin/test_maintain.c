@@ -1,0 +1,175 @@
+/* maintain: what it starts, what it refuses, and that it races with nothing. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <pthread.h>
+
+static spec_status maintain(struct rig *rig, uint32_t flags)
+{
+    struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
+    return sc_plugin_maintain(rig->conn, &params, NULL);
+}
+
+static uint64_t checkpoints(struct rig *rig)
+{
+    struct sc_store_stats store;
+    sc_store_stats(rig->conn->store, &store);
+    return store.checkpoints;
+}
+
+static void fill(struct rig *rig, uint64_t seed, uint64_t tokens)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, tokens);
+    assert_int_equal(rig_fill(rig, &prompt), SPEC_OK);
+    rig_prompt_free(&prompt);
+}
+
+static void flags_are_checked(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    static const struct {
+        uint32_t flags;
+        spec_status status;
+    } CASES[] = {
+        {0, SPEC_E_INVALID},
+        {16, SPEC_E_INVALID},
+        {SPEC_MAINTAIN_EVICT | 1u << 31, SPEC_E_INVALID},
+        {SPEC_MAINTAIN_REORDER, SPEC_E_UNSUPPORTED},
+        {SPEC_MAINTAIN_BYPASS, SPEC_E_UNSUPPORTED},
+        {SPEC_MAINTAIN_EVICT | SPEC_MAINTAIN_REORDER, SPEC_E_UNSUPPORTED},
+        {SPEC_MAINTAIN_CHECKPOINT, SPEC_OK},
+        {SPEC_MAINTAIN_EVICT, SPEC_OK},
+        {SPEC_MAINTAIN_EVICT | SPEC_MAINTAIN_CHECKPOINT, SPEC_OK},
+    };
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
+        assert_int_equal(maintain(&rig, CASES[i].flags), CASES[i].status);
+    assert_int_equal(sc_plugin_maintain(rig.conn, NULL, NULL), SPEC_E_INVALID);
+    rig.conn->role = SPEC_ROLE_READER;
+    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
+    rig.conn->role = SPEC_ROLE_WRITER;
+    rig_done(&rig);
+}
+
+/* The log is shorter after it, and says the same. */
+static void a_checkpoint_runs_in_the_background(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 16");
+    rig_open(&rig);
+    for (uint64_t seed = 0; seed < 10; seed++)
+        fill(&rig, seed, 50);
+    rig_background(&rig);
+    uint64_t before = checkpoints(&rig);
+    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
+    assert_int_equal(checkpoints(&rig), before); /* only begun: the loop stands still */
+    rig_background(&rig);
+    assert_int_equal(checkpoints(&rig), before + 1);
+    fill(&rig, 100, 50);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint64_t seed = 0; seed < 10; seed++) {
+            struct prompt prompt = rig_prompt(seed, 0, 0, 50);
+            assert_int_equal(rig_read(&rig, &prompt, NULL), 50);
+            rig_prompt_free(&prompt);
+        }
+        rig_reopen(&rig);
+    }
+    rig_done(&rig);
+}
+
+/* An eighth of the disk is free or on its way afterwards, and no more than needed has gone. */
+static void evict_makes_an_eighth_free(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"");
+    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
+    rig_open(&rig);
+    struct sc_store_room room;
+    sc_store_room(rig.conn->store, &room);
+    uint64_t seed = 0;
+    for (; room.free_bytes > room.bytes_max / 10; seed++) {
+        fill(&rig, seed, 30);
+        sc_store_room(rig.conn->store, &room);
+    }
+    rig_background(&rig);
+    assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), 0);
+    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    rig_background(&rig);
+    sc_store_room(rig.conn->store, &room);
+    assert_true(room.free_bytes + room.quarantine_bytes >= room.bytes_max / 8);
+    assert_true(room.quarantine_bytes > 0); /* leases are 30 s */
+    uint64_t evicted = atomic_load(&rig.conn->stats.evicted_chunks);
+    assert_true(evicted > 0 && evicted < seed);
+    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    rig_background(&rig);
+    assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), evicted);
+    rig_done(&rig);
+}
+
+struct worker {
+    struct rig *rig;
+    uint64_t number;
+    pthread_t thread;
+};
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    uint64_t random = worker->number + 1;
+    for (uint32_t i = 0; i < 40; i++) {
+        random = rig_mix(random);
+        struct prompt prompt = rig_prompt(random % 8, random >> 8 & 63, worker->number, 80);
+        (void)rig_fill(worker->rig, &prompt);
+        assert_int_equal(maintain(worker->rig, random >> 16 & 1 ? SPEC_MAINTAIN_CHECKPOINT
+                                                                : SPEC_MAINTAIN_EVICT),
+                         SPEC_OK);
+        assert_true(rig_read(worker->rig, &prompt, NULL) <= 80);
+        rig_prompt_free(&prompt);
+    }
+    return NULL;
+}
+
+/* Four threads store, look up and ask for both; close comes while jobs wait and run. */
+static void close_ends_what_maintain_began(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, false,
+             "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0");
+    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
+    for (uint32_t round = 0; round < 3; round++) {
+        rig_open(&rig);
+        struct worker workers[4];
+        for (uint64_t i = 0; i < 4; i++) {
+            workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
+            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+        }
+        for (uint64_t i = 0; i < 4; i++)
+            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        for (uint32_t i = 0; i < 20; i++)
+            assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
+                             SPEC_OK);
+        rig_close(&rig); /* asserts that all memory came back */
+    }
+    rig_open(&rig);
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct prompt prompt = rig_prompt(seed, 64, 0, 80);
+        assert_true(rig_read(&rig, &prompt, NULL) <= 80);
+        rig_prompt_free(&prompt);
+    }
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flags_are_checked),
+        cmocka_unit_test(a_checkpoint_runs_in_the_background),
+        cmocka_unit_test(evict_makes_an_eighth_free),
+        cmocka_unit_test(close_ends_what_maintain_began),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
