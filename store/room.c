@@ -52,6 +52,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     room.bytes_max = store->segment_bytes + makeable;
     room.free_bytes += makeable >= SC_STORE_SEGMENT_MIN ? makeable : 0;
     room.quarantine_bytes = store->quarantine_bytes;
+    room.is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
     pthread_mutex_unlock(&store->space_lock);
     *ret_room = room;
 }
