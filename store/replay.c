@@ -437,6 +437,25 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     sc_store_count(&store->piece_count, 1);
 }
 
+/* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */
+static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    const struct sc_store_piece *piece = &store->replay->record.piece;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    uint64_t mark = 0;
+    piece_publish(store, piece, entry, 0);
+    if (store->params.on_piece(piece, &mark, store->params.user)) {
+        atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+        return;
+    }
+    pthread_mutex_lock(&store->log_lock);
+    if (--extent->live_count == 0)
+        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    piece_refuse(store, id, entry, "of another chain");
+    pthread_mutex_unlock(&store->log_lock);
+}
+
 /* The record decodes and its id is its own. */
 static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
@@ -457,8 +476,11 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     replay->extent_rows = piece->extent_row + piece->row_count;
     piece->provenance = replay->provenance;
     bool tells = space_is_told(store, extent->space) && store->params.on_piece != NULL;
-    if (!tells && !is_writer(store))
+    if (!is_writer(store)) {
+        if (tells)
+            piece_tell(store, id, entry);
         return;
+    }
     if (store->journal.sequence < store->spaces[extent->space - 1].epoch_sequence ||
         atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
         tells = false;

@@ -45,6 +45,11 @@ static bool follower_on_piece(const struct sc_store_piece *piece, uint64_t *ret_
     memcpy(&key, piece->hash, 8);
     hash_of(key, piece->first_position + piece->row_count, hash);
     assert_memory_equal(hash, piece->hash, 16);
+    if (follower->store != NULL) { /* who finds it by what we note here can load it at once */
+        uint8_t live[SC_STORE_HASH_BYTES];
+        assert_true(sc_store_piece_hash(follower->store, piece->id, live));
+        assert_memory_equal(live, hash, sizeof(live));
+    }
     if (piece->id == follower->refuse_id)
         return false;
     for (uint32_t i = 0; i < follower->told_count; i++)
