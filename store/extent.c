@@ -217,6 +217,7 @@ void sc_store_write_done(struct sc_store_write *write)
         sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors,
                        1);
         sc_store_pause(store, write->op.status, "writing a segment");
+        sc_store_segment_avoid(store, write->segment);
     }
     write_put(store, write);
     extent_unref(extent);

@@ -131,6 +131,7 @@ struct sc_store {
     struct sc_store_space space;
     struct sc_store_segment *segments; /* [segment_max] */
     uint64_t segment_count;            /* indices in use are below */
+    uint64_t segment_begin;            /* places are looked for from here on, and around */
     uint64_t segment_bytes;            /* of all segments, wanted ones too */
     uint64_t surplus_count;            /* open: segments that disk_bytes does not allow */
     uint64_t log_reserved;             /* for commits to come and a drop of each live piece */
@@ -299,6 +300,9 @@ uint64_t sc_store_segment_room(struct sc_store *store);
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);
 
+/* A write into the segment failed: the next places are looked for behind it first, so that a bad
+ * spot does not meet every extent. No lock held. */
+void sc_store_segment_avoid(struct sc_store *store, uint32_t index);
 /* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 

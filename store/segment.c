@@ -408,6 +408,12 @@ static void parts_free(struct sc_store *store, const struct sc_store_part *parts
     }
 }
 
+/* Space lock held. The i-th segment to look for a place in. */
+static uint64_t segment_at(const struct sc_store *store, uint64_t i)
+{
+    return (store->segment_begin + i) % store->segment_count;
+}
+
 /* Space lock held. First where all layers fit in one run, then wherever whole layers do, then in
  * new segments. */
 static bool parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
@@ -415,15 +421,15 @@ static bool parts_take(struct sc_store *store, uint64_t stride, struct sc_store_
 {
     uint32_t layer_count = store->shape.layer_count, layer = 0, count = 0;
     uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
-    for (index = 0; index < store->segment_count && layer == 0; index++)
-        layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
+    for (uint64_t i = 0; i < store->segment_count && layer == 0; i++)
+        layer = place_in(store, segment_at(store, i), stride, 0, layer_count, &parts[0]);
     if (layer == 0 && segment_want(store, whole, &index))
         layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
     count = layer > 0 ? 1 : 0;
-    for (index = 0; layer < layer_count && index < store->segment_count;) {
-        uint32_t got = place_in(store, index, stride, layer, 1, &parts[count]);
+    for (uint64_t i = 0; layer < layer_count && i < store->segment_count;) {
+        uint32_t got = place_in(store, segment_at(store, i), stride, layer, 1, &parts[count]);
         count += got > 0 ? 1 : 0;
-        index += got > 0 ? 0 : 1; /* a segment may have more than one run */
+        i += got > 0 ? 0 : 1; /* a segment may have more than one run */
         layer += got;
     }
     while (layer < layer_count && segment_want(store, (stride + PAGE - 1) / PAGE, &index)) {
@@ -492,6 +498,13 @@ void sc_store_place_free(struct sc_store *store, const struct sc_store_part *par
     parts_free(store, parts, part_count, stride);
     SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
     store->log_reserved -= log_bytes;
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+void sc_store_segment_avoid(struct sc_store *store, uint32_t index)
+{
+    pthread_mutex_lock(&store->space_lock);
+    store->segment_begin = index + 1;
     pthread_mutex_unlock(&store->space_lock);
 }
 

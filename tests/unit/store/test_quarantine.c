@@ -384,6 +384,24 @@ static void quarantine_a_failing_disk_pauses_storing_and_not_loading(void **stat
     }
 }
 
+static void quarantine_a_bad_segment_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    struct world *world = leased_world(&setups[0], 3);
+    for (uint64_t key = 1; key <= 5; key++) /* two segments, each with some room */
+        assert_int_equal(world_store(world, key, 0, 120), SPEC_OK);
+    sc_io_sim_fault_scope(world->disk, "/seg-00000000");
+    sc_io_sim_fault_ppm(world->disk, SC_SIM_WRITE_EIO, 1000000);
+    assert_int_equal(world_store(world, 11, 0, 20), SPEC_E_IO);
+    for (uint64_t key = 12; key < 20; key++) {
+        clock_move(world, SC_STORE_RETRY_NS);
+        assert_int_equal(world_store(world, key, 0, 20), SPEC_OK);
+    }
+    check_rows_right(world);
+    space_check(world->store);
+    world_free(world);
+}
+
 /* ---- Room, eviction -------------------------------------------------------------------------- */
 
 static void room_counts_what_is_held_free_and_waiting(void **state)
@@ -805,6 +823,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(quarantine_dropping_allocates_nothing),
         cmocka_unit_test(quarantine_a_drop_without_its_record_keeps_its_pages),
         cmocka_unit_test(quarantine_a_failing_disk_pauses_storing_and_not_loading),
+        cmocka_unit_test(quarantine_a_bad_segment_does_not_stop_the_others),
         cmocka_unit_test(room_counts_what_is_held_free_and_waiting),
         cmocka_unit_test(room_evicts_other_namespaces_oldest_first),
         cmocka_unit_test(room_a_bulk_of_void_pieces_waits_as_dropped_ones_do),
