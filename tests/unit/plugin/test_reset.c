@@ -1,0 +1,435 @@
+/* Resets and failed ranges between processes: nothing of before a reset is promised again, by whom
+ * it was asked for and whoever was away; a range that failed in a reader goes in the writer.
+ *
+ * Each connector has a loop and a virtual clock of its own. Threads: the last test; else one. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#define MS   UINT64_C(1000000)
+#define TURN (30 * MS)
+
+static uint64_t matched(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    rig_release(rig, result.request);
+    return result.matched_tokens;
+}
+
+static void store_all(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, prompt->count)),
+                     SPEC_OK);
+    rig_release(rig, result.request);
+}
+
+static uint64_t index_runs(struct rig *rig)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(rig->conn->radix, &stats);
+    return stats.runs;
+}
+
+static void reset(struct rig *rig)
+{
+    assert_int_equal(sc_plugin_reset(rig->conn, NULL), SPEC_OK);
+}
+
+static void nothing_of_before_is_promised_again(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 100);
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        reset(&rig);
+        assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
+        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+        rig_reopen(&rig);
+        assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
+        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_read(&rig, &other, NULL), 100);
+    }
+    rig_done(&rig);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+}
+
+static void old_runs_leave_the_index_in_the_background(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    for (uint64_t i = 0; i < 20; i++) {
+        struct prompt prompt = rig_prompt(100 + i, 0, 0, 640);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        rig_prompt_free(&prompt);
+    }
+    struct prompt prompt = rig_prompt(100, 0, 0, 640);
+    struct spec_lookup_result held = rig_lookup(&rig, &prompt); /* pins its runs */
+    assert_int_equal(index_runs(&rig), 200);
+    reset(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint32_t i = 0; i < 10; i++)
+        rig_pass_ns(&rig, TURN);
+    assert_int_equal(index_runs(&rig), 20);
+    rig_release(&rig, held.request);
+    rig_pass_ns(&rig, TURN);
+    assert_int_equal(index_runs(&rig), 10);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 640);
+    rig_done(&rig);
+    rig_prompt_free(&prompt);
+}
+
+static void requests_of_before_are_stale_but_for_release(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(3, 0, 0, 200);
+    spec_ticket ticket = 0;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    struct prompt longer = rig_prompt(3, 0, 0, 300);
+    struct spec_lookup_result result = rig_lookup(&rig, &longer);
+    assert_int_equal(result.matched_tokens, 200);
+    spec_ticket first = 0;
+    assert_int_equal(rig_store_layer(&rig, result.request, &longer, 200, 100, 0, &first), SPEC_OK);
+    reset(&rig);
+    assert_int_equal(sc_plugin_begin_layer(rig.conn, &result.request, 1, 0, NULL), SPEC_E_STALE);
+    assert_int_equal(sc_plugin_prefetch_next(rig.conn, result.request, 0, NULL, NULL),
+                     SPEC_E_STALE);
+    assert_int_equal(sc_plugin_store_abort(rig.conn, result.request, 0, NULL), SPEC_E_STALE);
+    assert_int_equal(rig_store_layer(&rig, result.request, &longer, 200, 100, 1, &ticket),
+                     SPEC_E_STALE);
+    struct area area = rig_area(&rig, 200);
+    struct spec_important item = {
+        .struct_size = sizeof(item), .request = result.request, .destination = &area.memory};
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_E_STALE);
+    rig_area_free(&area);
+    rig_release(&rig, result.request);
+    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
+    rig_settle(&rig);
+    assert_int_equal(matched(&rig, &longer), 0);
+    rig_done(&rig);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&longer);
+}
+
+/* All layers were given before the reset, and are written after it. */
+static void a_store_that_is_under_way_is_dropped(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(4, 0, 0, 100);
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+    spec_ticket ticket = rig_store(&rig, result.request, &prompt, 0, 100);
+    reset(&rig);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
+    rig_release(&rig, result.request);
+    assert_int_equal(matched(&rig, &prompt), 0);
+    rig_reopen(&rig);
+    assert_int_equal(matched(&rig, &prompt), 0);
+    rig_done(&rig);
+    rig_prompt_free(&prompt);
+}
+
+static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, 100);
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    struct spec_lookup_result held = rig_lookup(&rig, &prompt);
+    sc_io_sim_fault_nth(rig.disk, SC_SIM_WRITE_EIO, 0);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(sc_plugin_reset(rig.conn, &error), SPEC_E_IO);
+    assert_true(error.text[0] != 0);
+    assert_int_equal(atomic_load(&rig.conn->epoch), 0);
+    for (uint32_t layer = 0; layer < rig.layers; layer++)
+        assert_int_equal(rig_load(&rig, held.request, &prompt, 0, 100, layer), SPEC_OK);
+    rig_release(&rig, held.request);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
+    reset(&rig);
+    assert_int_equal(matched(&rig, &prompt), 0);
+    rig_done(&rig);
+    rig_prompt_free(&prompt);
+}
+
+/* ---- Between connectors ---------------------------------------------------------------------- */
+
+static void readers_and_ranks_follow_a_writers_reset(void **state)
+{
+    (void)state;
+    struct rig ranks[2], reader;
+    struct prompt prompt = rig_prompt(6, 0, 0, 100);
+    rig_init(&ranks[0], true, "");
+    ranks[0].rank_count = 2;
+    rig_beside(&ranks[1], &ranks[0], SPEC_ROLE_WRITER, 1);
+    rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_open(&ranks[i]);
+        store_all(&ranks[i], &prompt);
+    }
+    rig_open(&reader);
+    rig_pass_ns(&ranks[0], TURN);
+    struct spec_lookup_result held = rig_lookup(&ranks[1], &prompt);
+    assert_int_equal(held.matched_tokens, 100);
+    assert_int_equal(matched(&reader, &prompt), 100);
+    reset(&ranks[0]);
+    struct rig *others[] = {&ranks[1], &reader};
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_pass_ns(others[i], TURN);
+        assert_int_equal(atomic_load(&others[i]->conn->epoch), 1);
+        assert_int_equal(matched(others[i], &prompt), 0);
+    }
+    assert_int_equal(sc_plugin_begin_layer(ranks[1].conn, &held.request, 1, 0, NULL), SPEC_E_STALE);
+    rig_release(&ranks[1], held.request);
+    for (uint32_t i = 0; i < 2; i++)
+        store_all(&ranks[i], &prompt);
+    struct rig *all[] = {&ranks[0], &ranks[1], &reader};
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_pass_ns(all[i], TURN);
+        assert_int_equal(rig_read(all[i], &prompt, NULL), 100);
+    }
+    rig_leave(&reader);
+    rig_leave(&ranks[1]);
+    rig_done(&ranks[0]);
+    rig_prompt_free(&prompt);
+}
+
+static void a_readers_reset_reaches_every_writer(void **state)
+{
+    (void)state;
+    struct rig ranks[2], reader;
+    struct prompt prompt = rig_prompt(7, 0, 0, 100);
+    rig_init(&ranks[0], true, "");
+    ranks[0].rank_count = 2;
+    rig_beside(&ranks[1], &ranks[0], SPEC_ROLE_WRITER, 1);
+    rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_open(&ranks[i]);
+        store_all(&ranks[i], &prompt);
+    }
+    rig_open(&reader);
+    assert_int_equal(matched(&reader, &prompt), 100);
+    reset(&reader);
+    assert_int_equal(matched(&reader, &prompt), 0); /* here at once */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(atomic_load(&ranks[i].conn->epoch), 0);
+        rig_pass_ns(&ranks[i], TURN);
+        assert_int_equal(sc_store_epoch(ranks[i].conn->store), 1);
+        assert_int_equal(matched(&ranks[i], &prompt), 0);
+        store_all(&ranks[i], &prompt);
+    }
+    rig_pass_ns(&reader, TURN);
+    assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
+    rig_leave(&reader);
+    rig_leave(&ranks[1]);
+    rig_done(&ranks[0]);
+    rig_prompt_free(&prompt);
+}
+
+/* The mail waits for the writer that comes, and counts before its first lookup; a writer of another
+ * model in between does not lose it. */
+static void a_reset_waits_for_a_writer_that_is_away(void **state)
+{
+    (void)state;
+    struct rig writer, reader, other;
+    struct prompt prompt = rig_prompt(8, 0, 0, 100);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    store_all(&writer, &prompt);
+    rig_close(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    assert_int_equal(matched(&reader, &prompt), 100);
+    reset(&reader);
+    rig_leave(&reader);
+    rig_beside(&other, &writer, SPEC_ROLE_WRITER, 0);
+    struct spec_model model = rig_model(&other);
+    model.weights_id = (struct spec_bytes){"another", 7};
+    assert_int_equal(rig_try_open_model(&other, &model), SPEC_OK);
+    rig_pass_ns(&other, TURN);
+    assert_int_equal(atomic_load(&other.conn->epoch), 0);
+    rig_leave(&other);
+    rig_open(&writer);
+    assert_int_equal(atomic_load(&writer.conn->epoch), 1);
+    assert_int_equal(matched(&writer, &prompt), 0);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
+/* What the writer stored after a reset of its own, the reader's reset makes void as well. */
+static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(9, 0, 0, 100);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    reset(&writer);
+    store_all(&writer, &prompt);
+    reset(&reader); /* it has not looked since */
+    assert_int_equal(atomic_load(&reader.conn->epoch), 2);
+    rig_pass_ns(&reader, TURN);
+    assert_int_equal(matched(&reader, &prompt), 0);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(matched(&writer, &prompt), 0);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
+/* Heard of by mail, and not to be written: nothing old is promised, and nothing new is stored
+ * until the log says the epoch. */
+static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(10, 0, 0, 100);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    store_all(&writer, &prompt);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    reset(&reader);
+    sc_io_sim_fault_scope(writer.disk, "/log");
+    sc_io_sim_fault_ppm(writer.disk, SC_SIM_WRITE_EIO, 1000000);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(atomic_load(&writer.conn->epoch), 1);
+    assert_int_equal(sc_store_epoch(writer.conn->store), 0);
+    assert_int_equal(matched(&writer, &prompt), 0);
+    sc_io_sim_fault_ppm(writer.disk, SC_SIM_WRITE_EIO, 0);
+    struct spec_lookup_result result = rig_lookup(&writer, &prompt);
+    spec_ticket ticket = rig_store(&writer, result.request, &prompt, 0, 100);
+    assert_int_equal(rig_wait(&writer, ticket), SPEC_E_DROPPED);
+    assert_int_equal(sc_store_epoch(writer.conn->store), 0); /* the next turn tries again */
+    rig_release(&writer, result.request);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(sc_store_epoch(writer.conn->store), 1);
+    store_all(&writer, &prompt);
+    assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
+    rig_reopen(&writer);
+    assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
+static void a_range_that_fails_in_a_reader_goes_in_the_writer(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(11, 0, 0, 256);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    store_all(&writer, &prompt);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    struct spec_lookup_result result = rig_lookup(&reader, &prompt);
+    sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
+    assert_int_equal(rig_load(&reader, result.request, &prompt, 0, 256, 1), SPEC_E_IO);
+    rig_release(&reader, result.request);
+    uint64_t left = matched(&reader, &prompt);
+    assert_true(left < 256); /* here at once */
+    assert_int_equal(matched(&writer, &prompt), 256);
+    rig_pass_ns(&reader, TURN);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(atomic_load(&writer.conn->stats.corrupt_ranges), 1);
+    rig_reopen(&writer);
+    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK); /* stored anew */
+    rig_pass_ns(&reader, TURN);
+    assert_int_equal(rig_read(&reader, &prompt, NULL), 256);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
+/* A reader that speaks of a piece that is another one by now. */
+static void a_failed_range_of_another_piece_is_not_believed(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(12, 0, 0, 64);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    store_all(&writer, &prompt);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = 1};
+    assert_true(sc_store_piece_hash(writer.conn->store, 1, mail.hash));
+    mail.hash[3] ^= 1;
+    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    mail.hash[3] ^= 1;
+    mail.piece = 999;
+    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(rig_read(&writer, &prompt, NULL), 64);
+    mail.piece = 1;
+    assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
+    rig_pass_ns(&writer, TURN);
+    assert_int_equal(matched(&writer, &prompt), 0);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
+/* Real threads: resets beside lookups, loads and stores; a request is of now, or stale. */
+static void resets_race_with_everything(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, false, "");
+    rig_open(&rig);
+    for (uint64_t i = 0; i < 60; i++) {
+        struct prompt prompt = rig_prompt(20, 0, 0, 200);
+        struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+        spec_ticket ticket = 0;
+        if (result.matched_tokens < 200)
+            ticket = rig_store(&rig, result.request, &prompt, result.matched_tokens,
+                               200 - result.matched_tokens);
+        if (i % 3 == 2)
+            reset(&rig);
+        if (ticket != 0) {
+            spec_status status = rig_wait(&rig, ticket);
+            assert_true(status == SPEC_OK || (status == SPEC_E_DROPPED && i % 3 == 2));
+        }
+        rig_release(&rig, result.request);
+        uint64_t found = matched(&rig, &prompt);
+        assert_true(i % 3 == 2 ? found == 0 : found == 200);
+        rig_prompt_free(&prompt);
+    }
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_of_before_is_promised_again),
+        cmocka_unit_test(old_runs_leave_the_index_in_the_background),
+        cmocka_unit_test(requests_of_before_are_stale_but_for_release),
+        cmocka_unit_test(a_store_that_is_under_way_is_dropped),
+        cmocka_unit_test(a_reset_that_cannot_be_recorded_changes_nothing),
+        cmocka_unit_test(readers_and_ranks_follow_a_writers_reset),
+        cmocka_unit_test(a_readers_reset_reaches_every_writer),
+        cmocka_unit_test(a_reset_waits_for_a_writer_that_is_away),
+        cmocka_unit_test(a_readers_reset_covers_what_it_had_not_read_yet),
+        cmocka_unit_test(an_epoch_that_cannot_be_recorded_stops_stores_only),
+        cmocka_unit_test(a_range_that_fails_in_a_reader_goes_in_the_writer),
+        cmocka_unit_test(a_failed_range_of_another_piece_is_not_believed),
+        cmocka_unit_test(resets_race_with_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
