@@ -91,6 +91,7 @@ struct sc_store_journal {
 struct sc_store_replay {
     struct sc_store_record record;
     uint64_t piece_next, extent_next; /* ids that the log may have next */
+    uint64_t space_count;             /* namespaces that it has had so far */
     uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */

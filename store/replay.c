@@ -64,6 +64,7 @@ void sc_store_replay_restart(struct sc_store *store)
 {
     struct sc_store_replay *replay = store->replay;
     replay->piece_next = replay->extent_next = 1;
+    replay->space_count = 0;
     replay->extent_open = 0;
     replay->generation++;
 }
@@ -191,14 +192,22 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_namespace *space = &replay->record.space.space;
     uint64_t id = replay->record.id;
-    if (!is_writer(store) && id > 0 && id <= store->space_count) { /* read again */
-        if (memcmp(store->spaces[id - 1].digest, space->digest, SC_STORE_HASH_BYTES) != 0)
-            replay_lie(store, "another namespace under this id");
-        return;
-    }
-    if (id != store->space_count + 1 || store->space_count == SC_STORE_SPACES_MAX) {
+    if (id != replay->space_count + 1 || id > SC_STORE_SPACES_MAX) {
         replay_lie(store, "namespace id");
         return;
+    }
+    replay->space_count++;
+    if (id <= store->space_count) { /* a follower reads it again */
+        const struct sc_store_shape *known = &store->spaces[id - 1];
+        if (memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
+            memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0)
+            return;
+        replay_lie(store, "another namespace under this id");
+        sc_store_replay_forget(store);
+        if (id != 1) { /* those before it are forgotten too: nothing more is told of */
+            replay->space_count = 0;
+            return;
+        }
     }
     struct sc_store_shape *shape = &store->spaces[store->space_count++];
     uint64_t epoch_sequence = shape->epoch_sequence;
@@ -225,7 +234,7 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
     const struct sc_store_record_epoch *record = &replay->record.epoch;
     uint64_t id = replay->record.id;
     struct sc_store_shape *shape = &store->spaces[id - 1];
-    if (id == 0 || id > store->space_count || record->epoch < shape->epoch ||
+    if (id == 0 || id > replay->space_count || record->epoch < shape->epoch ||
         (record->epoch == shape->epoch && is_writer(store))) {
         replay_lie(store, "an epoch that is over, or of no namespace");
         return;
@@ -303,7 +312,7 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
 static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
-    if (extent->space > store->space_count ||
+    if (extent->space > replay->space_count ||
         !extent_fits(extent, &store->spaces[extent->space - 1])) {
         replay_lie(store, "extent's geometry");
         return false;

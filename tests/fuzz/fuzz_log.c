@@ -3,7 +3,8 @@
  * identity and one empty segment of 1 MiB.
  *
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
- * tells of the same pieces; loading what was told of gives no rows (none were ever written).
+ * tells of the same pieces, and so does one that hears of drops; loading what was told of gives no
+ * rows (none were ever written); a checkpoint of it tells of them too.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz.h"
@@ -51,6 +52,25 @@ static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, voi
         told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count};
     told_count++;
     return sum != 0x5EED; /* now and then a piece is refused */
+}
+
+static void on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    uint32_t i = 0;
+    (void)user;
+    FUZZ_CHECK(mark == piece);
+    while (i < told_count && i < TOLD_MAX && told[i].piece != piece)
+        i++;
+    FUZZ_CHECK(i < told_count);
+    memmove(&told[i], &told[i + 1], (told_count - i - 1) * sizeof(told[0]));
+    told_count--;
+}
+
+static void on_epoch(uint64_t epoch, void *user)
+{
+    (void)epoch;
+    (void)user;
+    told_count = 0;
 }
 
 static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
@@ -172,27 +192,48 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
     }
     sc_store_reader_close(reader);
+    FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */
     sc_store_close(store);
     return true;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* The log, opened once and again; hears: in one pass. Its pieces are left in told. */
+static bool open_twice(const uint8_t *bytes, uint64_t count, bool hears)
 {
-    static uint8_t bytes[LOG_BYTES];
-    if (world.empty == NULL)
-        world_make();
-    uint64_t count = log_make(data, size, bytes);
-    fuzz_was_accepted = 0;
+    bool opens;
     FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.params.sim_disk, NULL) == SPEC_OK);
     FUZZ_CHECK(sc_io_sim_disk_resize(world.params.sim_disk, LOG_PATH, count));
     FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(world.params.sim_disk, LOG_PATH, 0, bytes, count));
-    if (look()) {
+    world.params.on_drop = hears ? on_drop : NULL;
+    world.params.on_epoch = hears ? on_epoch : NULL;
+    opens = look();
+    if (opens) {
         uint32_t first_count = told_count;
-        fuzz_was_accepted = told_count > 0;
         FUZZ_CHECK(look());
         FUZZ_CHECK(told_count <= first_count); /* less the refused ones, which were dropped */
     }
     sc_io_sim_disk_close(world.params.sim_disk);
     world.params.sim_disk = world.empty;
+    return opens;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t bytes[LOG_BYTES];
+    static struct sc_store_range first_told[TOLD_MAX];
+    if (world.empty == NULL)
+        world_make();
+    uint64_t count = log_make(data, size, bytes);
+    fuzz_was_accepted = 0;
+    bool opens = open_twice(bytes, count, false);
+    uint32_t first_count = told_count;
+    memcpy(first_told, told, sizeof(told));
+    FUZZ_CHECK(open_twice(bytes, count, true) == opens);
+    if (!opens)
+        return 0;
+    FUZZ_CHECK(told_count == first_count);
+    FUZZ_CHECK(told_count > TOLD_MAX ||
+               memcmp(told, first_told, told_count * sizeof(told[0])) == 0);
+    fuzz_was_accepted = told_count > 0;
     return 0;
 }
