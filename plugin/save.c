@@ -88,16 +88,26 @@ static uint64_t save_tokens_max(const spec_connector *conn)
     return rows - rows % conn->config.chunk_tokens;
 }
 
-static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t count)
+/* Rows of one extent of a pass: fewer, when what is free lies in short runs. */
+static uint64_t save_tokens(const spec_connector *conn, uint64_t token_count)
 {
-    uint64_t step = save_tokens_max(conn);
+    uint64_t most = save_tokens_max(conn);
+    uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
+    return fit == 0 || fit == token_count || fit > most ? most : fit;
+}
+
+/* Of `step` rows at most. */
+static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t count,
+                            uint64_t step)
+{
     uint64_t lead = chunk_of(conn, first);
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
-/* Begins every extent of the pass. */
+/* Begins every extent of the pass, of `step` rows at most. */
 static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
-                               const struct spec_store_params *params, struct spec_error *reterr)
+                               const struct spec_store_params *params, uint64_t step,
+                               struct spec_error *reterr)
 {
     struct sc_chain chain;
     sc_chain_init(&chain, request->root, conn->config.chunk_tokens);
@@ -106,7 +116,7 @@ static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *r
     uint64_t end = params->first_token + params->token_count;
     spec_status status = SPEC_OK;
     for (uint64_t first = params->first_token; first < end && status == SPEC_OK;) {
-        uint64_t next = chunk_of(conn, first) + save_tokens_max(conn);
+        uint64_t next = chunk_of(conn, first) + step;
         next = next < end ? next : end;
         status = begin_save(conn, request, &chain, first, next - first, reterr);
         first = next;
@@ -140,7 +150,9 @@ static void give_pass_up(struct sc_plugin_request *request, uint64_t from, uint6
 static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *request,
                               const struct spec_store_params *params, struct spec_error *reterr)
 {
-    uint64_t save_count = count_saves(conn, params->first_token, params->token_count);
+    bool unwanted = is_unwanted(conn, request, params->token_count);
+    uint64_t step = unwanted ? save_tokens_max(conn) : save_tokens(conn, params->token_count);
+    uint64_t save_count = count_saves(conn, params->first_token, params->token_count, step);
     bool fits = save_count <= SC_PLUGIN_PASS_SAVES;
     uint64_t part_count = fits ? save_count : 1;
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)part_count);
@@ -153,13 +165,13 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
     request->pass_status = SPEC_OK;
     struct spec_error why = {.struct_size = sizeof(why)};
     spec_status status = SPEC_OK;
-    if (is_unwanted(conn, request, params->token_count))
+    if (unwanted)
         request->pass_status = SPEC_E_DROPPED; /* nothing to log */
     else if (!fits)
         status = sc_fail(&why, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u", save_count,
                          SC_PLUGIN_PASS_SAVES);
     else
-        status = begin_saves(conn, request, params, &why);
+        status = begin_saves(conn, request, params, step, &why);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s",
                params->token_count, why.text);

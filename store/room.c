@@ -57,11 +57,14 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     *ret_room = room;
 }
 
-/* Space lock held. All layers of an extent of `rows` find a place each. */
-static bool rows_fit(struct sc_store *store, uint64_t rows)
+/* Space lock held. All layers of `extents` extents of `rows` find a place each. Two extents share
+ * no page, so several are counted in whole ones. */
+static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
 {
-    uint64_t bytes = layer_bytes(store, rows), layers = store->shape.layer_count, count = 0, pages;
+    uint64_t bytes = layer_bytes(store, rows), layers = extents * store->shape.layer_count;
     uint64_t room = sc_store_segment_room(store), most = store->params.config->segment_bytes;
+    uint64_t count = 0, pages;
+    bytes = extents > 1 ? sc_store_up(bytes, PAGE) : bytes;
     for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
         count += (room < most ? room : most) / bytes;
     for (uint64_t i = 0; i < store->segment_count && count < layers; i++)
@@ -72,14 +75,14 @@ static bool rows_fit(struct sc_store *store, uint64_t rows)
 
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
 {
-    uint64_t chunk = store->params.config->chunk_tokens, wall_ns, rows = row_count;
+    uint64_t chunk = store->params.config->chunk_tokens;
+    uint64_t rows = row_count < store->rows_max ? row_count : store->rows_max;
     if (store->params.role != SC_STORE_WRITER)
         return 0;
-    wall_ns = sc_exec_wall_ns(store->params.exec);
-    rows = rows < store->rows_max ? rows : store->rows_max;
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
     (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
-    while (rows > 0 && !rows_fit(store, rows))
+    while (rows > 0 && !rows_fit(store, rows, (row_count + rows - 1) / rows))
         rows = rows > chunk ? sc_store_up(rows / 2, chunk) : 0;
     pthread_mutex_unlock(&store->space_lock);
     return rows;

