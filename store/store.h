@@ -171,8 +171,8 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 /* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);
 /* How many rows the extents of a pass of row_count rows may have, so that all of them find room
- * now: row_count, or a half of it, or a half of that .. rounded up to chunks, when what is free lies
- * in shorter runs; 0: there is no room for all. Another's extent may be faster. Any thread. */
+ * now: row_count, or a half of it, or a half of that .. rounded up to chunks, when what is free
+ * lies in shorter runs; 0: there is no room for all. Another's extent may be faster. Any thread. */
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
 /* Packs one layer: calls pack(user, row_first, row_count, dst) for runs of whole rows, in order,
