@@ -193,6 +193,11 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .checkpoints = store.checkpoints,
         .lock_waits = READ(lock_waits),
         .lookup_retries = radix.retries,
+        .epoch = atomic_load(&conn->epoch),
+        .leases_attached = READ(leases_attached),
+        .leases_refused = READ(leases_refused),
+        .follow_lag_ns = conn->role == SPEC_ROLE_READER ? sc_plugin_follow_lag_ns(conn) : 0,
+        .role = conn->role,
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
