@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXTENTS_SPARE 16u  /* beyond one a request: written, not yet committed */
+#define EXTENTS_EACH  4u   /* a request: being packed, written, committed; turns come in bursts */
+#define EXTENTS_SPARE 16u  /* beyond those */
 #define EXTENTS_MAX   256u /* bounds their bounce buffers */
 #define FILES_SPARE   8u   /* log, lock, identity, a few segments beyond disk_bytes */
 #define FILES_MAX     4096u
@@ -219,8 +220,8 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
     store->params = *params;
     store->op_bytes = params->config->io_op_bytes;
-    store->extent_max = params->config->max_requests < EXTENTS_MAX - EXTENTS_SPARE
-                            ? params->config->max_requests + EXTENTS_SPARE
+    store->extent_max = params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
+                            ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
                             : EXTENTS_MAX;
     sc_store_shape_set(&store->shape, &params->space);
     pthread_mutex_init(&store->space_lock, NULL);

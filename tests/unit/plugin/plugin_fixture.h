@@ -38,6 +38,7 @@ struct rig {
     uint32_t layers, heads, head_size, dtype;
     const char *extra;               /* members of the configuration beside path and back end */
     const char *backend;             /* not sim: NULL is pread */
+    const char *stage;               /* stage_bytes; NULL: 16MiB */
     uint32_t role, rank, rank_count; /* of open; 0: the default */
     struct rig_memory memory;
     struct sc_alloc disk_alloc;
@@ -210,9 +211,9 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
     struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig->memory};
     (void)snprintf(rig->config, sizeof(rig->config),
-                   "{\"path\": \"%s\", \"stage_bytes\": \"16MiB\", \"io\": {\"backend\": "
+                   "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
                    "\"%s\"}%s%s}",
-                   rig->path,
+                   rig->path, rig->stage != NULL ? rig->stage : "16MiB",
                    rig->is_sim            ? "sim"
                    : rig->backend != NULL ? rig->backend
                                           : "pread",

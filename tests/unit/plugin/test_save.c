@@ -402,6 +402,49 @@ static void full_staging_gives_passes_up_and_no_layer_fails(void **state)
     rig_done(&rig);
 }
 
+/* 64 requests store turns at once, layer by layer, while the device stands still (the loop does not
+ * run): with the default staging none is given up. */
+static void short_turns_of_64_requests_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t turns, tokens;
+    } CASES[] = {{1, 23}, {2, 1}};
+    for (uint32_t c = 0; c < 2; c++) {
+        struct rig rig;
+        rig_init(&rig, true, "\"disk_bytes\": \"1GiB\"");
+        rig.stage = "256MiB";
+        rig_shape(&rig, 30, 5, 64, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        struct prompt prompts[64];
+        spec_request requests[64];
+        spec_ticket tickets[128], ticket;
+        uint64_t count = 0, tokens = CASES[c].tokens;
+        for (uint64_t i = 0; i < 64; i++) {
+            prompts[i] = rig_prompt(100 + i, 0, 0, CASES[c].turns * tokens);
+            requests[i] = rig_lookup(&rig, &prompts[i]).request;
+        }
+        for (uint64_t turn = 0; turn < CASES[c].turns; turn++)
+            for (uint32_t layer = 0; layer < rig.layers; layer++)
+                for (uint64_t i = 0; i < 64; i++) {
+                    assert_int_equal(rig_store_layer(&rig, requests[i], &prompts[i], turn * tokens,
+                                                     tokens, layer, &ticket),
+                                     SPEC_OK);
+                    if (layer + 1 == rig.layers)
+                        tickets[count++] = ticket;
+                }
+        for (uint64_t i = 0; i < count; i++)
+            assert_int_equal(rig_wait(&rig, tickets[i]), SPEC_OK);
+        assert_int_equal(counter(&rig.conn->stats.dropped_chunks), 0);
+        for (uint64_t i = 0; i < 64; i++) {
+            rig_release(&rig, requests[i]);
+            assert_int_equal(rig_read(&rig, &prompts[i], NULL), prompts[i].count);
+            rig_prompt_free(&prompts[i]);
+        }
+        rig_done(&rig);
+    }
+}
+
 /* What the configuration excludes is told as dropped, and is not there. */
 static void passes_that_are_not_wanted_are_dropped(void **state)
 {
@@ -469,6 +512,7 @@ int main(void)
         cmocka_unit_test(a_full_index_makes_room),
         cmocka_unit_test(what_the_index_cannot_hold_is_unseen_and_not_lost),
         cmocka_unit_test(full_staging_gives_passes_up_and_no_layer_fails),
+        cmocka_unit_test(short_turns_of_64_requests_are_kept),
         cmocka_unit_test(passes_that_are_not_wanted_are_dropped),
         cmocka_unit_test(wrong_calls_do_not_disturb_a_pass),
     };

@@ -578,7 +578,7 @@ static void store_more_extents_at_once_than_there_are_is_busy(void **state)
             break;
         }
     }
-    assert_int_equal(begun, 8 + 16); /* max_requests and some to be committed */
+    assert_int_equal(begun, 4 * 8 + 16); /* of max_requests, turn after turn */
     for (uint32_t i = 0; i < begun; i++) {
         sc_store_extent_abort(passes[i]->extent);
         pass_wait(passes[i]);
