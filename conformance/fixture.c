@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WAIT_NS UINT64_C(60000000000) /* no ticket takes a minute: then it never ends */
+#define WAIT_NS     UINT64_C(60000000000) /* no ticket takes a minute: then it never ends */
+#define AWAIT_US    2000
+#define AWAIT_TRIES 10000 /* 20 s */
 
 struct conf_options conf_options;
 
@@ -63,9 +65,11 @@ spec_status fixture_try_open(struct fixture *fx)
     char config[8192];
     fixture_config(fx, config, sizeof(config));
     struct spec_open_params params = {.struct_size = sizeof(params),
-                                      .role = SPEC_ROLE_WRITER,
+                                      .role = fx->role,
                                       .config = config,
-                                      .model = &fx->model};
+                                      .model = &fx->model,
+                                      .rank = fx->rank,
+                                      .rank_count = fx->rank_count};
     return fx->api->open(&params, &fx->conn, &fx->error);
 }
 
@@ -84,6 +88,14 @@ void fixture_close(struct fixture *fx)
 {
     fx->api->close(fx->conn);
     fx->conn = NULL;
+}
+
+struct fixture fixture_beside(const struct fixture *fx, uint32_t role)
+{
+    struct fixture beside = *fx;
+    beside.conn = NULL;
+    beside.role = role;
+    return beside;
 }
 
 void fixture_reopen(struct fixture *fx)
@@ -117,6 +129,7 @@ int fixture_setup_bare(void **state)
         fail_msg("%s", fx->error.text);
     fx->api = fx->plugin.api;
     fixture_shape(fx, (struct shape){3, 2, 16, SPEC_DTYPE_F16});
+    fx->role = SPEC_ROLE_WRITER;
     return 0;
 }
 
@@ -180,6 +193,35 @@ struct spec_lookup_result fixture_find(struct fixture *fx, const struct prompt *
 void fixture_release(struct fixture *fx, spec_request request)
 {
     assert_ok(fx, fx->api->release(fx->conn, request, &fx->error));
+}
+
+struct spec_lookup_result fixture_await(struct fixture *fx, const struct prompt *prompt,
+                                        uint64_t expected)
+{
+    int tries = conf_options.require_hits ? AWAIT_TRIES : AWAIT_TRIES / 500;
+    for (;;) {
+        struct spec_lookup_result found = fixture_find(fx, prompt);
+        if (found.matched_tokens >= expected || --tries == 0) {
+            expect_match(&found, expected);
+            return found;
+        }
+        fixture_release(fx, found.request);
+        usleep(AWAIT_US);
+    }
+}
+
+void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_t at_most)
+{
+    for (int tries = AWAIT_TRIES;; tries--) {
+        struct spec_lookup_result found = fixture_find(fx, prompt);
+        fixture_release(fx, found.request);
+        if (found.matched_tokens <= at_most)
+            return;
+        if (tries == 0)
+            fail_msg("%u tokens are promised still, %u expected", (unsigned)found.matched_tokens,
+                     (unsigned)at_most);
+        usleep(AWAIT_US);
+    }
 }
 
 void expect_match(const struct spec_lookup_result *found, uint64_t expected)
@@ -361,9 +403,9 @@ int fixture_in_child(void (*run)(void *user), void *user)
 
 /* ---- Plain functions ---- */
 
-static const char *load_all(const struct spec_api *api, spec_connector *conn,
-                            const struct shape *shape, const struct prompt *prompt,
-                            const struct spec_lookup_result *found)
+const char *request_load(const struct spec_api *api, spec_connector *conn,
+                         const struct shape *shape, const struct prompt *prompt,
+                         const struct spec_lookup_result *found)
 {
     struct area area = area_make(shape, LAYOUT_PACKED, found->matched_tokens);
     const char *wrong = NULL;
@@ -420,7 +462,7 @@ const char *request_run(const struct spec_api *api, spec_connector *conn, const 
         return "lookup failed";
     if (found.matched_tokens >= prompt->count)
         return "lookup promises more than token_count - 1";
-    const char *wrong = load_all(api, conn, shape, prompt, &found);
+    const char *wrong = request_load(api, conn, shape, prompt, &found);
     if (wrong == NULL)
         wrong = store_rest(api, conn, shape, prompt, &found, &ended);
     if (api->release(conn, found.request, NULL) != SPEC_OK && wrong == NULL)

@@ -56,8 +56,9 @@ struct fixture {
     struct spec_error error;
     struct shape shape;
     struct spec_model model;
-    char dir[3072];    /* the test's own */
-    char store[3200];  /* the store's directory below it */
+    uint32_t role, rank, rank_count; /* a writer, alone, unless set before open */
+    char dir[3072];                  /* the test's own */
+    char store[3200];                /* the store's directory below it */
     const char *extra; /* members of the configuration, or NULL: those of the command line */
 };
 
@@ -130,6 +131,9 @@ spec_status fixture_try_open(struct fixture *fx);
 void fixture_open(struct fixture *fx);
 void fixture_close(struct fixture *fx);
 void fixture_reopen(struct fixture *fx);
+/* Another connector over the same store, of the same model, not opened yet. Closed by the caller.
+ */
+struct fixture fixture_beside(const struct fixture *fx, uint32_t role);
 /* Closes, and opens with these members of the configuration; skips where the command line sets the
  * same keys. */
 void fixture_reconfigure(struct fixture *fx, const char *extra);
@@ -154,6 +158,12 @@ struct spec_lookup_params lookup_params(const struct prompt *prompt);
 struct spec_lookup_result fixture_lookup(struct fixture *fx, const struct spec_lookup_params *in);
 struct spec_lookup_result fixture_find(struct fixture *fx, const struct prompt *prompt);
 void fixture_release(struct fixture *fx, spec_request request);
+/* Looks up again and again, for what other processes do takes a while: until at least `expected`
+ * tokens are promised (not at all, if hits are not required: then a moment), or at most that many
+ * (20 s, then it fails). */
+struct spec_lookup_result fixture_await(struct fixture *fx, const struct prompt *prompt,
+                                        uint64_t expected);
+void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_t at_most);
 /* matched is expected, or less (a miss is allowed unless require_hits). Counts. */
 void expect_match(const struct spec_lookup_result *found, uint64_t expected);
 
@@ -187,6 +197,10 @@ int fixture_in_child(void (*run)(void *user), void *user);
 
 /* ---- Plain functions: no assertion, any thread ---- */
 
+/* All layers of a match, compared. NULL: all right. */
+const char *request_load(const struct spec_api *api, spec_connector *conn,
+                         const struct shape *shape, const struct prompt *prompt,
+                         const struct spec_lookup_result *found);
 /* A whole request: lookup, check every layer, store the rest, release. NULL: all right.
  *   ret_stored  the last ticket's status was SPEC_OK; may be NULL */
 const char *request_run(const struct spec_api *api, spec_connector *conn, const struct shape *shape,

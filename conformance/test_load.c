@@ -100,6 +100,36 @@ static void abi_050_items_of_many_requests_and_layers_are_served_together(void *
         let_go(fx, &held[i]);
 }
 
+/* As a serving engine calls: all requests of a batch, layer after layer, the next one prefetched.
+ */
+static void abi_050_eight_requests_in_one_call_a_layer(void **state)
+{
+    struct fixture *fx = *state;
+    struct held held[8];
+    for (uint64_t i = 0; i < 8; i++)
+        held[i] = hold(fx, 1050 + i, 40 + 70 * i);
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        struct spec_important items[8];
+        struct area areas[8];
+        spec_request requests[8];
+        for (uint64_t i = 0; i < 8; i++) {
+            requests[i] = held[i].found.request;
+            areas[i] = area_make(&fx->shape, i % LAYOUTS, held[i].found.matched_tokens);
+            items[i] = important(requests[i], layer, &areas[i].memory);
+        }
+        assert_ok(fx, fx->api->begin_layer(fx->conn, requests, 8, layer, &fx->error));
+        assert_ok(fx, fx->api->get_important(fx->conn, items, 8, &fx->error));
+        for (uint64_t i = 0; i < 8; i++) {
+            assert_ok(fx, fx->api->prefetch_next(fx->conn, requests[i], layer, NULL, &fx->error));
+            assert_int_equal(items[i].row_count, held[i].found.matched_tokens);
+            area_expect(&areas[i], &fx->shape, &held[i].prompt, 0, items[i].row_count, layer);
+            area_free(&areas[i]);
+        }
+    }
+    for (uint64_t i = 0; i < 8; i++)
+        let_go(fx, &held[i]);
+}
+
 static void abi_050_a_wrong_item_is_found_before_any_is_begun(void **state)
 {
     struct fixture *fx = *state;
@@ -403,6 +433,7 @@ const struct conf_test CONF_LOAD[] = {
     OPENED(abi_040_begin_layer_of_another_layer_is_never_wrong),
     OPENED(abi_041_begin_layer_without_a_match_is_ok),
     OPENED(abi_050_items_of_many_requests_and_layers_are_served_together),
+    OPENED(abi_050_eight_requests_in_one_call_a_layer),
     OPENED(abi_050_a_wrong_item_is_found_before_any_is_begun),
     BARE(abi_051_every_row_is_bit_identical_in_every_shape_and_dtype),
     OPENED(abi_051_eight_requests_at_once_get_their_own_rows),
