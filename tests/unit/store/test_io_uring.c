@@ -718,18 +718,23 @@ static int in_child(int (*body)(void))
     return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
-/* Enough for a ring, not for the staging memory. */
+/* Enough for a ring, not for a slice of the staging memory. Others of the same user count too. */
 static int read_with_little_memlock(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[2] = {{0}, {0}};
-    const struct rlimit limit = {MIB, MIB};
+    const uint64_t bytes = 96 * MIB;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        return 1;
+    limit.rlim_cur = limit.rlim_cur < bytes / 2 ? limit.rlim_cur : bytes / 2;
+    limit.rlim_max = limit.rlim_cur;
     if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0)
         return 1;
     struct fixture fx;
     start(&fx, &one_ring); /* its directory may need the capabilities */
-    uint8_t *memory = page_memory(2 * MIB);
-    memset(memory, 7, 2 * MIB);
+    uint8_t *memory = page_memory(bytes);
+    memset(memory, 7, PAGE);
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     sc_io_file_close(fx.io, file);
     sc_io_close(fx.io);
@@ -741,7 +746,7 @@ static int read_with_little_memlock(void)
         return 3;
     fixture_io_open(&fx, &fx.io);
     file = open_file(&fx, "f", SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT);
-    sc_io_buffers(fx.io, memory, 2 * MIB, MIB);
+    sc_io_buffers(fx.io, memory, bytes, bytes); /* one slice */
     for (uint32_t i = 0; i < 4; i++)
         round_trip(&fx, file, 2 * PAGE);
     if (transfer(&fx, file, SC_IO_WRITE, memory, PAGE, 0) != SPEC_OK)
