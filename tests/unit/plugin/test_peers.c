@@ -318,7 +318,7 @@ static void an_open_that_lacks_memory_leaks_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    sim_rig(&rig, "", 2);
+    sim_rig(&rig, "\"max_requests\": 2", 2);
     rig_open(&rig);
     for (uint32_t role = SPEC_ROLE_WRITER; role <= SPEC_ROLE_READER; role++) {
         struct rig beside;
