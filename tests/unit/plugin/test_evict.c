@@ -236,6 +236,77 @@ static void what_no_lookup_finds_goes_first(void **state)
     rig_done(&rig);
 }
 
+/* One write fails while a full store makes room, each in turn: what is found is right (rig_read
+ * compares), now and after a reopen, and storing goes on when the device has been left alone. */
+static void every_write_fails_once_while_room_is_made(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0, fired = 1; fired > 0; n += 2) {
+        struct rig rig;
+        open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+        for (uint64_t seed = 0; seed < 28; seed++)
+            (void)fill_one(&rig, seed, 60);
+        sc_fault_arm(&rig.conn->fault, SC_FAULT_WRITE, n);
+        for (uint64_t seed = 28; seed < 40; seed++)
+            (void)fill_one(&rig, seed, 60);
+        fired = atomic_load(&rig.conn->fault.fired[SC_FAULT_WRITE]);
+        if (fired == 0) { /* it would fail what comes below */
+            assert_true(n >= 20); /* rows, records and tombstones were met */
+            rig_done(&rig);
+            break;
+        }
+        pass_time(&rig, 6000000000); /* stores are refused for 5 s */
+        (void)fill_one(&rig, 100, 60);
+        assert_int_equal(fill_one(&rig, 100, 60), SPEC_OK);
+        for (uint32_t round = 0; round < 2; round++) {
+            for (uint64_t seed = 0; seed < 40; seed++)
+                assert_true(read_one(&rig, seed, 60) <= 60);
+            assert_int_equal(read_one(&rig, 100, 60), 60);
+            check_bounds(&rig);
+            rig_reopen(&rig);
+        }
+        rig_done(&rig);
+    }
+}
+
+/* The power goes at any moment of a load that is three times what fits: after it, rows are right or
+ * said to be lost, the bound holds, and storing goes on. */
+static void a_crash_while_room_is_made_costs_misses_at_most(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    sc_io_sim_disk_close(rig.disk);
+    struct sc_io_sim_disk_params params = {.alloc = &rig.disk_alloc, .seed = 1, .journal = 2};
+    assert_int_equal(sc_io_sim_disk_open(&params, &rig.disk, NULL), SPEC_OK);
+    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
+    rig_open(&rig);
+    for (uint64_t seed = 0; seed < 90; seed++)
+        (void)fill_one(&rig, seed, 60);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 50);
+    uint64_t events = sc_io_sim_disk_events(rig.disk), found = 0;
+    for (uint64_t i = 1; i <= 60; i++) {
+        struct rig after = rig;
+        after.conn = NULL;
+        memset(&after.memory, 0, sizeof(after.memory));
+        atomic_init(&after.memory.countdown, -1);
+        assert_int_equal(sc_io_sim_disk_fork(rig.disk, events * i / 60, i, &after.disk, NULL),
+                         SPEC_OK);
+        rig_open(&after);
+        for (uint64_t seed = 0; seed < 90; seed++)
+            found += read_one(&after, seed, 60) == 60;
+        rig_background(&after);
+        check_bounds(&after);
+        (void)fill_one(&after, 1000, 60);
+        assert_int_equal(fill_one(&after, 1000, 60), SPEC_OK);
+        assert_int_equal(read_one(&after, 1000, 60), 60);
+        rig_close(&after);
+        sc_io_sim_disk_close(after.disk);
+    }
+    assert_true(found > 60);
+    rig_done(&rig);
+}
+
 /* ---- On a file system, with threads ---------------------------------------------------------- */
 
 static _Atomic uint64_t allocated;
@@ -370,6 +441,8 @@ int main(void)
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
+        cmocka_unit_test(every_write_fails_once_while_room_is_made),
+        cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),
         cmocka_unit_test(the_directory_stays_within_its_bound),
         cmocka_unit_test(eight_threads_on_a_disk_that_is_too_small),
     };
