@@ -152,7 +152,9 @@ static const struct key keys[] = {
      .min = MIB,
      .max = TIB},
     {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
-      "The longest promise of lookup's lease, in nanoseconds. This version gives no leases yet."},
+      "How long a lease may promise, in nanoseconds, and how long dropped rows keep their place. "
+      "The same in all processes of a store. 0: no leases, and lookup in a reader or a rank set "
+      "promises nothing."},
      .kind = KIND_INTEGER,
      MEMBER(lease_ns_max),
      .max = 86400000000000ull},
