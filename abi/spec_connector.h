@@ -305,8 +305,10 @@ struct spec_lookup_result {
 /* Ranks and processes. Each writer owns a part of the store named by its rank; a reader follows the
  * writer of its rank. Lookup promises what every rank of the set has [ABI-028]. What a ticket told
  * to be stored is found by lookups in other processes within 100 ms. A lease is a promise by time:
- * until lease_expiry_ns the rows of [0, matched_tokens) stay readable in every process, whatever is
- * evicted meanwhile [ABI-029]; it may be sent to another process of the same store as 64 bytes. */
+ * until lease_expiry_ns the rows of [0, matched_tokens) are not overwritten, whatever is evicted
+ * meanwhile: a request that has them reads them, in every process, and so does a reader that
+ * attaches later [ABI-029]. The rank's writer forgets what it evicts: attaching there may be STALE
+ * before the lease ends. A lease may be sent to another process of the same store as 64 bytes. */
 
 /* ---- get_important -------------------------------------------------------------------------- */
 
