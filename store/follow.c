@@ -151,15 +151,12 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
 {
     const struct sc_store_journal *journal = &store->journal;
     uint8_t frame[SC_STORE_FRAME_BYTES];
-    uint64_t checksum = 0;
     *ret_holds = journal->end == 0;
     if (*ret_holds || file_bytes < journal->end)
         return SPEC_OK;
     spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
                                           store->follow.frame_offset, reterr);
-    for (uint32_t i = 0; i < 8; i++)
-        checksum |= (uint64_t)frame[16 + i] << (8 * i);
-    *ret_holds = checksum == journal->chain;
+    *ret_holds = status == SPEC_OK && sc_store_frame_chain(frame) == journal->chain;
     return status;
 }
 

@@ -225,10 +225,9 @@ spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *ret
 void sc_store_journal_close(struct sc_store *store);
 /* Calls on_payload for every believed record from the start; leaves end, sequence and chain at the
  * last one. ret_bytes: of the file; more than end means that a bad frame follows. */
-spec_status sc_store_journal_scan(struct sc_store *store,
-                                  spec_status (*on_payload)(struct sc_store *store,
-                                                            const uint8_t *payload, uint64_t bytes,
-                                                            void *user, struct spec_error *reterr),
+typedef spec_status sc_store_on_payload(struct sc_store *store, const uint8_t *payload,
+                                        uint64_t bytes, void *user, struct spec_error *reterr);
+spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr);
 /* One append: begin, records between frame begin and end, commit (one write). Log lock. */
 struct sc_store_append {

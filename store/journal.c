@@ -37,66 +37,154 @@ void sc_store_journal_close(struct sc_store *store)
     store->journal = (struct sc_store_journal){0};
 }
 
-/* The part of the file that stands in the buffer. */
+/* ---- Scan -----------------------------------------------------------------------------------
+ *
+ *   window A  [frame][frame][frame][fra]     applied by the caller
+ *   window B  [frame][frame] ...             read and checked meanwhile, by a task of the executor
+ *
+ * The frame that a window cuts is read again by the next. */
+
 struct window {
-    uint64_t offset; /* in the file, of the buffer's first byte */
-    uint64_t at;     /* next frame, in the buffer */
-    uint64_t count;  /* bytes in the buffer */
+    struct sc_task task;
+    struct scan *scan;
+    uint8_t *buffer;
+    uint64_t bytes; /* of whole frames that are believed */
+    bool is_last;
+    spec_status status;
+    struct spec_error error;
+    _Atomic uint32_t is_done;
 };
 
-static spec_status window_fill(struct sc_store *store, struct window *window, uint64_t file_bytes,
-                               struct spec_error *reterr)
+struct scan {
+    struct sc_store *store;
+    struct window windows[2];
+    uint64_t file_bytes;
+    uint64_t offset, sequence, chain; /* of the last frame that was checked; one task at a time */
+};
+
+/* Reads from the last frame that was checked on, and checks what stands there. */
+static spec_status window_fill(struct window *window, struct spec_error *reterr)
 {
+    struct scan *scan = window->scan;
+    const struct sc_store_journal *journal = &scan->store->journal;
+    uint64_t left = scan->file_bytes - scan->offset, frame_bytes;
+    uint64_t count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
+    enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+    spec_status status = SPEC_OK;
+    window->bytes = 0;
+    if (count > 0)
+        status = sc_io_file_pread(scan->store->io, journal->file, window->buffer, count,
+                                  scan->offset, reterr);
+    if (status != SPEC_OK)
+        return status;
+    for (;;) {
+        state = sc_store_frame_check(window->buffer + window->bytes, count - window->bytes,
+                                     scan->sequence + 1, &scan->chain, &frame_bytes);
+        if (state != SC_STORE_FRAME_OK)
+            break;
+        window->bytes += frame_bytes;
+        scan->sequence++;
+    }
+    scan->offset += window->bytes;
+    window->is_last = state == SC_STORE_FRAME_BAD || count == left;
+    return SPEC_OK;
+}
+
+static void window_step(struct sc_task *task)
+{
+    struct window *window = (struct window *)((char *)task - offsetof(struct window, task));
+    struct sc_exec *exec = window->scan->store->params.exec;
+    window->status = window_fill(window, &window->error);
+    atomic_store(&window->is_done, 1); /* the scan may be over and gone from here on */
+    sc_exec_wake(exec, &window->is_done);
+}
+
+static void window_post(struct window *window)
+{
+    atomic_store(&window->is_done, 0);
+    sc_exec_post(window->scan->store->params.exec, &window->task, SC_LANE_DEMAND);
+}
+
+static spec_status window_wait(struct window *window, struct spec_error *reterr)
+{
+    struct sc_exec *exec = window->scan->store->params.exec;
+    while (atomic_load(&window->is_done) == 0)
+        if (!sc_exec_wait(exec, &window->is_done, 0, SC_EXEC_FOREVER))
+            return sc_fail(reterr, SPEC_E_IO, "nothing reads the log");
+    if (window->status != SPEC_OK)
+        return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
+                             window->error.text);
+    return SPEC_OK;
+}
+
+/* Frames that were checked: their header says how long they are. */
+static spec_status window_apply(const struct window *window, sc_store_on_payload *on_payload,
+                                void *user, struct spec_error *reterr)
+{
+    struct sc_store *store = window->scan->store;
     struct sc_store_journal *journal = &store->journal;
-    memmove(journal->buffer, journal->buffer + window->at, window->count - window->at);
-    window->offset += window->at;
-    window->count -= window->at;
-    window->at = 0;
-    uint64_t left = file_bytes - window->offset - window->count;
-    uint64_t room = journal->buffer_bytes - window->count;
-    uint64_t bytes = left < room ? left : room;
-    if (bytes == 0)
-        return SPEC_OK;
-    spec_status status = sc_io_file_pread(store->io, journal->file, journal->buffer + window->count,
-                                          bytes, window->offset + window->count, reterr);
-    if (status == SPEC_OK)
-        window->count += bytes;
+    for (uint64_t at = 0; at < window->bytes;) {
+        const uint8_t *frame = window->buffer + at;
+        uint64_t bytes = sc_store_frame_bytes(frame);
+        spec_status status = on_payload(store, frame + SC_STORE_FRAME_BYTES,
+                                        bytes - SC_STORE_FRAME_BYTES, user, reterr);
+        if (status != SPEC_OK)
+            return status;
+        journal->chain = sc_store_frame_chain(frame);
+        journal->end += bytes;
+        journal->sequence++;
+        at += bytes;
+    }
+    return SPEC_OK;
+}
+
+static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, void *user,
+                            struct spec_error *reterr)
+{
+    struct window *window = &scan->windows[0], *next = &scan->windows[1];
+    window_post(window);
+    spec_status status = window_wait(window, reterr);
+    while (status == SPEC_OK) {
+        bool is_last = window->is_last;
+        if (!is_last)
+            window_post(next);
+        status = window_apply(window, on_payload, user, reterr);
+        if (is_last)
+            break;
+        spec_status waited = window_wait(next, status == SPEC_OK ? reterr : NULL);
+        status = status == SPEC_OK ? waited : status;
+        struct window *spent = window;
+        window = next;
+        next = spent;
+    }
     return status;
 }
 
-spec_status sc_store_journal_scan(struct sc_store *store,
-                                  spec_status (*on_payload)(struct sc_store *store,
-                                                            const uint8_t *payload, uint64_t bytes,
-                                                            void *user, struct spec_error *reterr),
+spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->journal;
-    struct window window = {0};
-    uint64_t file_bytes, frame_bytes;
-    spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
+    struct scan scan = {.store = store};
+    uint8_t *buffer = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    if (buffer == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log buffer");
+    spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
+    for (uint32_t i = 0; i < 2; i++)
+        scan.windows[i] = (struct window){.task = {.step = window_step},
+                                          .scan = &scan,
+                                          .buffer = i == 0 ? journal->buffer : buffer,
+                                          .error = {.struct_size = sizeof(struct spec_error)}};
     journal->end = journal->sequence = 0;
-    journal->chain =
+    journal->chain = scan.chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    while (status == SPEC_OK) {
-        const uint8_t *frame = journal->buffer + window.at;
-        enum sc_store_frame_state state = sc_store_frame_check(
-            frame, window.count - window.at, journal->sequence + 1, &journal->chain, &frame_bytes);
-        if (state == SC_STORE_FRAME_SHORT &&
-            window.offset + window.at + frame_bytes <= file_bytes) {
-            status = window_fill(store, &window, file_bytes, reterr);
-            continue;
-        }
-        if (state != SC_STORE_FRAME_OK)
-            break;
-        status = on_payload(store, frame + SC_STORE_FRAME_BYTES, frame_bytes - SC_STORE_FRAME_BYTES,
-                            user, reterr);
-        window.at += frame_bytes;
-        journal->end += frame_bytes;
-        journal->sequence++;
-    }
-    *ret_bytes = file_bytes;
+    if (status == SPEC_OK)
+        status = scan_run(&scan, on_payload, user, reterr);
+    sc_alloc_free(store->params.alloc, buffer);
+    *ret_bytes = scan.file_bytes;
     return status;
 }
+
+/* ---- Append --------------------------------------------------------------------------------- */
 
 void sc_store_append_begin(struct sc_store *store, struct sc_store_append *append)
 {

@@ -66,6 +66,16 @@ enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t co
     return SC_STORE_FRAME_OK;
 }
 
+uint64_t sc_store_frame_bytes(const uint8_t *frame)
+{
+    return SC_STORE_FRAME_BYTES + get_le(frame + 4, 4);
+}
+
+uint64_t sc_store_frame_chain(const uint8_t *frame)
+{
+    return get_le(frame + 16, 8);
+}
+
 static int writer_put(void *data, const char *bytes, size_t count)
 {
     struct sc_store_writer *writer = data;
@@ -301,7 +311,7 @@ struct cursor {
     bool bad;
 };
 
-static const uint8_t *cursor_take(struct cursor *cursor, uint64_t count)
+static inline const uint8_t *cursor_take(struct cursor *cursor, uint64_t count)
 {
     if (cursor->bad || (uint64_t)(cursor->end - cursor->at) < count) {
         cursor->bad = true;
@@ -312,7 +322,7 @@ static const uint8_t *cursor_take(struct cursor *cursor, uint64_t count)
     return at;
 }
 
-static uint64_t cursor_be(struct cursor *cursor, uint32_t bytes)
+static inline uint64_t cursor_be(struct cursor *cursor, uint32_t bytes)
 {
     const uint8_t *at = cursor_take(cursor, bytes);
     uint64_t value = 0;
@@ -323,20 +333,28 @@ static uint64_t cursor_be(struct cursor *cursor, uint32_t bytes)
 
 /* One value's head. kind: 'u' unsigned, 's' str, 'b' bin, 'a' array, 'm' map, 'o' other (size
  * bytes follow); size: the value, the bytes that follow, or the items. */
-static char cursor_head(struct cursor *cursor, uint64_t *ret_size)
+static char cursor_head_long(struct cursor *cursor, uint64_t tag, uint64_t *ret_size);
+
+/* What nearly all values of a record are, in line. */
+static inline char cursor_head(struct cursor *cursor, uint64_t *ret_size)
 {
-    uint64_t tag = cursor_be(cursor, 1);
+    const uint8_t *at = cursor_take(cursor, 1);
     *ret_size = 0;
-    if (cursor->bad)
+    if (at == NULL)
         return 0;
-    if (tag <= 0x7F)
-        return *ret_size = tag, 'u';
+    if (*at <= 0x7F)
+        return *ret_size = *at, 'u';
+    if ((*at & 0xE0) == 0xA0)
+        return *ret_size = *at & 0x1F, 's';
+    return cursor_head_long(cursor, *at, ret_size);
+}
+
+static char cursor_head_long(struct cursor *cursor, uint64_t tag, uint64_t *ret_size)
+{
     if (tag <= 0x8F)
         return *ret_size = tag & 0x0F, 'm';
     if (tag <= 0x9F)
         return *ret_size = tag & 0x0F, 'a';
-    if (tag <= 0xBF)
-        return *ret_size = tag & 0x1F, 's';
     if (tag >= 0xE0 || tag == 0xC0 || tag == 0xC2 || tag == 0xC3)
         return 'o'; /* negative, nil, false, true: nothing follows */
     if (tag >= 0xC4 && tag <= 0xC6)
@@ -407,6 +425,7 @@ static uint64_t cursor_array(struct cursor *cursor)
 /* A key of a record: where its value goes. */
 struct field {
     const char *key;
+    uint8_t key_bytes;
     char kind;     /* as cursor_head's; 'a': the cursor is left in `bytes` for the caller */
     bool optional; /* may be absent */
     bool seen;
@@ -436,24 +455,39 @@ static void field_read(struct field *field, struct cursor *cursor)
         field->bytes = cursor_take(cursor, field->value);
 }
 
+static inline bool field_has_key(const struct field *field, const uint8_t *key, uint64_t bytes)
+{
+    if (field->key_bytes != bytes)
+        return false;
+    for (uint64_t i = 0; i < bytes; i++)
+        if ((uint8_t)field->key[i] != key[i])
+            return false;
+    return true;
+}
+
+/* Keys may come in any order; in that of `fields` they are found without a search. */
 static bool map_decode(const uint8_t *payload, uint64_t bytes, struct field *fields, uint32_t count)
 {
     struct cursor cursor = {payload, payload + bytes, false};
     uint64_t pairs, key_bytes;
+    uint32_t next = 0;
     if (cursor_head(&cursor, &pairs) != 'm')
         return false;
     for (uint64_t i = 0; i < pairs && !cursor.bad; i++) {
         if (cursor_head(&cursor, &key_bytes) != 's')
             return false;
         const uint8_t *key = cursor_take(&cursor, key_bytes);
-        struct field *field = NULL;
-        for (uint32_t f = 0; key != NULL && f < count && field == NULL; f++)
-            if (strlen(fields[f].key) == key_bytes && memcmp(fields[f].key, key, key_bytes) == 0)
-                field = &fields[f];
-        if (field != NULL)
-            field_read(field, &cursor);
-        else
+        uint32_t tried = 0;
+        while (key != NULL && tried < count && !field_has_key(&fields[next], key, key_bytes)) {
+            next = next + 1 == count ? 0 : next + 1;
+            tried++;
+        }
+        if (key == NULL || tried == count) {
             cursor_skip(&cursor);
+            continue;
+        }
+        field_read(&fields[next], &cursor);
+        next = next + 1 == count ? 0 : next + 1;
     }
     for (uint32_t f = 0; f < count; f++)
         if (!fields[f].seen && !fields[f].optional)
@@ -461,20 +495,50 @@ static bool map_decode(const uint8_t *payload, uint64_t bytes, struct field *fie
     return !cursor.bad && cursor.at == cursor.end;
 }
 
+#define FIELD_KEY(name) .key = (name), .key_bytes = sizeof(name) - 1
 #define FIELD_UINT(name, low, high)                                                                \
     {                                                                                              \
-        .key = (name), .kind = 'u', .min = (low), .max = (high)                                    \
+        FIELD_KEY(name), .kind = 'u', .min = (low), .max = (high)                                  \
     }
 #define FIELD_BIN(name, low, high)                                                                 \
     {                                                                                              \
-        .key = (name), .kind = 'b', .min = (low), .max = (high)                                    \
+        FIELD_KEY(name), .kind = 'b', .min = (low), .max = (high)                                  \
     }
+
+/* Every record has them first; the decoders read them again, so that none may come twice. */
+#define COMMON 3u
+#define FIELDS_COMMON                                                                              \
+    FIELD_UINT("v", 0, UINT64_MAX), FIELD_UINT("t", 0, UINT64_MAX), FIELD_UINT("id", 0, UINT64_MAX)
+
+/* As our encoder puts them: the first three keys, in order. */
+static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct cursor cursor = {payload, payload + bytes, false};
+    static const char keys[COMMON][3] = {"v", "t", "id"};
+    uint64_t values[COMMON], size;
+    if (cursor_head(&cursor, &size) != 'm' || size < COMMON)
+        return false;
+    for (uint32_t i = 0; i < COMMON; i++) {
+        struct field field = {.key = keys[i], .key_bytes = i == 2 ? 2 : 1};
+        if (cursor_head(&cursor, &size) != 's')
+            return false;
+        const uint8_t *key = cursor_take(&cursor, size);
+        if (key == NULL || !field_has_key(&field, key, size) ||
+            cursor_head(&cursor, &values[i]) != 'u')
+            return false;
+    }
+    record->version = values[0];
+    record->type = values[1];
+    record->id = values[2];
+    return !cursor.bad;
+}
 
 bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("v", 0, UINT64_MAX), FIELD_UINT("t", 0, UINT64_MAX),
-                             FIELD_UINT("id", 0, UINT64_MAX)};
-    if (!map_decode(payload, bytes, fields, 3))
+    struct field fields[] = {FIELDS_COMMON};
+    if (peek_first(payload, bytes, record))
+        return true;
+    if (!map_decode(payload, bytes, fields, COMMON))
         return false;
     record->version = fields[0].value;
     record->type = fields[1].value;
@@ -486,10 +550,10 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
                                   struct sc_store_identity *ret_identity)
 {
     struct field fields[] = {
-        {.key = "magic", .kind = 's', .max = 64},
+        {FIELD_KEY("magic"), .kind = 's', .max = 64},
         FIELD_UINT("version", 1, UINT64_MAX),
-        {.key = "store_id", .kind = 'b', .min = 16, .max = 16, .optional = true},
-        {.key = "created_ns", .kind = 'u', .max = UINT64_MAX, .optional = true}};
+        {FIELD_KEY("store_id"), .kind = 'b', .min = 16, .max = 16, .optional = true},
+        {FIELD_KEY("created_ns"), .kind = 'u', .max = UINT64_MAX, .optional = true}};
     if (!map_decode(payload, bytes, fields, 4))
         return false;
     if (fields[0].value != strlen(IDENTITY_MAGIC) ||
@@ -507,22 +571,23 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
 
 static bool decode_space(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_BIN("digest", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+    struct field fields[] = {FIELDS_COMMON,
+                             FIELD_BIN("digest", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
                              FIELD_UINT("layers", 1, SC_LIMIT_LAYERS),
                              FIELD_UINT("layout", SC_STORE_PAIRED, SC_STORE_SPLIT),
                              FIELD_UINT("krow", 1, SC_STORE_K_ROW_BYTES_MAX),
-                             {.key = "text", .kind = 's', .max = SC_STORE_DESCRIPTOR_BYTES},
+                             {FIELD_KEY("text"), .kind = 's', .max = SC_STORE_DESCRIPTOR_BYTES},
                              FIELD_BIN("family", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES)};
-    if (!map_decode(payload, bytes, fields, 6))
+    if (!map_decode(payload, bytes, fields, COMMON + 6))
         return false;
     struct sc_store_namespace *space = &record->space.space;
-    memcpy(space->digest, fields[0].bytes, SC_STORE_HASH_BYTES);
-    memcpy(space->family, fields[5].bytes, SC_STORE_HASH_BYTES);
-    space->layer_count = (uint32_t)fields[1].value;
-    space->layout = (uint32_t)fields[2].value;
-    space->k_row_bytes = fields[3].value;
-    space->descriptor = (const char *)fields[4].bytes;
-    record->space.descriptor_bytes = fields[4].value;
+    memcpy(space->digest, fields[COMMON + 0].bytes, SC_STORE_HASH_BYTES);
+    memcpy(space->family, fields[COMMON + 5].bytes, SC_STORE_HASH_BYTES);
+    space->layer_count = (uint32_t)fields[COMMON + 1].value;
+    space->layout = (uint32_t)fields[COMMON + 2].value;
+    space->k_row_bytes = fields[COMMON + 3].value;
+    space->descriptor = (const char *)fields[COMMON + 4].bytes;
+    record->space.descriptor_bytes = fields[COMMON + 4].value;
     return true;
 }
 
@@ -577,23 +642,24 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
 
 static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("ns", 1, UINT32_MAX),
+    struct field fields[] = {FIELDS_COMMON,
+                             FIELD_UINT("ns", 1, UINT32_MAX),
                              FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
                              FIELD_UINT("off", 8, UINT64_C(1) << 40),
                              FIELD_UINT("stride", 8, UINT64_C(1) << 40),
-                             {.key = "prov", .kind = 'a'},
-                             {.key = "parts", .kind = 'a'}};
-    if (!map_decode(payload, bytes, fields, 6))
+                             {FIELD_KEY("prov"), .kind = 'a'},
+                             {FIELD_KEY("parts"), .kind = 'a'}};
+    if (!map_decode(payload, bytes, fields, COMMON + 6))
         return false;
     struct sc_store_record_extent *extent = &record->extent;
-    extent->space = fields[0].value;
-    extent->row_count = fields[1].value;
-    extent->row_offset = fields[2].value;
-    extent->stride = fields[3].value;
+    extent->space = fields[COMMON + 0].value;
+    extent->row_count = fields[COMMON + 1].value;
+    extent->row_offset = fields[COMMON + 2].value;
+    extent->stride = fields[COMMON + 3].value;
     if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0)
         return false;
-    return decode_provenance(fields[4].bytes, payload + bytes, &extent->provenance) &&
-           decode_parts(fields[5].bytes, payload + bytes, extent);
+    return decode_provenance(fields[COMMON + 4].bytes, payload + bytes, &extent->provenance) &&
+           decode_parts(fields[COMMON + 5].bytes, payload + bytes, extent);
 }
 
 /* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */
@@ -604,8 +670,12 @@ static bool decode_piece_lists(const struct field *tokens, const struct field *m
     uint64_t token_count = piece_token_count(piece);
     if (tokens->value != 4 * token_count)
         return false;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    memcpy(record->tokens, tokens->bytes, 4 * token_count);
+#else
     for (uint64_t i = 0; i < token_count; i++)
         record->tokens[i] = (uint32_t)get_le(tokens->bytes + 4 * i, 4);
+#endif
     piece->tokens = record->tokens;
     if (!marks->seen)
         return true;
@@ -627,7 +697,8 @@ static bool decode_piece_lists(const struct field *tokens, const struct field *m
 
 static bool decode_piece(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("ext", 1, UINT64_MAX),
+    struct field fields[] = {FIELDS_COMMON,
+                             FIELD_UINT("ext", 1, UINT64_MAX),
                              FIELD_UINT("row", 0, SC_STORE_ROWS_MAX - 1),
                              FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
                              FIELD_UINT("skip", 0, SC_STORE_ROWS_MAX - 1),
@@ -637,60 +708,58 @@ static bool decode_piece(const uint8_t *payload, uint64_t bytes, struct sc_store
                              FIELD_BIN("chash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
                              FIELD_BIN("hash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
                              FIELD_BIN("tokens", 4, 4 * SC_STORE_ROWS_MAX),
-                             {.key = "marks",
-                              .kind = 'b',
-                              .min = MARK_BYTES,
-                              .max = MARK_BYTES * SC_STORE_MARKS_MAX,
-                              .optional = true}};
-    if (!map_decode(payload, bytes, fields, 11))
+                             {FIELD_KEY("marks"), .kind = 'b', .min = MARK_BYTES,
+                              .max = MARK_BYTES * SC_STORE_MARKS_MAX, .optional = true}};
+    if (!map_decode(payload, bytes, fields, COMMON + 11))
         return false;
     struct sc_store_piece *piece = &record->piece;
     *piece = (struct sc_store_piece){.id = record->id,
-                                     .extent = fields[0].value,
-                                     .extent_row = (uint32_t)fields[1].value,
-                                     .row_count = (uint32_t)fields[2].value,
-                                     .skip = (uint32_t)fields[3].value,
-                                     .first_position = fields[4].value,
-                                     .chunk_first = fields[5].value};
-    memcpy(piece->root, fields[6].bytes, SC_STORE_HASH_BYTES);
-    memcpy(piece->chunk_hash, fields[7].bytes, SC_STORE_HASH_BYTES);
-    memcpy(piece->hash, fields[8].bytes, SC_STORE_HASH_BYTES);
+                                     .extent = fields[COMMON + 0].value,
+                                     .extent_row = (uint32_t)fields[COMMON + 1].value,
+                                     .row_count = (uint32_t)fields[COMMON + 2].value,
+                                     .skip = (uint32_t)fields[COMMON + 3].value,
+                                     .first_position = fields[COMMON + 4].value,
+                                     .chunk_first = fields[COMMON + 5].value};
+    memcpy(piece->root, fields[COMMON + 6].bytes, SC_STORE_HASH_BYTES);
+    memcpy(piece->chunk_hash, fields[COMMON + 7].bytes, SC_STORE_HASH_BYTES);
+    memcpy(piece->hash, fields[COMMON + 8].bytes, SC_STORE_HASH_BYTES);
     if (piece->chunk_first > piece->first_position || piece->skip >= piece->row_count ||
         piece_token_count(piece) > SC_STORE_ROWS_MAX)
         return false;
-    return decode_piece_lists(&fields[9], &fields[10], record);
+    return decode_piece_lists(&fields[COMMON + 9], &fields[COMMON + 10], record);
 }
 
 static bool decode_drop(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("at", 0, UINT64_MAX)};
-    if (!map_decode(payload, bytes, fields, 1))
+    struct field fields[] = {FIELDS_COMMON, FIELD_UINT("at", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, COMMON + 1))
         return false;
-    record->drop.at_ns = fields[0].value;
+    record->drop.at_ns = fields[COMMON + 0].value;
     return true;
 }
 
 static bool decode_epoch(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("epoch", 1, UINT64_MAX), FIELD_UINT("at", 0, UINT64_MAX)};
-    if (!map_decode(payload, bytes, fields, 2))
+    struct field fields[] = {FIELDS_COMMON, FIELD_UINT("epoch", 1, UINT64_MAX),
+                             FIELD_UINT("at", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, COMMON + 2))
         return false;
-    record->epoch.epoch = fields[0].value;
-    record->epoch.at_ns = fields[1].value;
+    record->epoch.epoch = fields[COMMON + 0].value;
+    record->epoch.at_ns = fields[COMMON + 1].value;
     return true;
 }
 
 static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct field fields[] = {FIELD_UINT("n", 0, UINT64_MAX), FIELD_UINT("numbering", 0, UINT64_MAX),
-                             FIELD_UINT("piece", 1, UINT64_MAX),
-                             FIELD_UINT("extent", 1, UINT64_MAX)};
-    if (!map_decode(payload, bytes, fields, 4))
+    struct field fields[] = {
+        FIELDS_COMMON, FIELD_UINT("n", 0, UINT64_MAX), FIELD_UINT("numbering", 0, UINT64_MAX),
+        FIELD_UINT("piece", 1, UINT64_MAX), FIELD_UINT("extent", 1, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, COMMON + 4))
         return false;
-    record->head = (struct sc_store_record_head){.number = fields[0].value,
-                                                 .numbering = fields[1].value,
-                                                 .piece_next = fields[2].value,
-                                                 .extent_next = fields[3].value};
+    record->head = (struct sc_store_record_head){.number = fields[COMMON + 0].value,
+                                                 .numbering = fields[COMMON + 1].value,
+                                                 .piece_next = fields[COMMON + 2].value,
+                                                 .extent_next = fields[COMMON + 3].value};
     return true;
 }
 

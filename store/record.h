@@ -116,6 +116,9 @@ uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t
 enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count,
                                                uint64_t sequence, uint64_t *chain,
                                                uint64_t *ret_bytes);
+/* Of a frame that was judged: its size, and the chain behind it. */
+uint64_t sc_store_frame_bytes(const uint8_t *frame);
+uint64_t sc_store_frame_chain(const uint8_t *frame);
 /* A frame is written as: begin, encode a payload, end. end fills the header in. */
 uint64_t sc_store_frame_begin(struct sc_store_writer *writer);
 void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
@@ -146,7 +149,7 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
 bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
                                   struct sc_store_identity *ret_identity);
 
-/* version, type and id only. false: no such map. */
+/* version, type and id only. false: no such map. (What else is wrong with it, decode finds.) */
 bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
 /* The whole record, of a type and version that peek accepted. false: it lies. */
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);

@@ -74,6 +74,19 @@ static bool is_writer(const struct sc_store *store)
     return store->params.role == SC_STORE_WRITER;
 }
 
+/* A writer's open has the table to itself. */
+static void table_lock(struct sc_store *store)
+{
+    if (!is_writer(store))
+        pthread_mutex_lock(&store->log_lock);
+}
+
+static void table_unlock(struct sc_store *store)
+{
+    if (!is_writer(store))
+        pthread_mutex_unlock(&store->log_lock);
+}
+
 static spec_status version_check(struct sc_store *store, const struct sc_store_record *record,
                                  struct spec_error *reterr)
 {
@@ -150,14 +163,14 @@ void sc_store_replay_forget(struct sc_store *store)
 {
     struct sc_store_replay *replay = store->replay;
     sc_store_replay_sweep(store, true);
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     replay->piece_base = store->table.piece_next - 1;
     replay->extent_base = store->table.extent_next - 1;
     store->space_count = 0;
     atomic_store(&store->space_id, 0);
     for (uint64_t i = 0; i < store->segment_count; i++) /* the numbers are other files' */
         store->segments[i].number = SC_STORE_SEGMENT_NUMBERS;
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
     if (atomic_exchange(&store->epoch, 0) != 0 && store->params.on_epoch != NULL)
         store->params.on_epoch(0, store->params.user);
 }
@@ -338,13 +351,13 @@ static spec_status replay_extent(struct sc_store *store, struct sc_store_replay 
         replay_lie(store, "id out of order");
         return SPEC_OK;
     }
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     if (id >= table->extent_next)
         table->extent_next = id;
     bool fits = sc_store_table_reserve(table, 0, 1, decodes ? extent->part_count : 0);
     if (fits && id == table->extent_next)
         table->extent_next++;
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
     replay->extent_next = next;
@@ -435,12 +448,12 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     if (!is_writer(store))
         entry->next = store->replay->generation;
     atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     if (extent->live_count++ == 0)
         sc_store_count(&store->extent_count, 1);
     if (!doomed)
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
     if (is_writer(store))
         store->log_reserved += sc_store_record_bytes_drop();
     sc_store_count(&store->piece_count, 1);
@@ -457,12 +470,12 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
         atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
         return;
     }
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     if (--extent->live_count == 0)
         atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
     piece_refuse(store, id, entry, "of another chain");
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
 }
 
 /* The record decodes and its id is its own. */
@@ -510,13 +523,13 @@ static spec_status replay_piece_record(struct sc_store *store, bool decodes,
         replay_lie(store, "id out of order");
         return SPEC_OK;
     }
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     if (id >= table->piece_next)
         table->piece_next = id;
     bool fits = sc_store_table_reserve(table, 1, 0, 0);
     if (fits && id == table->piece_next)
         table->piece_next++;
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
     replay->piece_next = next;
@@ -538,7 +551,7 @@ static spec_status replay_piece_record(struct sc_store *store, bool decodes,
 void sc_store_replay_drop(struct sc_store *store, uint64_t id)
 {
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-    pthread_mutex_lock(&store->log_lock);
+    table_lock(store);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
     bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
     uint32_t space = 0;
@@ -551,7 +564,7 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
             atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
         atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&store->log_lock);
+    table_unlock(store);
     if (state == SC_STORE_PIECE_REFUSED)
         store->replay->refused_count--;
     bool was_told = !is_writer(store) || space == atomic_load(&store->space_id);
