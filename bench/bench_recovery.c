@@ -1,0 +1,293 @@
+/* bench-recovery: what opening a store costs, beside the least that reading its log can cost.
+ *
+ *   killed   open, in a process of its own, after the last user of the store was ended by SIGKILL
+ *   clean    the same after the last user closed it
+ *   pass     one thread reads the log from its start, checks each frame, and decodes each record
+ *            into a struct
+ *
+ * The log's pages are driven out of the page cache before each sample. The store is filled through
+ * the plugin: prompts of 128 chunks of 64 tokens, rows of 16 bytes in one layer, so that what is
+ * opened is metadata; the index is built by open.
+ *
+ * Threads: the plugin's. Tests: none (a measurement). */
+#include "abi/spec_load.h"
+#include "bench/bench.h"
+#include "store/record.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHUNK         64u
+#define PROMPT_CHUNKS 128u
+#define PROMPT_TOKENS (CHUNK * PROMPT_CHUNKS)
+#define ROW_BYTES     8u /* of K; V has as many */
+#define IN_FLIGHT     16u
+#define WINDOW_BYTES  (1u << 20)
+#define SEED_BYTES    256u
+
+struct options {
+    const char *connector, *config, *dir;
+    uint64_t chunks, rounds;
+};
+
+static void must(spec_status status, const char *what, const struct spec_error *error)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %" PRId32 ": %s", what, status, error->text);
+}
+
+static spec_connector *open_store(const struct options *options, struct spec_plugin *plugin,
+                                  uint64_t *ret_ns)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_model model = {.struct_size = sizeof(model),
+                               .layer_count = 1,
+                               .kv_head_count = 1,
+                               .query_head_count = 1,
+                               .head_size = ROW_BYTES / 2,
+                               .kv_dtype = SPEC_DTYPE_F16,
+                               .weights_id = {"bench-recovery", 14}};
+    struct spec_open_params params = {
+        .struct_size = sizeof(params), .config = options->config, .model = &model};
+    spec_connector *conn = NULL;
+    must(spec_load(options->connector, plugin, &error), "load", &error);
+    uint64_t begin_ns = bench_now_ns();
+    must(plugin->api->open(&params, &conn, &error), "open", &error);
+    *ret_ns = bench_now_ns() - begin_ns;
+    return conn;
+}
+
+/* ---- Filling, in a child ----------------------------------------------------------------------
+ */
+
+static void prompt_make(uint64_t number, uint32_t *tokens)
+{
+    uint64_t word = number * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (uint32_t i = 0; i < PROMPT_TOKENS; i++) {
+        word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        tokens[i] = (uint32_t)(word >> 40);
+    }
+}
+
+static void prompt_store(const struct spec_api *api, spec_connector *conn, const uint32_t *tokens,
+                         uint8_t *rows, uint64_t token_count, spec_ticket *ret_ticket)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_lookup_params lookup = {
+        .struct_size = sizeof(lookup), .tokens = tokens, .token_count = token_count};
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    struct spec_memory memory = {.struct_size = sizeof(memory),
+                                 .dtype = SPEC_DTYPE_F16,
+                                 .k_base = rows,
+                                 .v_base = rows,
+                                 .k_bytes = token_count * ROW_BYTES,
+                                 .v_bytes = token_count * ROW_BYTES,
+                                 .token_stride_bytes = ROW_BYTES,
+                                 .head_stride_bytes = ROW_BYTES};
+    must(api->lookup(conn, &lookup, &found, &error), "lookup", &error);
+    struct spec_store_params store = {.struct_size = sizeof(store),
+                                      .request = found.request,
+                                      .token_count = token_count,
+                                      .memory = &memory};
+    must(api->store(conn, &store, ret_ticket, &error), "store", &error);
+    must(api->release(conn, found.request, &error), "release", &error);
+}
+
+static void fill(const struct options *options)
+{
+    static uint32_t tokens[PROMPT_TOKENS];
+    static uint8_t rows[PROMPT_TOKENS * ROW_BYTES];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_plugin plugin;
+    spec_ticket tickets[IN_FLIGHT];
+    spec_status statuses[IN_FLIGHT];
+    uint64_t ns, waiting = 0, left = options->chunks;
+    spec_connector *conn = open_store(options, &plugin, &ns);
+    for (uint64_t number = 0; left > 0; number++) {
+        uint64_t chunks = left < PROMPT_CHUNKS ? left : PROMPT_CHUNKS;
+        prompt_make(number, tokens);
+        prompt_store(plugin.api, conn, tokens, rows, chunks * CHUNK, &tickets[waiting++]);
+        left -= chunks;
+        if (waiting < IN_FLIGHT && left > 0)
+            continue;
+        must(plugin.api->wait(conn, tickets, waiting, UINT64_MAX, statuses, &error), "wait",
+             &error);
+        for (uint64_t i = 0; i < waiting; i++)
+            must(statuses[i], "a pass", &error);
+        waiting = 0;
+    }
+    (void)raise(SIGKILL);
+}
+
+/* ---- Opening, in a child ----------------------------------------------------------------------
+ */
+
+static void open_once(const struct options *options, bool closes, int report)
+{
+    struct spec_plugin plugin;
+    uint64_t ns;
+    spec_connector *conn = open_store(options, &plugin, &ns);
+    if (write(report, &ns, sizeof(ns)) != (ssize_t)sizeof(ns))
+        bench_die("report");
+    if (!closes)
+        (void)raise(SIGKILL);
+    plugin.api->close(conn);
+    _exit(0);
+}
+
+/* Runs it in a child; the child's number, when it is told one. */
+static uint64_t in_child(const struct options *options, bool fills, bool closes)
+{
+    int ends[2], status = 0;
+    uint64_t ns = 0;
+    if (pipe(ends) != 0)
+        bench_die("pipe");
+    pid_t child = fork();
+    if (child < 0)
+        bench_die("fork");
+    if (child == 0) {
+        close(ends[0]);
+        if (fills)
+            fill(options);
+        open_once(options, closes, ends[1]);
+    }
+    close(ends[1]);
+    ssize_t count = read(ends[0], &ns, sizeof(ns));
+    close(ends[0]);
+    if (waitpid(child, &status, 0) != child || count != (fills ? 0 : (ssize_t)sizeof(ns)))
+        bench_die("the child failed");
+    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (!(closes ? WIFEXITED(status) && WEXITSTATUS(status) == 0 : killed))
+        bench_die("the child ended otherwise than it should");
+    return ns;
+}
+
+/* ---- The pass ---------------------------------------------------------------------------------
+ */
+
+static void read_seed(const struct options *options, uint64_t *ret_chain)
+{
+    char path[4096 + 32];
+    uint8_t bytes[SEED_BYTES];
+    uint64_t chain = 0, frame_bytes;
+    struct sc_store_identity identity;
+    (void)snprintf(path, sizeof(path), "%s/" SC_STORE_IDENTITY_NAME, options->dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd >= 0 ? read(fd, bytes, sizeof(bytes)) : -1;
+    if (count <= 0 ||
+        sc_store_frame_check(bytes, (uint64_t)count, 0, &chain, &frame_bytes) != SC_STORE_FRAME_OK)
+        bench_die("%s: no identity", path);
+    if (!sc_store_record_get_identity(bytes + SC_STORE_FRAME_BYTES,
+                                      frame_bytes - SC_STORE_FRAME_BYTES, &identity))
+        bench_die("%s: no identity", path);
+    close(fd);
+    *ret_chain = sc_store_frame_seed(identity.store_id, 0, 1);
+}
+
+static int open_log(const struct options *options)
+{
+    char path[4096 + 32];
+    (void)snprintf(path, sizeof(path), "%s/rank-0000-of-0001/log", options->dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        bench_die("%s: cannot be opened", path);
+    return fd;
+}
+
+/* Written pages leave the page cache once they are clean. */
+static void drive_out(const struct options *options)
+{
+    int fd = open_log(options);
+    if (fdatasync(fd) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
+        bench_die("the log's pages stay");
+    close(fd);
+}
+
+struct passed {
+    uint64_t bytes, records, pieces;
+};
+
+static struct passed pass(const struct options *options, struct sc_store_record *record)
+{
+    static uint8_t window[2 * WINDOW_BYTES];
+    struct passed passed = {0};
+    uint64_t chain, at = 0, count = 0, frame_bytes;
+    read_seed(options, &chain);
+    int fd = open_log(options);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    for (;;) {
+        enum sc_store_frame_state state =
+            sc_store_frame_check(window + at, count - at, passed.records + 1, &chain, &frame_bytes);
+        if (state == SC_STORE_FRAME_SHORT) {
+            memmove(window, window + at, count - at);
+            count -= at;
+            at = 0;
+            ssize_t more = read(fd, window + count, WINDOW_BYTES);
+            if (more <= 0)
+                break;
+            count += (uint64_t)more;
+            continue;
+        }
+        const uint8_t *payload = window + at + SC_STORE_FRAME_BYTES;
+        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
+        if (state != SC_STORE_FRAME_OK || !sc_store_record_peek(payload, bytes, record) ||
+            !sc_store_record_decode(payload, bytes, record))
+            bench_die("a record of the log is bad");
+        passed.records++;
+        passed.pieces += record->type == SC_STORE_RECORD_PIECE;
+        passed.bytes += frame_bytes;
+        at += frame_bytes;
+    }
+    close(fd);
+    return passed;
+}
+
+int main(int argc, char **argv)
+{
+    static uint32_t tokens[SC_STORE_ROWS_MAX];
+    static struct sc_store_mark marks[SC_STORE_MARKS_MAX];
+    static struct sc_store_part parts[SC_LIMIT_LAYERS];
+    static struct bench_series killed = {.name = "killed", .unit = "chunk"};
+    static struct bench_series clean = {.name = "clean", .unit = "chunk"};
+    static struct bench_series least = {.name = "pass", .unit = "chunk"};
+    struct sc_store_record record = {.tokens = tokens, .marks = marks, .extent.parts = parts};
+    struct options options = {
+        .connector = bench_option(argc, argv, "--connector", "build/lib/libspec_connector.so"),
+        .config = bench_option(argc, argv, "--config", "{\"path\": \"build/bench-store\"}"),
+        .dir = bench_option(argc, argv, "--dir", "build/bench-store"),
+        .chunks = bench_option_u64(argc, argv, "--chunks", 10000),
+        .rounds = bench_option_u64(argc, argv, "--rounds", 5)};
+    struct passed passed = {0};
+    killed.work = clean.work = least.work = (double)options.chunks;
+    (void)in_child(&options, true, false);
+    for (uint64_t round = 0; round < options.rounds; round++) {
+        drive_out(&options);
+        bench_series_add(&killed, in_child(&options, false, false)); /* killed again */
+        drive_out(&options);
+        uint64_t begin_ns = bench_now_ns();
+        passed = pass(&options, &record);
+        bench_series_add(&least, bench_now_ns() - begin_ns);
+    }
+    for (uint64_t round = 0; round <= options.rounds; round++) {
+        drive_out(&options);
+        uint64_t ns = in_child(&options, false, true);
+        if (round > 0) /* the first one opened what was killed */
+            bench_series_add(&clean, ns);
+    }
+    if (passed.pieces != options.chunks)
+        bench_die("%" PRIu64 " pieces in the log, %" PRIu64 " were stored", passed.pieces,
+                  options.chunks);
+    printf("{\"facts\": {\"log_bytes\": %" PRIu64 ", \"records\": %" PRIu64 ", \"chunks\": %" PRIu64
+           "}}\n",
+           passed.bytes, passed.records, passed.pieces);
+    bench_series_print(&killed);
+    bench_series_print(&clean);
+    bench_series_print(&least);
+    return 0;
+}
