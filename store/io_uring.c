@@ -6,9 +6,10 @@
  *
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
- * enters per target and a lone batch two in all, and the device does not run dry. A ring with
- * nothing to do is idle: its step has returned and it stands in a list. Submit wakes one idle ring
- * when no ring is awake; a ring that is awake looks at the queue before it sleeps.
+ * enters per target and a lone batch two in all, the device does not run dry, and one operation
+ * that hangs holds up others for WAIT_NS_MAX at most. A ring with nothing to do is idle: its step
+ * has returned and it stands in a list. Submit wakes one idle ring when no ring is awake; a ring
+ * that is awake looks at the queue before it sleeps.
  *
  * Registered: direct files in a table (slot at open, freed at close), and slices of the staging
  * memory, each when it was used a while or its ring is idle, because pinning touches every page.
@@ -49,6 +50,7 @@
 #define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
 #define TRIES_MAX       16u
 #define RETRY_NS        1000000u
+#define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
 #define NONE            UINT32_MAX
 
 struct slot {
@@ -509,10 +511,13 @@ static void ring_dies(struct ring *ring, int sys_errno)
 static bool ring_enter(struct ring *ring, uint32_t wait_count)
 {
     struct uring *uring = ring->uring;
-    const int result = io_uring_submit_and_wait(&ring->ring, wait_count);
+    struct __kernel_timespec limit = {.tv_nsec = WAIT_NS_MAX};
+    struct io_uring_cqe *cqe = NULL; /* reap looks for itself */
+    const int result =
+        io_uring_submit_and_wait_timeout(&ring->ring, &cqe, wait_count, &limit, NULL);
     count(&uring->enters);
     (void)atomic_fetch_add(&uring->awake_count, 1);
-    if (result >= 0 || result == -EINTR)
+    if (result >= 0 || result == -EINTR || result == -ETIME)
         return true;
     if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* of the kernel's memory */
         const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
@@ -783,11 +788,9 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
     io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
     struct io_uring_cqe *cqe = NULL;
     do {
-        result = io_uring_submit_and_wait(ring, 1);
+        result = io_uring_submit_and_wait_timeout(ring, &cqe, 1, NULL, NULL);
     } while (result == -EINTR);
-    if (result >= 0)
-        result = io_uring_wait_cqe(ring, &cqe);
-    if (result >= 0) {
+    if (result >= 0 && cqe != NULL) {
         result = cqe->res;
         io_uring_cqe_seen(ring, cqe);
     }
@@ -809,6 +812,7 @@ static spec_status ring_open(struct uring *uring, struct ring *ring, struct spec
     ring->free_count = uring->slot_count;
     for (uint32_t i = 0; i < uring->slot_count; i++)
         ring->slots[i].next = i + 1 < uring->slot_count ? i + 1 : NONE;
+    const uint32_t features = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG; /* Linux 5.11 */
     /* Completions wait for the thread's next system call, which is the enter that wants them. */
     struct io_uring_params params = {.flags = IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN};
     int result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
@@ -822,7 +826,7 @@ static spec_status ring_open(struct uring *uring, struct ring *ring, struct spec
     result = io_uring_ring_dontfork(&ring->ring);
     if (result < 0)
         status = refused("the rings' memory", -result, reterr);
-    else if ((params.features & IORING_FEAT_NODROP) == 0 || params.sq_entries < uring->slot_count)
+    else if ((params.features & features) != features || params.sq_entries < uring->slot_count)
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
     else
         status = ring_probe(&ring->ring, reterr);

@@ -38,14 +38,18 @@ static struct {
 
 static pthread_mutex_t behave_lock = PTHREAD_MUTEX_INITIALIZER; /* between rings */
 
-int __real_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr);
+int __real_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **ret_cqe,
+                                            unsigned wait_nr, struct __kernel_timespec *limit,
+                                            sigset_t *mask);
 int __real_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
                                       struct io_uring_params *params);
 int __real_io_uring_register_probe(struct io_uring *ring, struct io_uring_probe *probe,
                                    unsigned count);
 int __real_io_uring_register_buffers_sparse(struct io_uring *ring, unsigned count);
 int __real_io_uring_register_files_sparse(struct io_uring *ring, unsigned count);
-int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr);
+int __wrap_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **ret_cqe,
+                                            unsigned wait_nr, struct __kernel_timespec *limit,
+                                            sigset_t *mask);
 int __wrap_io_uring_queue_init_params(unsigned entries, struct io_uring *ring,
                                       struct io_uring_params *params);
 int __wrap_io_uring_register_probe(struct io_uring *ring, struct io_uring_probe *probe,
@@ -69,7 +73,9 @@ static void look_at_entries(struct io_uring *ring)
     }
 }
 
-int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
+int __wrap_io_uring_submit_and_wait_timeout(struct io_uring *ring, struct io_uring_cqe **ret_cqe,
+                                            unsigned wait_nr, struct __kernel_timespec *limit,
+                                            sigset_t *mask)
 {
     (void)pthread_mutex_lock(&behave_lock);
     if (behave.enter_errors > 0) {
@@ -89,7 +95,7 @@ int __wrap_io_uring_submit_and_wait(struct io_uring *ring, unsigned wait_nr)
         wait_nr++;
     }
     (void)pthread_mutex_unlock(&behave_lock);
-    const int result = __real_io_uring_submit_and_wait(ring, wait_nr);
+    const int result = __real_io_uring_submit_and_wait_timeout(ring, ret_cqe, wait_nr, limit, mask);
     (void)pthread_mutex_lock(&behave_lock);
     unsigned head;
     struct io_uring_cqe *cqe;
@@ -324,7 +330,54 @@ static void serves_demand_before_what_was_queued_in_the_background(void **state)
     free(data);
 }
 
-/* A ring whose thread is held does not hold up what comes: another ring takes it. */
+/* A pipe in place of an open file's descriptor, so that a read of it does not end. */
+static void put_in_place_of(struct fixture *fx, const char *name, int end)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        char link[64], target[1100];
+        (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(link, target, sizeof(target) - 1);
+        if (n > 0 && strncmp(target, path_of(fx, name), (size_t)n) == 0) {
+            assert_int_equal(dup2(end, fd), fd);
+            return;
+        }
+    }
+    fail_msg("%s is not open", name);
+}
+
+static void looks_at_the_queue_while_an_operation_hangs(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct test_op tests[2];
+    start(&fx, &one_ring);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    uint8_t byte = 0, *data = page_memory(PAGE);
+    memset(data, 1, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *stuck = open_file(&fx, "g", NEW_FILE);
+    put_in_place_of(&fx, "g", ends[0]);
+    op_set(&fx, &tests[0], stuck, SC_IO_READ, &byte, 1, 0);
+    op_set(&fx, &tests[1], file, SC_IO_WRITE, data, PAGE, 0);
+    submit_at_once(&fx, tests, 2);
+    wait_done(&fx, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        round_trip(&fx, file, 2 * PAGE); /* while the ring waits for the one that hangs */
+    assert_int_equal(tests[0].done_count, 0);
+    assert_int_equal(write(ends[1], "a", 1), 1);
+    wait_done(&fx, 8);
+    assert_int_equal(tests[0].op.status, SPEC_OK);
+    assert_int_equal(byte, 'a');
+    sc_io_file_close(fx.io, file);
+    sc_io_file_close(fx.io, stuck);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    stop(&fx);
+    free(data);
+}
+
+/* A ring whose thread waits does not hold up what comes: another ring takes it. */
 static void serves_by_another_ring_while_one_waits(void **state)
 {
     (void)state;
@@ -334,18 +387,8 @@ static void serves_by_another_ring_while_one_waits(void **state)
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
-    /* A read that the kernel cannot end: of a pipe, put in place of the file's descriptor. */
     struct sc_io_file *stuck = open_file(&fx, "g", NEW_FILE);
-    char name[64], target[1100];
-    int fd = -1;
-    for (int i = 3; i < 256 && fd < 0; i++) {
-        (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", i);
-        const ssize_t n = readlink(name, target, sizeof(target) - 1);
-        if (n > 0 && strncmp(target, path_of(&fx, "g"), (size_t)n) == 0)
-            fd = i;
-    }
-    assert_true(fd >= 0);
-    assert_int_equal(dup2(ends[0], fd), fd);
+    put_in_place_of(&fx, "g", ends[0]);
     uint8_t bytes[PARTS] = {0};
     struct test_op test;
     op_set(&fx, &test, stuck, SC_IO_READ, bytes, PARTS, 0);
@@ -966,6 +1009,7 @@ int main(void)
         cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
         cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
         cmocka_unit_test(serves_by_another_ring_while_one_waits),
+        cmocka_unit_test(looks_at_the_queue_while_an_operation_hangs),
         cmocka_unit_test(continues_short_transfers),
         cmocka_unit_test(fails_a_read_whose_file_was_cut_meanwhile),
         cmocka_unit_test(repeats_what_was_interrupted),
