@@ -250,7 +250,7 @@ static void every_write_fails_once_while_room_is_made(void **state)
         for (uint64_t seed = 28; seed < 40; seed++)
             (void)fill_one(&rig, seed, 60);
         fired = atomic_load(&rig.conn->fault.fired[SC_FAULT_WRITE]);
-        if (fired == 0) { /* it would fail what comes below */
+        if (fired == 0) {         /* it would fail what comes below */
             assert_true(n >= 20); /* rows, records and tombstones were met */
             rig_done(&rig);
             break;
