@@ -129,9 +129,10 @@ static bool void_is(const struct copy *copy, uint64_t id)
 }
 
 /* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
- * written) is held too: it lives again after a reopen. */
+ * written) is held too: it lives again after a reopen. One that came since the new log's head was
+ * written is kept whatever it is, for its id: the head does not say that it was given. */
 static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *payload,
-                              uint64_t bytes, struct spec_error *reterr)
+                              uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
     if (id < copy->piece_next || entry == NULL)
@@ -139,7 +140,7 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
     copy->piece_next = id + 1;
     uint32_t state = atomic_load(&entry->state);
     bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
-    if ((state != SC_STORE_PIECE_LIVE && !is_void) || copy->extent_id == 0 ||
+    if ((state != SC_STORE_PIECE_LIVE && !is_void && !keeps) || copy->extent_id == 0 ||
         entry->extent != copy->extent_id)
         return SPEC_OK;
     spec_status status = SPEC_OK;
@@ -179,7 +180,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         copy->extent_id = record.id;
         return SPEC_OK;
     case SC_STORE_RECORD_PIECE:
-        return copy_piece(copy, record.id, payload, bytes, reterr);
+        return copy_piece(copy, record.id, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_NAMESPACE:
         keeps = true;
         break;

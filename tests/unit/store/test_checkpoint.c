@@ -452,6 +452,65 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     world_free(world);
 }
 
+/* What a host's allocator does meanwhile: here, a pass that is stored and dropped, and its lease.
+ */
+struct meanwhile {
+    struct world *world;
+    bool is_armed;
+};
+
+static void *meanwhile_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
+{
+    struct meanwhile *meanwhile = user;
+    struct world *world = meanwhile->world;
+    if (meanwhile->is_armed &&
+        bytes / 1024 == sizeof(uint64_t)) { /* ids of void pieces: in the bulk */
+        meanwhile->is_armed = false;
+        assert_int_equal(world_store(world, 100, 0, 200), SPEC_OK);
+        while (world->pieces[world->piece_count - 1].key == 100)
+            drop(world, world->piece_count - 1, 1);
+        clock_move(world, 2 * LEASE_NS);
+        assert_int_equal(quarantined(world), 0); /* its places may be given again */
+    }
+    return aligned_alloc(align_bytes, bytes);
+}
+
+static void meanwhile_free(void *memory, uint64_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    free(memory);
+}
+
+/* Ids that came and went while the log was copied are not given again. */
+static void checkpoint_keeps_ids_that_came_and_went_meanwhile(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 9);
+    struct meanwhile meanwhile = {.world = world};
+    world->alloc.host_alloc = meanwhile_alloc;
+    world->alloc.host_free = meanwhile_free;
+    world->alloc.user = &meanwhile;
+    world->config.lease_ns_max = LEASE_NS;
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 8; key++)
+        assert_int_equal(world_store(world, key, key * 7, (uint32_t)(20 * key)), SPEC_OK);
+    drop(world, 0, 1);
+    meanwhile.is_armed = true;
+    checkpoint_ok(world);
+    assert_false(meanwhile.is_armed);
+    uint64_t next = sc_store_piece_next(world->store);
+    for (uint32_t round = 0; round < 3; round++) {
+        world_kill(world);
+        world_open_ok(world);
+        check_twin(world, false);
+        assert_int_equal(sc_store_piece_next(world->store), next);
+        if (round == 1)
+            checkpoint_ok(world);
+    }
+    world_free(world);
+}
+
 /* ---- Twins
  * --------------------------------------------------------------------------------------- */
 
@@ -555,6 +614,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_keeps_what_lives),
         cmocka_unit_test(checkpoint_goes_on_where_the_log_ended),
         cmocka_unit_test(checkpoint_keeps_the_quarantine),
+        cmocka_unit_test(checkpoint_keeps_ids_that_came_and_went_meanwhile),
         cmocka_unit_test(checkpoint_keeps_the_epoch),
         cmocka_unit_test(checkpoint_keeps_other_namespaces),
         cmocka_unit_test(checkpoint_cut_anywhere_leaves_a_whole_log),
