@@ -17,6 +17,7 @@
 
 #define DEPTH_MAX  64u
 #define FLIGHT_MAX (UINT64_C(8) << 20) /* the back end's own target */
+#define HUGE_BYTES (UINT64_C(2) << 20)
 #define SPAN_NS    UINT64_C(700000000) /* of one measurement, or one pass over the file */
 
 struct device {
@@ -141,12 +142,10 @@ static int device_open(struct device *device, const struct ctl_options *options,
                               .in_flight_bytes = config.io_in_flight_bytes};
     if (sc_io_open(&io, &device->io, &error) != SPEC_OK)
         return failed("back end", &error);
-    device->memory = mmap(NULL, FLIGHT_MAX, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (device->memory == MAP_FAILED) {
-        device->memory = NULL;
+    device->memory = aligned_alloc(HUGE_BYTES, FLIGHT_MAX);
+    if (device->memory == NULL)
         return failed("memory", &error);
-    }
+    (void)madvise(device->memory, FLIGHT_MAX, MADV_HUGEPAGE); /* as the staging pool has them */
     sc_io_buffers(device->io, device->memory, FLIGHT_MAX, FLIGHT_MAX);
     for (uint64_t i = 0; i < FLIGHT_MAX / 8; i++) /* nothing that a device could compress */
         ((uint64_t *)(void *)device->memory)[i] = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -168,8 +167,7 @@ static void device_close(struct device *device)
         sc_io_buffers(device->io, NULL, 0, 0);
     sc_io_close(device->io);
     sc_exec_close(device->exec);
-    if (device->memory != NULL)
-        munmap(device->memory, FLIGHT_MAX);
+    free(device->memory);
     sc_log_done(&device->log);
     sc_alloc_done(&device->alloc);
     free(device);
