@@ -13,10 +13,16 @@
 #include <unistd.h>
 
 #define WAIT_NS     UINT64_C(60000000000) /* no ticket takes a minute: then it never ends */
-#define AWAIT_US    2000
-#define AWAIT_TRIES 10000 /* 20 s */
+#define MOMENT_US   2000
+#define MOMENTS_FEW 20u /* for a hit that nobody requires */
 
 struct conf_options conf_options;
+
+bool conf_wait(uint32_t *tries)
+{
+    usleep(MOMENT_US);
+    return ++*tries < conf_options.patience_s * (1000000u / MOMENT_US);
+}
 
 void conf_skip(const char *reason)
 {
@@ -198,29 +204,27 @@ void fixture_release(struct fixture *fx, spec_request request)
 struct spec_lookup_result fixture_await(struct fixture *fx, const struct prompt *prompt,
                                         uint64_t expected)
 {
-    int tries = conf_options.require_hits ? AWAIT_TRIES : AWAIT_TRIES / 500;
-    for (;;) {
+    for (uint32_t tries = 0;;) {
         struct spec_lookup_result found = fixture_find(fx, prompt);
-        if (found.matched_tokens >= expected || --tries == 0) {
+        bool is_over = !conf_options.require_hits && tries == MOMENTS_FEW;
+        if (found.matched_tokens >= expected || is_over || !conf_wait(&tries)) {
             expect_match(&found, expected);
             return found;
         }
         fixture_release(fx, found.request);
-        usleep(AWAIT_US);
     }
 }
 
 void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_t at_most)
 {
-    for (int tries = AWAIT_TRIES;; tries--) {
+    for (uint32_t tries = 0;;) {
         struct spec_lookup_result found = fixture_find(fx, prompt);
         fixture_release(fx, found.request);
         if (found.matched_tokens <= at_most)
             return;
-        if (tries == 0)
+        if (!conf_wait(&tries))
             fail_msg("%u tokens are promised still, %u expected", (unsigned)found.matched_tokens,
                      (unsigned)at_most);
-        usleep(AWAIT_US);
     }
 }
 

@@ -41,6 +41,7 @@ struct conf_options {
     const char *dir;       /* every test gets a directory below it */
     const char *model_dir; /* for engine-driven tests; NULL: the models of the tree */
     bool require_hits;
+    uint32_t patience_s; /* how long what other processes do is awaited */
     struct conf_shared *shared;
 };
 extern struct conf_options conf_options;
@@ -137,6 +138,8 @@ struct fixture fixture_beside(const struct fixture *fx, uint32_t role);
 /* Closes, and opens with these members of the configuration; skips where the command line sets the
  * same keys. */
 void fixture_reconfigure(struct fixture *fx, const char *extra);
+/* Sleeps for a moment; false when patience is over. tries: 0 at first. */
+bool conf_wait(uint32_t *tries);
 _Noreturn void conf_skip(const char *reason);
 void conf_remove_tree(const char *path);
 
@@ -159,8 +162,7 @@ struct spec_lookup_result fixture_lookup(struct fixture *fx, const struct spec_l
 struct spec_lookup_result fixture_find(struct fixture *fx, const struct prompt *prompt);
 void fixture_release(struct fixture *fx, spec_request request);
 /* Looks up again and again, for what other processes do takes a while: until at least `expected`
- * tokens are promised (not at all, if hits are not required: then a moment), or at most that many
- * (20 s, then it fails). */
+ * tokens are promised (if hits are not required: for a moment), or at most that many. */
 struct spec_lookup_result fixture_await(struct fixture *fx, const struct prompt *prompt,
                                         uint64_t expected);
 void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_t at_most);

@@ -1,7 +1,7 @@
 /* spec-conformance: judges a shared object through the ABI, from outside.
  *
  *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
- *                       [--require-hits] [--list]
+ *                       [--require-hits] [--patience SECONDS] [--list]
  *
  *   for every test:  fork -> dlopen, open, test, close -> exit status
  *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
@@ -27,8 +27,8 @@
 #define TEST_SECONDS 240u /* then it hangs */
 #define CLAUSES      1000u
 #define EXTRA_DEFAULT                                                                              \
-    "\"disk_bytes\": \"256MiB\", \"stage_bytes\": \"32MiB\", \"max_requests\": 16, "               \
-    "\"max_request_tokens\": 8192"
+    "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"32MiB\", "        \
+    "\"max_requests\": 16, \"max_request_tokens\": 8192"
 
 static const struct conf_test *const GROUPS[] = {
     CONF_RULES,         CONF_OPEN,    CONF_NAMESPACE, CONF_LOOKUP, CONF_LOAD,   CONF_LAYOUT,
@@ -49,12 +49,13 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
-            "                        [--require-hits] [--list]\n"
+            "                        [--require-hits] [--patience SECONDS] [--list]\n"
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
             "  --only          a clause (51, 051, ABI-051) or a test's name\n"
-            "  --require-hits  a miss on what was stored fails\n");
+            "  --require-hits  a miss on what was stored fails\n"
+            "  --patience      how long what other processes do is awaited (default: 10)\n");
     return 2;
 }
 
@@ -198,6 +199,7 @@ static const char *members_of(const char *config)
 static bool parse(int argc, char **argv, struct run *run)
 {
     conf_options.extra = EXTRA_DEFAULT;
+    conf_options.patience_s = 10;
     for (int i = 1; i < argc; i++) {
         bool has_value = i + 1 < argc;
         if (strcmp(argv[i], "--list") == 0)
@@ -210,6 +212,8 @@ static bool parse(int argc, char **argv, struct run *run)
             conf_options.dir = argv[++i];
         else if (strcmp(argv[i], "--model") == 0 && has_value)
             conf_options.model_dir = argv[++i];
+        else if (strcmp(argv[i], "--patience") == 0 && has_value)
+            conf_options.patience_s = (uint32_t)strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--only") == 0 && has_value)
             run->only = argv[++i];
         else if (argv[i][0] != '-' && conf_options.so == NULL)

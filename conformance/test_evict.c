@@ -40,14 +40,12 @@ static bool try_store(struct fixture *fx, const struct prompt *prompt)
 /* Again and again, as room comes back in the background. */
 static bool store_at_last(struct fixture *fx, const struct prompt *prompt)
 {
-    int tries = conf_options.require_hits ? 5000 : 4;
+    uint32_t tries = 0;
     bool stored = try_store(fx, prompt);
-    while (!stored && --tries > 0) {
-        usleep(2000);
+    while (!stored && conf_wait(&tries) && (conf_options.require_hits || tries < 4))
         stored = try_store(fx, prompt);
-    }
     if (conf_options.require_hits && !stored)
-        fail_msg("no room was made in ten seconds");
+        fail_msg("no room was made");
     return stored;
 }
 
@@ -200,10 +198,8 @@ static void abi_135_a_checkpoint_keeps_everything(void **state)
         all = fixture_store(fx, &prompts[i]) && all;
         uint64_t before = fixture_stats(fx).checkpoints;
         assert_ok(fx, maintain(fx, SPEC_MAINTAIN_CHECKPOINT));
-        for (int tries = 0; fixture_stats(fx).checkpoints == before; tries++) {
-            assert_true(tries < 10000);
-            usleep(2000);
-        }
+        for (uint32_t tries = 0; fixture_stats(fx).checkpoints == before;)
+            assert_true(conf_wait(&tries));
         if (i == 3)
             fixture_reopen(fx);
         for (uint64_t j = 0; j <= i; j++)
@@ -227,10 +223,9 @@ static void abi_135_evict_frees_an_eighth(void **state)
     }
     assert_ok(fx, maintain(fx, SPEC_MAINTAIN_EVICT));
     struct spec_stats stats = fixture_stats(fx);
-    for (int tries = 0; stats.disk_bytes_max - stats.extent_bytes < stats.disk_bytes_max / 8;
-         tries++) {
-        assert_true(tries < 10000);
-        usleep(2000);
+    for (uint32_t tries = 0;
+         stats.disk_bytes_max - stats.extent_bytes < stats.disk_bytes_max / 8;) {
+        assert_true(conf_wait(&tries));
         stats = fixture_stats(fx);
     }
     for (uint64_t i = 0; i < 14; i++) {

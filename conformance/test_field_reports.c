@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SMALL_FILES (64u << 10) /* locks, identities: not counted in disk_bytes */
 
@@ -302,13 +301,12 @@ static spec_request find_patiently(struct fixture *fx, const struct prompt *prom
                                    struct spec_lookup_result *ret_found)
 {
     struct spec_lookup_params params = lookup_params(prompt);
-    spec_status status = SPEC_E_BUSY;
-    for (int i = 0; i < 20000 && status == SPEC_E_BUSY; i++) {
+    spec_status status;
+    uint32_t tries = 0;
+    do {
         *ret_found = (struct spec_lookup_result){.struct_size = sizeof(*ret_found)};
         status = fx->api->lookup(fx->conn, &params, ret_found, &fx->error);
-        if (status == SPEC_E_BUSY)
-            usleep(1000);
-    }
+    } while (status == SPEC_E_BUSY && conf_wait(&tries));
     assert_ok(fx, status);
     return ret_found->request;
 }
@@ -349,9 +347,8 @@ static void abi_110_pins_that_leak(void **state)
         prompt_free(&prompt);
     }
     assert_int_equal(fixture_stats(fx).requests_open, 0);
-    for (int i = 0; i < 20000 && fixture_stats(fx).tickets_open != 0; i++)
-        usleep(1000);
-    assert_int_equal(fixture_stats(fx).tickets_open, 0);
+    for (uint32_t tries = 0; fixture_stats(fx).tickets_open != 0;)
+        assert_true(conf_wait(&tries));
     spec_request open[16]; /* max_requests: none is held by what ended */
     struct spec_lookup_result found;
     for (int i = 0; i < 16; i++)

@@ -46,15 +46,14 @@ static spec_status attach(struct fixture *fx, const uint8_t lease[64], uint64_t 
                           struct spec_lookup_result *ret_found)
 {
     struct spec_attach_params params = attach_params(lease, from_token);
-    for (int tries = 0;; tries++) {
+    for (uint32_t tries = 0;;) {
         memset(ret_found, POISON, sizeof(*ret_found));
         ret_found->struct_size = sizeof(*ret_found);
         spec_status status = fx->api->attach(fx->conn, &params, ret_found, &fx->error);
         if (status != SPEC_OK || ret_found->state != SPEC_LOOKUP_PENDING)
             return status;
         assert_int_equal(ret_found->request, 0);
-        assert_true(tries < 10000);
-        usleep(2000);
+        assert_true(conf_wait(&tries));
     }
 }
 

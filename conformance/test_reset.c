@@ -5,8 +5,6 @@
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 
-#include <unistd.h>
-
 /* ---- 134 ---- */
 
 static void abi_134_after_a_reset_nothing_stored_before_is_promised(void **state)
@@ -118,10 +116,8 @@ static void abi_138_unfinished_stores_are_dropped_by_a_reset(void **state)
 /* Others follow in a while: until they do, what they store is of the old epoch. */
 static void await_epoch(struct fixture *fx, uint64_t epoch)
 {
-    for (int tries = 0; fixture_stats(fx).epoch < epoch; tries++) {
-        assert_true(tries < 10000);
-        usleep(2000);
-    }
+    for (uint32_t tries = 0; fixture_stats(fx).epoch < epoch;)
+        assert_true(conf_wait(&tries));
     assert_int_equal(fixture_stats(fx).epoch, epoch);
 }
 

@@ -217,15 +217,14 @@ static struct command about(enum op op, uint64_t seed, uint64_t count, uint64_t 
 static void await_load(struct worker *worker, uint64_t seed, uint64_t count, uint64_t salt,
                        uint64_t expected)
 {
-    int tries = conf_options.require_hits ? 10000 : 20;
+    uint32_t tries = 0;
     struct answer answer;
     do {
         answer = ask(worker, about(OP_LOAD, seed, count, salt));
         assert_int_equal(answer.status, SPEC_OK);
         assert_in_range(answer.matched, 0, expected);
-        if (answer.matched != expected)
-            usleep(2000);
-    } while (answer.matched != expected && --tries > 0);
+    } while (answer.matched != expected && conf_wait(&tries) &&
+             (conf_options.require_hits || tries < 20));
     if (conf_options.require_hits)
         assert_int_equal(answer.matched, expected);
 }
@@ -274,10 +273,8 @@ static void abi_139_a_reset_of_a_reader_reaches_the_writers_process(void **state
     await_load(&reader, 3010, 300, 0, stored ? 299 : 0);
     assert_int_equal(ask(&reader, (struct command){.op = OP_RESET}).status, SPEC_OK);
     assert_int_equal(ask(&reader, about(OP_LOAD, 3010, 300, 0)).matched, 0);
-    for (int tries = 0; ask(&writer, about(OP_LOAD, 3010, 300, 0)).matched != 0; tries++) {
-        assert_true(tries < 10000);
-        usleep(2000);
-    }
+    for (uint32_t tries = 0; ask(&writer, about(OP_LOAD, 3010, 300, 0)).matched != 0;)
+        assert_true(conf_wait(&tries));
     worker_end(&writer, true); /* and it is on the disk */
     writer = worker_open(fx, SPEC_ROLE_WRITER, 0, 1);
     assert_int_equal(ask(&writer, about(OP_LOAD, 3010, 300, 0)).matched, 0);
@@ -330,10 +327,8 @@ static void abi_029_a_reader_process_reads_on_its_lease_what_was_evicted(void **
     }
     if (conf_options.require_hits) { /* then a miss */
         assert_true(held.matched > 0);
-        for (int tries = 0; ask(&reader, about(OP_LOAD, 3020, 900, 0)).matched != 0; tries++) {
-            assert_true(tries < 10000);
-            usleep(2000);
-        }
+        for (uint32_t tries = 0; ask(&reader, about(OP_LOAD, 3020, 900, 0)).matched != 0;)
+            assert_true(conf_wait(&tries));
     }
     worker_close(&reader);
     worker_close(&writer);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """test_mutant.py SPEC_CONFORMANCE REAL MUTANT PATCH: the clause that PATCH names finds the mutant.
 
-The real connector holds the clause, with no test of it skipped. The mutant fails it by an
-assertion: a crash alone would say that something is wrong, not that the suite looked for it.
+The real connector holds the clause, no test of it skipped. The mutant fails it by an assertion:
+a crash alone would say that something is wrong, not that the suite looked for it. A line `Hits:
+required` in the patch's head: what the mutant loses is no lie, and found where misses are failures.
 """
 import os
 import re
@@ -13,10 +14,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import mutate  # noqa: E402  (beside this file)
 
 
-def judge(suite, connector, clause):
+def judge(suite, connector, clause, options):
     """(exit code, outcome of the clause, names that failed by an assertion, the report)."""
-    ended = subprocess.run([suite, connector, "--only", clause], capture_output=True, text=True,
-                           timeout=100, check=False)
+    command = [suite, connector, "--only", clause, "--patience", "3", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     outcome = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
     asserted = []
     for block in ended.stdout.split("[ RUN      ] ")[1:]:
@@ -31,13 +32,15 @@ def main(argv):
         return 2
     suite, real, mutant, patch = argv[1:]
     with open(patch, encoding="utf-8") as file:
-        clause = mutate.read_clause(file.read())
-    code, outcome, _, report = judge(suite, real, clause)
+        head = file.read()
+    clause = mutate.read_clause(head)
+    options = ["--require-hits"] if re.search(r"^Hits: required$", head, re.M) else []
+    code, outcome, _, report = judge(suite, real, clause, options)
     if (code, outcome) != (0, "holds"):
         print("%s\nthe real connector does not hold ABI-%s (%s, exit status %d)"
               % (report, clause, outcome, code))
         return 1
-    code, outcome, asserted, report = judge(suite, mutant, clause)
+    code, outcome, asserted, report = judge(suite, mutant, clause, options)
     if (code, outcome) != (1, "fails") or not asserted:
         print("%s\n%s is not found by ABI-%s (%s, exit status %d, failed assertions: %d)"
               % (report, os.path.basename(patch), clause, outcome, code, len(asserted)))
