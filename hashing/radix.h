@@ -232,6 +232,11 @@ struct sc_radix_attached {
 spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_place *place,
                             const struct sc_radix_room *room,
                             struct sc_radix_attached *ret_attached, struct spec_error *reterr);
+/* The same for a place that ends in this run or above it. The caller holds a pin on the run, so it
+ * is found also after a removal that waits (SC_RADIX_LATER). Errors: STALE, INVALID. Writer. */
+spec_status sc_radix_attach_at(struct sc_radix *index, struct sc_radix_ref pinned,
+                               const struct sc_radix_place *place, const struct sc_radix_room *room,
+                               struct sc_radix_attached *ret_attached, struct spec_error *reterr);
 
 struct sc_radix_stats {
     uint64_t bytes; /* allocated, retired memory included */

@@ -8,6 +8,8 @@
  * Below the border every path is tried, parents first, at most SC_RADIX_ATTACH_RUNS_MAX runs: which
  * child comes next would follow from its token, and a lease does not carry tokens.
  *
+ * A run that a removal has hidden is in no table: who holds a pin on it attaches at it.
+ *
  * Holds: a hash decides; tokens cannot be compared, since there are none. 128 bits of XXH3 are no
  * protection against somebody who makes collisions on purpose (docs/hashing-spec.md).
  * Does not: allocate.
@@ -225,6 +227,59 @@ spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_place 
     if (id == 0 || (search.border == length && !sc_hash_equal(place->border, place->end)))
         return sc_fail(reterr, SPEC_E_STALE, "no stored prefix of %" PRIu64 " tokens fits", length);
     struct sc_radix_attached attached = {.match.steps = search.steps};
+    answer(index, id, length, room, &attached);
+    *ret_attached = attached;
+    return SPEC_OK;
+}
+
+/* The hash at the border on the way from the run to its root. */
+static struct sc_hash border_hash(const struct sc_radix *index, uint32_t id, uint64_t border)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    while ((node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_end(node) > border)
+        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+    return node->hash; /* runs cross no border, so one ends there; or it is the root */
+}
+
+/* The run at or above `id` that holds token `length` - 1. 0: none. */
+static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t length)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    if (sc_radix_node_end(node) < length)
+        return 0;
+    while ((node->flags & SC_RADIX_IS_ROOT) == 0 &&
+           (uint64_t)node->base_first + sc_radix_up_cut(up_of(node)) >= length) {
+        id = sc_radix_up_parent(up_of(node));
+        node = sc_radix_node_at(index, id);
+    }
+    return id;
+}
+
+spec_status sc_radix_attach_at(struct sc_radix *index, struct sc_radix_ref pinned,
+                               const struct sc_radix_place *place, const struct sc_radix_room *room,
+                               struct sc_radix_attached *ret_attached, struct spec_error *reterr)
+{
+    uint64_t length = place->length, border = length - length % index->chunk_tokens;
+    if (length == 0 || length > room->token_capacity)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "place of %" PRIu64 " tokens, expected 1 to %" PRIu64, length,
+                       room->token_capacity);
+    uint32_t id = 0;
+    if (sc_radix_node_of(index, pinned) != NULL)
+        id = run_of(index, pinned.id, length);
+    bool fits = id != 0 && sc_hash_equal(border_hash(index, id, border), place->border);
+    struct sc_hash end = place->border;
+    if (fits && border < length) {
+        struct path path = measure(index, id);
+        (void)give(index, id, length, path, room);
+        uint64_t marks = path.marks < room->mark_capacity ? path.marks : room->mark_capacity;
+        end = sc_chain_step(place->border, border, room->tokens + border,
+                            (uint32_t)(length - border), room->marks, marks);
+    }
+    if (!fits || !sc_hash_equal(end, place->end))
+        return sc_fail(reterr, SPEC_E_STALE, "the run is not of that prefix of %" PRIu64 " tokens",
+                       length);
+    struct sc_radix_attached attached = {.match.steps = 1};
     answer(index, id, length, room, &attached);
     *ret_attached = attached;
     return SPEC_OK;

@@ -61,6 +61,11 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                                  .segment_capacity = conn->segment_capacity};
     sc_plugin_lock(conn, &conn->index_lock);
     spec_status status = sc_radix_attach(conn->radix, &lease->place, &room, ret_attached, NULL);
+    if (status == SPEC_E_STALE && lease->rank == conn->rank) { /* dropped, and kept for leases */
+        struct sc_radix_ref run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
+        if (sc_plugin_ghost_find(conn, run))
+            status = sc_radix_attach_at(conn->radix, run, &lease->place, &room, ret_attached, NULL);
+    }
     pthread_mutex_unlock(&conn->index_lock);
     if (status != SPEC_OK)
         return missing(conn, lease, reterr);

@@ -119,7 +119,10 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         sc_alloc_array(&conn->alloc, conn->config.max_requests, sizeof(*conn->requests));
     conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
     conn->epoch_told = sc_alloc_array(&conn->alloc, conn->rank_count, sizeof(*conn->epoch_told));
-    if (conn->requests == NULL || conn->tickets == NULL || conn->epoch_told == NULL)
+    if (conn->role == SPEC_ROLE_READER)
+        conn->ghosts = sc_alloc_array(&conn->alloc, SC_PLUGIN_GHOSTS, sizeof(*conn->ghosts));
+    if (conn->requests == NULL || conn->tickets == NULL || conn->epoch_told == NULL ||
+        (conn->role == SPEC_ROLE_READER && conn->ghosts == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         spec_status status = make_request(conn, &conn->requests[i], reterr);
@@ -310,6 +313,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->saves);
     sc_alloc_free(&conn->alloc, conn->drops);
     sc_alloc_free(&conn->alloc, conn->epoch_told);
+    sc_alloc_free(&conn->alloc, conn->ghosts);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
     pthread_mutex_destroy(&conn->commit_lock);

@@ -37,6 +37,7 @@
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
 #define SC_PLUGIN_PASS_SAVES  256u  /* extents of one pass at most */
 #define SC_PLUGIN_MARKS       256u  /* distinct positions of extra keys in one request */
+#define SC_PLUGIN_GHOSTS      8192u /* dropped pieces that leases may still name */
 #define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
 #define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
@@ -113,6 +114,11 @@ struct sc_plugin_request {
 struct sc_plugin_promise { /* of a lookup's match, by time */
     uint64_t expiry_ns;    /* wall clock; 0: no lease */
     uint8_t lease[64];
+};
+
+struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds it, a lease does */
+    struct sc_radix_ref run; /* its last one, pinned */
+    uint64_t due_ns;         /* wall clock: no lease on it is good after that */
 };
 
 struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
@@ -209,6 +215,8 @@ struct spec_connector {
     _Atomic uint32_t job_word; /* moves when a step ends */
     struct sc_plugin_evict evict;
 
+    struct sc_plugin_ghost *ghosts; /* guarded by index_lock: [SC_PLUGIN_GHOSTS], a ring; readers */
+    uint64_t ghost_first, ghost_count; /* guarded by index_lock */
     bool clears;        /* guarded by index_lock: roots made before root_mark are of old epochs */
     uint64_t root_mark; /* guarded by index_lock */
 
@@ -298,6 +306,8 @@ bool sc_plugin_follow_own(spec_connector *conn);
 void sc_plugin_turn_start(spec_connector *conn);
 void sc_plugin_turn_stop(spec_connector *conn);
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
+/* Whether the run is one that was dropped lately; index_lock is held. */
+bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
 void sc_plugin_on_epoch(uint64_t epoch, void *user);
 
 /* load.c */

@@ -36,11 +36,62 @@ struct sc_plugin_peer { /* another rank */
 /* ---- What a log tells -------------------------------------------------------------------------
  */
 
+/* ---- What a lease may still name --------------------------------------------------------------
+ */
+
+/* Index lock held. The oldest goes: its lease is a miss from now on. */
+static void ghost_end(spec_connector *conn)
+{
+    sc_radix_unpin(conn->radix, conn->ghosts[conn->ghost_first].run);
+    conn->ghost_first = (conn->ghost_first + 1) % SC_PLUGIN_GHOSTS;
+    conn->ghost_count--;
+}
+
+/* Index lock held. The writer has dropped it before now, so every promise ends before `due`. */
+static void ghost_begin(spec_connector *conn, struct sc_radix_ref run)
+{
+    struct sc_radix_segment segment;
+    uint64_t lease = conn->config.lease_ns_max;
+    if (conn->ghosts == NULL || lease == 0 || !sc_radix_get(conn->radix, run, &segment))
+        return;
+    if (conn->ghost_count == SC_PLUGIN_GHOSTS)
+        ghost_end(conn);
+    sc_radix_pin(conn->radix, run);
+    uint64_t at = (conn->ghost_first + conn->ghost_count++) % SC_PLUGIN_GHOSTS;
+    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_wall_ns(conn->exec) + lease};
+}
+
+bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
+{
+    for (uint64_t i = 0; i < conn->ghost_count; i++) {
+        const struct sc_plugin_ghost *ghost =
+            &conn->ghosts[(conn->ghost_first + i) % SC_PLUGIN_GHOSTS];
+        if (ghost->run.id == run.id && ghost->run.generation == run.generation)
+            return true;
+    }
+    return false;
+}
+
+static void ghosts_end_due(spec_connector *conn)
+{
+    uint64_t now = sc_exec_wall_ns(conn->exec);
+    bool ended = false;
+    pthread_mutex_lock(&conn->index_lock);
+    while (conn->ghost_count > 0 && conn->ghosts[conn->ghost_first].due_ns <= now) {
+        ghost_end(conn);
+        ended = true;
+    }
+    pthread_mutex_unlock(&conn->index_lock);
+    if (ended)
+        sc_plugin_unpinned(conn);
+}
+
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
     (void)piece;
     pthread_mutex_lock(&conn->index_lock);
+    ghost_begin(conn, sc_plugin_ref_of(mark));
     (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
                           NULL, NULL);
     pthread_mutex_unlock(&conn->index_lock);
@@ -234,6 +285,7 @@ static bool turn_peer(struct sc_plugin_peer *peer)
 static bool turn(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
+    ghosts_end_due(conn);
     for (uint64_t i = 0; i < conn->peer_count; i++)
         more = turn_peer(&conn->peers[i]) || more;
     sc_plugin_mail_turn(conn);

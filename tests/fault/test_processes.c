@@ -596,6 +596,10 @@ static void a_lease_outlives_eviction_and_rewriting_until_it_ends(void **state)
         if (status != 0 && wall_ns() < expiry_ns)
             fail_msg("a leased row was refused: %" PRId64, status);
         loaded += status == 0;
+        (void)snprintf(line, sizeof(line), "attach %s 1 256", lease);
+        answer = ask(&reader, "%s", line);
+        if (strcmp(answer, "0 1 256") != 0 && wall_ns() < expiry_ns)
+            fail_msg("a lease was refused: %s", answer);
     }
     assert_true(loaded > 0);
     assert_int_not_equal(ask_number(&reader, "load"), 99); /* whatever stands there now */

@@ -260,6 +260,63 @@ static void a_search_inside_a_chunk_is_bounded(void **state)
     sc_radix_unpin(fx->index, answer.attached.match.last);
 }
 
+static spec_status attach_at(struct fixture *fx, struct sc_radix_ref run,
+                             const struct sc_radix_place *place, struct answer *ret_answer)
+{
+    memset(ret_answer, 0xa5, sizeof(*ret_answer));
+    struct sc_radix_room room = {ret_answer->tokens,   LENGTH, ret_answer->marks, 8,
+                                 ret_answer->segments, 32};
+    return sc_radix_attach_at(fx->index, run, place, &room, &ret_answer->attached, NULL);
+}
+
+/* Who held a pin when it was removed attaches at every length, and at no wrong place. */
+static void a_removed_run_that_is_pinned_is_attached_at(void **state)
+{
+    struct fixture *fx = *state;
+    uint32_t tokens[LENGTH], other[LENGTH];
+    make_tokens(tokens, LENGTH, 1);
+    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
+    store_all(fx, &prompt, CHUNK, 1);
+    memcpy(other, tokens, sizeof(other));
+    other[100] ^= 1; /* splits a run */
+    struct prompt parted = {root_a, other, LENGTH, marks, 4};
+    store_all(fx, &parted, CHUNK, 10);
+    struct sc_radix_place places[LENGTH + 1];
+    for (uint64_t length = 1; length <= LENGTH; length++)
+        places[length] = place_of(fx, &prompt, length);
+    struct sc_radix_match match;
+    struct sc_radix_query query = query_of(&prompt);
+    struct sc_radix_segment first;
+    sc_radix_match_pin(fx->index, &query, &first, 1, &match);
+    assert_int_equal(
+        sc_radix_remove(fx->index, first.node, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
+        SPEC_PENDING);
+    store_all(fx, &parted, CHUNK, 20); /* the same tokens anew, in other runs */
+    for (uint64_t length = 1; length <= LENGTH; length++) {
+        struct answer answer;
+        assert_int_equal(attach_at(fx, match.last, &places[length], &answer), SPEC_OK);
+        assert_memory_equal(answer.tokens, tokens, 4 * length);
+        assert_int_equal(answer.attached.match.token_count, length);
+        assert_int_equal(answer.attached.mark_count, sc_chain_mark_from(marks, 4, length));
+        assert_int_equal(answer.segments[0].value.piece, first.value.piece);
+        sc_radix_unpin(fx->index, answer.attached.match.last);
+        struct sc_radix_place wrong = places[length];
+        wrong.end.lo ^= 1;
+        assert_int_equal(attach_at(fx, match.last, &wrong, &answer), SPEC_E_STALE);
+        wrong = places[length];
+        wrong.border.hi ^= 1;
+        assert_int_equal(attach_at(fx, match.last, &wrong, &answer), SPEC_E_STALE);
+        wrong = places[length];
+        wrong.length += length < LENGTH ? 1 : CHUNK;
+        assert_int_not_equal(attach_at(fx, match.last, &wrong, &answer), SPEC_OK);
+    }
+    sc_radix_unpin(fx->index, match.last);
+    assert_int_equal(sc_radix_sweep(fx->index, NULL), 0);
+    struct answer answer;
+    assert_int_equal(attach_at(fx, match.last, &places[LENGTH], &answer), SPEC_E_STALE);
+    fixture_check(fx);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_index, close_index)
 
 int main(void)
@@ -268,7 +325,7 @@ int main(void)
         CASE(a_place_is_found_at_every_length),   CASE(a_place_stays_good_over_splits),
         CASE(an_attached_prefix_is_pinned),       CASE(hidden_runs_and_old_roots_are_not_attached),
         CASE(wrong_places_are_refused),           CASE(room_is_kept_and_counts_go_on),
-        CASE(a_search_inside_a_chunk_is_bounded),
+        CASE(a_search_inside_a_chunk_is_bounded), CASE(a_removed_run_that_is_pinned_is_attached_at),
     };
     return cmocka_run_group_tests_name("hashing radix attach", tests, NULL, NULL);
 }

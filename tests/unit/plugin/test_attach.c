@@ -34,6 +34,13 @@ static void assert_loads(struct rig *rig, const struct spec_lookup_result *resul
             SPEC_OK);
 }
 
+static uint64_t count_found(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    rig_release(rig, result.request);
+    return result.matched_tokens;
+}
+
 /* A writer that has stored the prompt, a reader beside it that knows, and the writer's lease. */
 struct pair {
     struct rig writer, reader;
@@ -354,6 +361,53 @@ static void a_lease_of_before_a_reset_is_stale_and_of_after_it_pending(void **st
     pair_close(&pair);
 }
 
+/* The writer evicted it, the reader's log has said so, and a lease that came late still opens it:
+ * the writer keeps the rows for as long. */
+static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
+{
+    (void)state;
+    struct pair pair;
+    rig_init(&pair.writer, true, "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\"");
+    rig_shape(&pair.writer, 3, 2, 64, SPEC_DTYPE_F16);
+    rig_open(&pair.writer);
+    pair.prompt = rig_prompt(1, 0, 0, 200);
+    assert_int_equal(rig_fill(&pair.writer, &pair.prompt), SPEC_OK);
+    rig_beside(&pair.reader, &pair.writer, SPEC_ROLE_READER, 0);
+    rig_open(&pair.reader);
+    static const uint64_t ENDS[] = {200, 150, 128, 64, 3};
+    struct spec_lookup_result found[5];
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(rig_try_lookup(&pair.reader, &pair.prompt, 0, ENDS[i], &found[i]),
+                         SPEC_OK);
+        assert_int_equal(found[i].matched_tokens, ENDS[i]);
+        rig_release(&pair.reader, found[i].request);
+    }
+    for (uint64_t i = 0; i < 20; i++) { /* it is what was used longest ago */
+        struct prompt other = rig_prompt(100 + i, 0, 0, 200);
+        (void)rig_fill(&pair.writer, &other); /* finds no room at first */
+        rig_pass_ns(&pair.writer, TURN);
+        rig_prompt_free(&other);
+    }
+    assert_int_equal(count_found(&pair.writer, &pair.prompt), 0);
+    rig_pass_ns(&pair.reader, TURN);
+    assert_int_equal(count_found(&pair.reader, &pair.prompt), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct attaching got = attach(&pair.reader, found[i].lease, 0);
+        assert_int_equal(got.status, SPEC_OK);
+        assert_int_equal(got.result.matched_tokens, ENDS[i]);
+        assert_loads(&pair.reader, &got.result, &pair.prompt, 0);
+        rig_release(&pair.reader, got.result.request);
+    }
+    assert_true(pair.reader.conn->ghost_count > 0);
+    rig_pass_ns(&pair.reader, 31000 * MS); /* lease_ns_max is 30 s */
+    assert_int_equal(attach(&pair.reader, found[0].lease, 0).status, SPEC_E_STALE);
+    assert_int_equal(pair.reader.conn->ghost_count, 0);
+    struct sc_radix_stats stats;
+    sc_radix_stats(pair.reader.conn->radix, &stats);
+    assert_int_equal(stats.hidden, 0);
+    pair_close(&pair);
+}
+
 /* A scheduler of rank 0 looks up, a worker of rank 1 loads its own part. */
 static void a_lease_of_one_rank_opens_another_ranks_rows(void **state)
 {
@@ -404,6 +458,7 @@ int main(void)
         cmocka_unit_test(what_the_log_has_not_brought_yet_is_asked_for_again),
         cmocka_unit_test(what_failed_meanwhile_is_stale),
         cmocka_unit_test(a_lease_of_before_a_reset_is_stale_and_of_after_it_pending),
+        cmocka_unit_test(what_was_evicted_is_attached_until_the_lease_ends),
         cmocka_unit_test(a_lease_of_one_rank_opens_another_ranks_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
