@@ -20,8 +20,8 @@ DATA = ("004 005 007 008 010 011 012 013 015 016 017 020 021 022 023 024 026 028
 
 def judge(connector, *options):
     """(exit code, {clause: outcome}, the report's text) of a run over one connector."""
-    ended = subprocess.run([SUITE, connector, "--patience", "2", *options], capture_output=True, text=True,
-                           timeout=500, check=False)
+    command = [SUITE, connector, "--patience", "2", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     clauses = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
     return ended.returncode, clauses, ended.stdout
 
