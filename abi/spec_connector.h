@@ -585,7 +585,8 @@ struct spec_api {
      * and their unfinished stores are dropped [ABI-138]. Other ranks and processes of the store
      * follow within 100 ms, also when a reader calls it [ABI-139].
      * Errors: IO, NO_SPACE (it could not be recorded; nothing changed).  Threads: any.
-     * Blocks: never longer than one buffered write.  Since: 0.2 */
+     * Blocks: never longer than one buffered write; in a reader, for the reading of what its
+     * writer's log has new, and a small write a rank.  Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);
 
     /* Counters. [ABI-111]  Errors: INVALID.  Threads: any.  Blocks: never.  Since: 0.1 */
