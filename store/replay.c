@@ -213,7 +213,9 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
     if (id <= store->space_count) { /* a follower reads it again */
         const struct sc_store_shape *known = &store->spaces[id - 1];
         if (memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
-            memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0)
+            memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0 &&
+            known->layer_count == space->layer_count && known->layout == space->layout &&
+            known->k_row_bytes == space->k_row_bytes)
             return;
         replay_lie(store, "another namespace under this id");
         sc_store_replay_forget(store);
