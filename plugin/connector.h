@@ -179,6 +179,7 @@ struct spec_connector {
     struct sc_plugin_save *saves;       /* [save_count] */
     uint64_t save_count;
     bool replay_lacks_memory; /* pieces of the log were left unseen */
+    bool replay_orphans;      /* pieces of the log hung on one that it drops */
     uint32_t *fork_guard;     /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */
@@ -365,6 +366,9 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
  * end that the index has now. */
 uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
                               const struct sc_radix_match *match, uint64_t first_id);
+/* Writer's open: drops the pieces whose place in the index went with one that the log drops,
+ * because the process died before their own records. */
+void sc_plugin_orphans_drop(spec_connector *conn);
 /* A piece that failed verification: no lookup finds it any more, nor what is below it; the log is
  * told in the background. */
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);

@@ -146,6 +146,27 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
     return believed;
 }
 
+void sc_plugin_orphans_drop(spec_connector *conn)
+{
+    uint64_t pieces[DROPS_AT_ONCE], count = 0, end = sc_store_piece_next(conn->store);
+    if (conn->role != SPEC_ROLE_WRITER || !conn->replay_orphans)
+        return;
+    for (uint64_t id = 1; id < end; id++) {
+        struct sc_radix_segment segment;
+        uint8_t hash[SC_STORE_HASH_BYTES];
+        uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not told of */
+        if (mark == 0 || !sc_store_piece_hash(conn->store, id, hash) ||
+            sc_radix_get(conn->radix, sc_plugin_ref_of(mark), &segment))
+            continue;
+        pieces[count++] = id;
+        if (count < DROPS_AT_ONCE)
+            continue;
+        sc_store_pieces_drop(conn->store, pieces, count);
+        count = 0;
+    }
+    sc_store_pieces_drop(conn->store, pieces, count);
+}
+
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
                                           uint64_t position)
 {

@@ -86,14 +86,27 @@ static void ghosts_end_due(spec_connector *conn)
         sc_plugin_unpinned(conn);
 }
 
+struct dropped {
+    uint64_t piece;
+    bool has_orphans; /* others hung on it: the log says no more of them, or later */
+};
+
+static void dropped_removed(const struct sc_radix_segment *segment, void *user)
+{
+    struct dropped *dropped = user;
+    dropped->has_orphans = dropped->has_orphans || segment->value.piece != dropped->piece;
+}
+
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
-    (void)piece;
+    struct dropped dropped = {.piece = piece};
+    struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index_lock);
     ghost_begin(conn, sc_plugin_ref_of(mark));
-    (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
-                          NULL, NULL);
+    (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
+                          &removal, NULL, NULL);
+    conn->replay_orphans = conn->replay_orphans || dropped.has_orphans;
     pthread_mutex_unlock(&conn->index_lock);
 }
 

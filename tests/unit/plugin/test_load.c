@@ -371,6 +371,41 @@ static void a_failed_range_is_void_until_stored_anew(void **state)
     rig_prompt_free(&apart);
 }
 
+/* The process dies when a failed piece is in the log and what hangs on it is still pinned: the next
+ * open finds nothing of it, and its space comes back. */
+static void what_hung_on_a_failed_piece_goes_with_a_crash(void **state)
+{
+    (void)state;
+    struct prompt whole = rig_prompt(7, 0, 0, 96), start = {32, whole.tokens, whole.history};
+    struct rig rig;
+    open_filled(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0", &start);
+    struct sc_store_stats before, after;
+    sc_store_stats(rig.conn->store, &before);
+    assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+    spec_request request = rig_lookup(&rig, &whole).request;
+    struct spec_important item;
+    fail_read(&rig, 1);
+    fail_one(&rig, request, 96, &item);
+    assert_int_equal(item.failed_position, 32);
+    rig_background(&rig); /* the log is told of the piece, not of what lies below */
+    struct sc_io_sim_disk *disk = NULL;
+    assert_int_equal(sc_io_sim_disk_copy(rig.disk, &disk, NULL), SPEC_OK);
+    rig_release(&rig, request);
+    rig_close(&rig);
+    sc_io_sim_disk_close(rig.disk);
+    rig.disk = disk;
+    rig_open(&rig);
+    rig_background(&rig);
+    assert_int_equal(rig_read(&rig, &whole, NULL), 32);
+    sc_store_stats(rig.conn->store, &after);
+    assert_int_equal(after.piece_count, before.piece_count);
+    assert_int_equal(after.extent_bytes, before.extent_bytes);
+    rig_reopen(&rig);
+    assert_int_equal(rig_read(&rig, &whole, NULL), 32);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
 /* The prefix fails at layer 1 of a pass: the pass was computed on rows that never came, so nothing
  * of it is stored, however the engine goes on. */
 static void a_pass_on_a_void_match_is_not_stored(void **state)
@@ -532,6 +567,7 @@ int main(void)
         cmocka_unit_test(items_are_walked_by_their_size),
         cmocka_unit_test(a_deadline_leaves_the_request_usable),
         cmocka_unit_test(a_failed_range_is_void_until_stored_anew),
+        cmocka_unit_test(what_hung_on_a_failed_piece_goes_with_a_crash),
         cmocka_unit_test(a_pass_on_a_void_match_is_not_stored),
         cmocka_unit_test(calls_allocate_nothing),
         cmocka_unit_test(eight_threads_at_once),
