@@ -214,7 +214,14 @@ static void abi_051_eight_requests_at_once_get_their_own_rows(void **state)
         if (jobs[i].wrong != NULL)
             fail_msg("thread %llu: %s", (unsigned long long)i, jobs[i].wrong);
     struct prompt shared = prompt_make(90, 400), mine = prompt_diverge(&shared, 285, 400, 91);
-    fixture_check(fx, &mine, 399); /* as far as the last round of thread 0 went */
+    /* The last round of thread 0, once more: of eight at once one may be told that staging is full
+     * (its ticket said so), alone it is not. */
+    bool stored = false;
+    const char *wrong = request_run(fx->api, fx->conn, &fx->shape, &mine, &stored);
+    if (wrong != NULL)
+        fail_msg("alone: %s", wrong);
+    assert_true(stored || !conf_options.require_hits);
+    fixture_check(fx, &mine, 399);
     prompt_free(&shared);
     prompt_free(&mine);
 }
