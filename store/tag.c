@@ -10,20 +10,21 @@
 #include <stddef.h>
 #include <string.h>
 
-#if defined(SC_STORE_HAS_AVX2)
+#if defined(SC_STORE_HAS_WIDE)
 #include <cpuid.h>
 
-/* By hand, because libgcc's __builtin_cpu_supports would bring a static constructor. */
-static bool cpu_has_avx2(void)
+/* By hand, because libgcc's __builtin_cpu_supports would bring a static constructor. feature: of
+ * leaf 7's ebx; saved: what the system must save of the registers (XCR0). */
+static bool cpu_has(unsigned feature, unsigned saved)
 {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & bit_OSXSAVE) == 0)
         return false;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     (void)high;
-    if ((low & 0x6) != 0x6) /* the system saves the wide registers */
+    if ((low & saved) != saved)
         return false;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & feature) != 0;
 }
 #endif
 
@@ -31,9 +32,11 @@ const struct sc_store_tag_rung *sc_store_tag_rung_at(uint32_t i)
 {
     if (i == 0)
         return &sc_store_tag_base_rung;
-#if defined(SC_STORE_HAS_AVX2)
-    if (i == 1 && cpu_has_avx2())
+#if defined(SC_STORE_HAS_WIDE)
+    if (i == 1 && cpu_has(bit_AVX2, 0x6))
         return &sc_store_tag_avx2;
+    if (i == 2 && cpu_has(bit_AVX2, 0x6) && cpu_has(bit_AVX512F, 0xe6))
+        return &sc_store_tag_avx512;
 #endif
     return NULL;
 }
@@ -45,8 +48,9 @@ static const struct sc_store_tag_rung *rung_best(void)
     const struct sc_store_tag_rung *rung = atomic_load_explicit(&best, memory_order_acquire);
     if (rung != NULL)
         return rung;
-    rung = sc_store_tag_rung_at(1);
-    rung = rung != NULL ? rung : sc_store_tag_rung_at(0);
+    rung = sc_store_tag_rung_at(0);
+    for (uint32_t i = 1; sc_store_tag_rung_at(i) != NULL; i++)
+        rung = sc_store_tag_rung_at(i);
     atomic_store_explicit(&best, rung, memory_order_release);
     return rung;
 }

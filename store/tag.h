@@ -44,7 +44,8 @@ struct sc_store_tag_rung {
                        uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                        const uint64_t *tags, uint64_t tag_step);
 };
-extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2;
+extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2,
+    sc_store_tag_avx512;
 const struct sc_store_tag_rung *sc_store_tag_rung_at(uint32_t i);
 
 /* The log's checksums: XXH3-64 with a seed. */

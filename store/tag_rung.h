@@ -1,5 +1,6 @@
 /* The loops over rows, compiled once a rung: each includer defines TAG_RUNG, the name of its table,
- * and includes this file, which brings xxHash in whole for the instruction set of that file.
+ * and includes this file, which brings xxHash in whole for the instruction set of that file. It may
+ * define TAG_HASH, a faster way to the same hash.
  *
  * Holds: all rungs give the same tags, bit for bit (XXH3 is one function; the instruction set is
  * how fast).
@@ -10,8 +11,12 @@
 
 #include "store/tag.h"
 
+#ifndef TAG_HASH
 #define XXH_INLINE_ALL
+#define XXH_PREFETCH_DIST 4096 /* bytes that a device wrote are in no cache */
 #include <xxhash.h>
+#define TAG_HASH(row, bytes, seed) XXH3_64bits_withSeed((row), (bytes), (seed))
+#endif
 
 static inline uint64_t tag_seed(uint64_t base, uint64_t position)
 {
@@ -26,8 +31,8 @@ static void rung_make(uint64_t base, uint64_t position_first, const uint8_t *row
                       uint64_t tag_step)
 {
     for (uint64_t i = 0; i < count; i++)
-        ret_tags[i * tag_step] = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
-                                                      tag_seed(base, position_first + i));
+        ret_tags[i * tag_step] =
+            TAG_HASH(rows + i * row_stride, row_bytes, tag_seed(base, position_first + i));
 }
 
 static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
@@ -35,8 +40,8 @@ static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_
                             const uint64_t *tags, uint64_t tag_step)
 {
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t tag = XXH3_64bits_withSeed(rows + i * row_stride, row_bytes,
-                                            tag_seed(base, position_first + i));
+        uint64_t tag =
+            TAG_HASH(rows + i * row_stride, row_bytes, tag_seed(base, position_first + i));
         if (tag != tags[i * tag_step])
             return i;
     }
