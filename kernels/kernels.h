@@ -55,6 +55,11 @@ struct sc_kernels_unpack {
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src);
+/* Asks for the cache lines that such an unpack will write: for a caller that has something to
+ * compute before it, so that the two wait for memory together. No effect on memory. */
+void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
+                              const struct sc_kernels_memory *memory, uint64_t token_first,
+                              uint64_t token_count);
 
 /* The rungs, for the table and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);

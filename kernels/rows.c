@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#define LINE_BYTES 64u
+
 static uint64_t slot_offset(const struct sc_kernels_memory *memory, uint64_t slot)
 {
     if (memory->block_tokens == 0)
@@ -70,6 +72,36 @@ void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
             for (uint64_t h = 0; h < how->head_count; h++)
                 place(how, dst + h * memory->head_stride_bytes, from + h * head_bytes,
                       how->head_size);
+        }
+    }
+}
+
+static void lines_prefetch(const uint8_t *at, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += LINE_BYTES)
+        __builtin_prefetch(at + i, 1, 3);
+}
+
+void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
+                              const struct sc_kernels_memory *memory, uint64_t token_first,
+                              uint64_t token_count)
+{
+    uint64_t element_bytes = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
+    uint64_t head_bytes = how->head_size * element_bytes;
+    bool whole = memory->head_stride_bytes == head_bytes;
+    for (uint64_t j = token_first; j < token_first + token_count; j++) {
+        int64_t slot = memory->slots ? memory->slots[j] : (int64_t)j;
+        if (slot < 0)
+            continue;
+        uint64_t offset = slot_offset(memory, (uint64_t)slot);
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *dst = (part ? memory->v_base : memory->k_base) + offset;
+            if (whole) {
+                lines_prefetch(dst, how->head_count * head_bytes);
+                continue;
+            }
+            for (uint64_t h = 0; h < how->head_count; h++)
+                lines_prefetch(dst + h * memory->head_stride_bytes, head_bytes);
         }
     }
 }

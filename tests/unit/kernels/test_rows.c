@@ -177,6 +177,8 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
                                     .head_size = shape->size,
                                     .element_bytes = 2,
                                     .widen = widen};
+    sc_kernels_rows_prefetch(&how, &got.memory, 0, shape->tokens);
+    assert_memory_equal(got.bytes, want.bytes, want.byte_count); /* it writes nothing */
     expect_unpacked(&want, &how, shape, src, element);
     uint64_t step = shape->tokens / 3 + 1; /* in parts, as a reader hands rows out */
     for (uint64_t first = 0; first < shape->tokens; first += step) {
