@@ -157,6 +157,7 @@ struct sc_store {
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
+    uint32_t unwritten;        /* DROPPED pieces without a record, linked by their entries */
 
     /* One task at a time: mail.c. */
     struct sc_io_file *mail_file;

@@ -339,9 +339,18 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     return true;
 }
 
+/* Their records are in the log. */
+static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    sc_store_log_unreserve(store, count * sc_store_record_bytes_drop());
+    /* From now, not from the records' time: a follower may have looked in between. */
+    return sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
+}
+
 /* Up to AT_ONCE pieces, one append. Returns the bytes that they will give back. Without their
  * records pieces live again after a reopen: then their rows must not have been overwritten by an
- * extent that would be taken for the lie, so they keep their pages until close. */
+ * extent that would be taken for the lie, so they keep their pages until the records are written,
+ * with a later drop. */
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
@@ -364,6 +373,10 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     }
     if (writes && dropped_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
+    for (uint64_t i = 0; i < dropped_count && status != SPEC_OK; i++) {
+        sc_store_table_piece(&store->table, dropped[i])->next = store->unwritten;
+        store->unwritten = (uint32_t)dropped[i];
+    }
     pthread_mutex_unlock(&store->log_lock);
     if (!writes || dropped_count == 0)
         return 0;
@@ -371,14 +384,36 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
         sc_store_pause(store, status, "dropping");
         return 0;
     }
-    sc_store_log_unreserve(store, dropped_count * sc_store_record_bytes_drop());
-    /* From now, not from at_ns: a follower may have looked in between. */
-    return sc_store_quarantine_add(store, dropped, dropped_count, UINT64_MAX);
+    return dropped_end(store, dropped, dropped_count);
+}
+
+/* Writes the records that could not be written before, up to AT_ONCE. */
+static uint64_t drop_again(struct sc_store *store)
+{
+    uint64_t again[AT_ONCE], count = 0;
+    spec_status status = SPEC_OK;
+    struct sc_store_append append;
+    pthread_mutex_lock(&store->log_lock);
+    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
+    uint32_t id = store->unwritten;
+    sc_store_append_begin(store, &append);
+    for (; id != 0 && count < AT_ONCE; id = sc_store_table_piece(&store->table, id)->next) {
+        sc_store_append_frame(&append);
+        sc_store_record_put_drop(&append.writer, id, at_ns);
+        sc_store_append_frame_end(&append);
+        again[count++] = id;
+    }
+    if (count > 0)
+        status = sc_store_append_commit(store, &append, NULL);
+    if (status == SPEC_OK)
+        store->unwritten = id;
+    pthread_mutex_unlock(&store->log_lock);
+    return status == SPEC_OK ? dropped_end(store, again, count) : 0;
 }
 
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = store->params.role == SC_STORE_WRITER && count > 0 ? drop_again(store) : 0;
     for (uint64_t i = 0; i < count; i += AT_ONCE)
         bytes += drop_some(store, pieces + i, count - i < AT_ONCE ? count - i : AT_ONCE);
     return bytes;

@@ -38,7 +38,8 @@ struct sc_store_piece_entry {
     uint16_t extent_row, row_count; /* row_count 1 .. SC_STORE_ROWS_MAX */
     _Atomic uint16_t state;
     uint16_t skip;         /* leading rows that are never read: another piece has them */
-    uint32_t next;         /* space lock: the next piece in its quarantine bucket; 0: none */
+    uint32_t next;         /* space lock: the next piece in its quarantine bucket; 0: none. Log
+                            * lock: of those whose drop record is not written */
     _Atomic uint64_t mark; /* the caller's; relaxed */
 };
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
