@@ -10,6 +10,8 @@ import glob
 import hashlib
 import json
 import os
+import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -112,6 +114,41 @@ class Ctl(unittest.TestCase):
     def test_verify_tells_of_a_segment_that_is_gone(self):
         os.unlink(glob.glob(self.path + "/rank-*/seg-*")[0])
         self.assertEqual(len(self.json("verify", code=1)["bad"]), 6)
+
+    def damage_any(self, rng):
+        """Cuts, overwrites, extends, removes or replaces one file of the store."""
+        names = [name for name in glob.glob(self.path + "/**", recursive=True)
+                 if os.path.isfile(name)]
+        name = rng.choice(names)
+        size = os.path.getsize(name)
+        what = rng.randrange(6)
+        if what == 0:
+            os.truncate(name, rng.randint(0, size))
+        elif what == 1:
+            os.unlink(name)
+        elif what == 2:
+            os.unlink(name)
+            os.mkdir(name)
+        elif what == 3:
+            strange = rng.choice(["seg-ffffffff", "log.new", "mail", "x" * 200])
+            with open(os.path.join(os.path.dirname(name), strange), "wb") as f:
+                f.write(rng.randbytes(rng.randint(0, 5000)))
+        else:
+            with open(name, "r+b") as f:
+                f.seek(rng.randint(0, size + 100))
+                f.write(rng.randbytes(rng.choice([1, 8, 300])))
+
+    def test_any_damage_is_told_and_never_a_crash(self):
+        rng = random.Random(1)
+        whole = self.path
+        for damaged in range(24):
+            self.path = os.path.join(self.root.name, f"damaged-{damaged}")
+            shutil.copytree(whole, self.path)
+            for _ in range(rng.randint(1, 3)):
+                self.damage_any(rng)
+            for command in (["ls"], ["stat", "--json"], ["verify"], ["dump", "--show-tokens"]):
+                code, _, err = run(*command, self.path)
+                self.assertIn(code, (0, 1, 3), f"{damaged}: {command}: {err}")
 
     def test_dump_hides_tokens_unless_asked(self):
         lines = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
