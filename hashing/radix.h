@@ -238,8 +238,28 @@ spec_status sc_radix_attach_at(struct sc_radix *index, struct sc_radix_ref pinne
                                const struct sc_radix_place *place, const struct sc_radix_room *room,
                                struct sc_radix_attached *ret_attached, struct spec_error *reterr);
 
+/* Memory that insertions will need next. A run's memory is first written by the writer, who then
+ * waits for the kernel to clear its pages; sc_radix_spare_touch has them cleared by another thread
+ * before. */
+struct sc_radix_spare {
+    void *memory;
+    uint64_t bytes;
+};
+/* True once after insertions began to fill new memory, of an index so large that clearing it takes
+ * long: a spare may be made. Writer. */
+bool sc_radix_spare_wanted(struct sc_radix *index);
+/* Takes memory that later insertions will use, and counts it in stats.bytes. False: there is
+ * enough, or bytes_max is near, or the memory would be the host's. Writer. */
+bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare);
+/* Has the pages ready. Changes no content, so that the writer may use the memory meanwhile, or give
+ * it back. Threads: any. */
+void sc_radix_spare_touch(const struct sc_radix_spare *spare);
+
+/* Fetches what an insertion that ends in this chain hash will look at. Writer. */
+void sc_radix_insert_soon(const struct sc_radix *index, struct sc_hash hash);
+
 struct sc_radix_stats {
-    uint64_t bytes; /* allocated, retired memory included */
+    uint64_t bytes; /* allocated, retired and spare memory included */
     uint64_t runs;  /* without roots */
     uint64_t roots;
     uint64_t leaves;

@@ -461,6 +461,12 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     return SPEC_OK;
 }
 
+void sc_radix_insert_soon(const struct sc_radix *index, struct sc_hash hash)
+{
+    const struct sc_radix_table *table = atomic_load_explicit(&index->chunks, memory_order_relaxed);
+    __builtin_prefetch(&table->slots[sc_radix_chunk_hash(hash) & table->mask], 1);
+}
+
 spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insertion *insertion,
                             struct sc_radix_inserted *ret_inserted, struct spec_error *reterr)
 {

@@ -35,6 +35,7 @@
 #define SC_RADIX_SLABS_MAX       65536u
 #define SC_RADIX_ARENA_BYTES_MAX (8u << 20) /* four huge pages */
 #define SC_RADIX_ARENA_SHARE     256u /* an arena is at most 1/128 of bytes_max, or one slab */
+#define SC_RADIX_SPARES          2u
 #define SC_RADIX_HEADER_BYTES    96u
 #define SC_RADIX_CLASSES                                                                           \
     ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES) /                    \
@@ -150,6 +151,9 @@ struct sc_radix {
     uint32_t arena_fresh;          /* numbers used at least once */
     uint32_t arena_free;           /* list through next */
     uint32_t arena_partial;
+    uint32_t spare_count; /* memory of the next arenas */
+    bool spare_wanted;
+    unsigned char *spares[SC_RADIX_SPARES];
     uint32_t partial[SC_RADIX_CLASSES];
     struct sc_radix_limbo limbo[3];
     uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */
@@ -266,6 +270,7 @@ static inline void sc_radix_key_set(struct sc_radix_key *key, uint32_t parent, u
 /* Takes from bytes_max; NULL when it or the allocator refuses. Zeroed. */
 void *sc_radix_memory_take(struct sc_radix *index, uint64_t bytes);
 void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes);
+void sc_radix_spares_give(struct sc_radix *index);
 /* Room for a run of `length` tokens; 0: none. Header zeroed but for generation, length. */
 uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked);
 /* At once: nobody can see it. */

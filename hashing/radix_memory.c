@@ -16,6 +16,12 @@
 #include <sys/mman.h>
 
 #define HUGE_BYTES (UINT64_C(2) << 20) /* x86-64 and arm64 with 4 KiB pages */
+#ifdef MADV_POPULATE_WRITE
+#define TOUCH_ADVICE MADV_POPULATE_WRITE
+#else
+#define TOUCH_ADVICE 23 /* Linux 5.14; refused by others */
+#endif
+#define REHASH_AHEAD 16u /* entries: a power of two */
 
 /* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
 static void *take_memory(const struct sc_radix *index, uint64_t bytes)
@@ -107,6 +113,66 @@ static void arena_list_drop(struct sc_radix *index, uint32_t number)
         index->arenas[arena->next].prev = arena->prev;
 }
 
+/* ---- spares -------------------------------------------------------------------------------- */
+
+static uint64_t arena_bytes(const struct sc_radix *index)
+{
+    return index->arena_slabs * index->slab_bytes;
+}
+
+bool sc_radix_spare_wanted(struct sc_radix *index)
+{
+    bool wanted = index->spare_wanted;
+    index->spare_wanted = false;
+    return wanted;
+}
+
+/* The last quarter of bytes_max is for what is needed now. */
+bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare)
+{
+    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
+    if (index->spare_count == SC_RADIX_SPARES || index->alloc->host_alloc != NULL ||
+        used + arena_bytes(index) > index->bytes_max / 4 * 3)
+        return false;
+    unsigned char *memory = take_plain(index, arena_bytes(index));
+    if (memory == NULL)
+        return false;
+    index->spares[index->spare_count++] = memory;
+    *ret_spare = (struct sc_radix_spare){memory, arena_bytes(index)};
+    return true;
+}
+
+/* Page by huge page, so that nobody who maps memory waits long. */
+void sc_radix_spare_touch(const struct sc_radix_spare *spare)
+{
+    unsigned char *memory = spare->memory;
+    for (uint64_t at = 0; at < spare->bytes; at += HUGE_BYTES) {
+        uint64_t left = spare->bytes - at;
+        if (madvise(memory + at, left < HUGE_BYTES ? left : HUGE_BYTES, TOUCH_ADVICE) != 0)
+            return;
+    }
+}
+
+/* The oldest spare, or new memory. */
+static unsigned char *arena_memory(struct sc_radix *index)
+{
+    index->spare_wanted = index->arena_fresh > 1 && arena_bytes(index) >= HUGE_BYTES;
+    if (index->spare_count == 0)
+        return take_plain(index, arena_bytes(index));
+    unsigned char *memory = index->spares[0];
+    index->spare_count--;
+    memmove(index->spares, index->spares + 1, index->spare_count * sizeof(index->spares[0]));
+    return memory;
+}
+
+void sc_radix_spares_give(struct sc_radix *index)
+{
+    while (index->spare_count > 0)
+        sc_radix_memory_give(index, index->spares[--index->spare_count], arena_bytes(index));
+}
+
+/* ---- arenas -------------------------------------------------------------------------------- */
+
 /* An arena with a free slab. 0: none. */
 static uint32_t arena_open(struct sc_radix *index)
 {
@@ -116,7 +182,7 @@ static uint32_t arena_open(struct sc_radix *index)
     number = index->arena_free;
     if (number == 0 && index->arena_fresh == index->arena_count_max)
         return 0;
-    unsigned char *memory = take_plain(index, index->arena_slabs * index->slab_bytes);
+    unsigned char *memory = arena_memory(index);
     if (memory == NULL)
         return 0;
     if (number != 0)
@@ -139,7 +205,7 @@ static void arena_close(struct sc_radix *index, uint32_t number)
     arena_list_drop(index, number);
     sc_radix_memory_give(index,
                          atomic_load_explicit(&index->directory[number], memory_order_relaxed),
-                         index->arena_slabs * index->slab_bytes);
+                         arena_bytes(index));
     atomic_store_explicit(&index->directory[number], NULL, memory_order_relaxed);
     index->arenas[number] = (struct sc_radix_arena){.next = index->arena_free};
     index->arena_free = number;
@@ -346,6 +412,26 @@ static uint64_t entry_hash(const struct sc_radix *index, bool is_chunks, uint32_
     return sc_radix_key_hash(&key);
 }
 
+/* Reads the entries' runs side by side: each is somewhere else in memory. */
+static void table_copy(const struct sc_radix *index, const struct sc_radix_table *old,
+                       bool is_chunks, struct sc_radix_table *new_table)
+{
+    uint32_t ids[REHASH_AHEAD] = {0};
+    for (uint64_t at = 0; at <= old->mask + REHASH_AHEAD; at++) {
+        uint32_t *id = &ids[at % REHASH_AHEAD];
+        if (*id != 0)
+            sc_radix_table_put(new_table, entry_hash(index, is_chunks, *id), *id);
+        *id = 0;
+        if (at > old->mask)
+            continue;
+        *id = (uint32_t)atomic_load_explicit(&old->slots[at], memory_order_relaxed);
+        if (*id == SC_RADIX_TOMBSTONE)
+            *id = 0;
+        if (*id != 0)
+            __builtin_prefetch((const void *)sc_radix_address(index, *id));
+    }
+}
+
 bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atomic *table,
                             uint64_t more)
 {
@@ -358,12 +444,7 @@ bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atom
     struct sc_radix_table *new_table = sc_radix_table_new(index, slots);
     if (new_table == NULL)
         return false;
-    bool is_chunks = table == &index->chunks;
-    for (uint64_t at = 0; at <= old->mask; at++) {
-        uint32_t id = (uint32_t)atomic_load_explicit(&old->slots[at], memory_order_relaxed);
-        if (id != 0 && id != SC_RADIX_TOMBSTONE)
-            sc_radix_table_put(new_table, entry_hash(index, is_chunks, id), id);
-    }
+    table_copy(index, old, table == &index->chunks, new_table);
     SC_ASSERT(index->poison, new_table->live == old->live);
     atomic_store(table, new_table);
     uint64_t epoch = atomic_load_explicit(&index->epoch, memory_order_relaxed);

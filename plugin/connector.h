@@ -127,7 +127,7 @@ struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
     _Atomic uint32_t closing, ended;
 };
 
-enum sc_plugin_job_kind { SC_JOB_TIDY, SC_JOB_EVICT, SC_JOB_CHECKPOINT, SC_JOBS };
+enum sc_plugin_job_kind { SC_JOB_TIDY, SC_JOB_EVICT, SC_JOB_CHECKPOINT, SC_JOB_SPARE, SC_JOBS };
 
 struct sc_plugin_job { /* work in the background that is asked for (maintain.c) */
     struct sc_task task;
@@ -376,6 +376,8 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
 void sc_plugin_unpinned(spec_connector *conn);
 /* The job: removes what is not pinned any more, tells the log of what has gone. Returns false. */
 bool sc_plugin_tidy(spec_connector *conn);
+/* Job: the pages of memory that the index will take next are made ready. True: there is more. */
+bool sc_plugin_index_spare(spec_connector *conn);
 /* The second half of it; the commit's lock is held. */
 void sc_plugin_drops_flush(spec_connector *conn);
 

@@ -103,10 +103,12 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
             (struct sc_mark){piece->marks[i].token, sc_hash_from_bytes(piece->marks[i].digest)};
     struct sc_hash root = sc_hash_from_bytes(piece->root);
     struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
+    struct sc_hash piece_hash = sc_hash_from_bytes(piece->hash);
+    sc_radix_insert_soon(radix, piece_hash);
     uint64_t token_count = end - piece->chunk_first;
     struct sc_hash hash = sc_chain_step(chunk_hash, piece->chunk_first, piece->tokens,
                                         (uint32_t)token_count, marks, piece->mark_count);
-    if (!sc_hash_equal(hash, sc_hash_from_bytes(piece->hash)) ||
+    if (!sc_hash_equal(hash, piece_hash) ||
         (piece->chunk_first == 0 && !sc_hash_equal(chunk_hash, root)))
         return false; /* the record's tokens are not those its rows were tagged with */
     struct sc_radix_ref after = {0};
@@ -142,8 +144,22 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
     pthread_mutex_lock(&conn->index_lock);
     bool believed =
         sc_plugin_piece_index(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
+    bool wants_spare = sc_radix_spare_wanted(conn->radix);
     pthread_mutex_unlock(&conn->index_lock);
+    if (wants_spare)
+        sc_plugin_kick(conn, SC_JOB_SPARE);
     return believed;
+}
+
+bool sc_plugin_index_spare(spec_connector *conn)
+{
+    struct sc_radix_spare spare;
+    pthread_mutex_lock(&conn->index_lock);
+    bool is_taken = sc_radix_spare_take(conn->radix, &spare);
+    pthread_mutex_unlock(&conn->index_lock);
+    if (is_taken)
+        sc_radix_spare_touch(&spare);
+    return is_taken;
 }
 
 void sc_plugin_orphans_drop(spec_connector *conn)

@@ -4,6 +4,7 @@
  *              ^         |  ^ kick: AGAIN                   for pins
  *              +---------+                      evict       evict.c
  *                more to do                     checkpoint  a shorter log
+ *                                               spare       memory that the index needs next
  *
  * A step does a bounded piece of work and posts itself again, so that the lanes above go first.
  *
@@ -62,6 +63,7 @@ void sc_plugin_jobs_open(spec_connector *conn)
         [SC_JOB_TIDY] = sc_plugin_tidy,
         [SC_JOB_EVICT] = sc_plugin_evict_some,
         [SC_JOB_CHECKPOINT] = checkpoint_run,
+        [SC_JOB_SPARE] = sc_plugin_index_spare,
     };
     for (uint32_t i = 0; i < SC_JOBS; i++)
         conn->jobs[i] = (struct sc_plugin_job){

@@ -907,6 +907,76 @@ static void failing_open_leaves_nothing(void **state)
     assert_int_equal(atomic_load(&alloc.live_blocks), 0);
 }
 
+/* Inserts chunks from number `from` on until a spare is wanted; the number behind the last. */
+static uint32_t store_until_wanted(struct fixture *fx, struct prompt *prompt, uint32_t *tokens,
+                                   uint32_t from)
+{
+    do {
+        tokens[0] = from;
+        assert_int_equal(store_from(fx, prompt, 0, CHUNK, from), SPEC_OK);
+        from++;
+    } while (!sc_radix_spare_wanted(fx->index) && from < 100000);
+    assert_true(from < 100000);
+    return from;
+}
+
+static void spares_are_used_in_order_counted_and_given_back(void **state)
+{
+    (void)state;
+    static struct fixture fx;
+    struct sc_radix_spare first, second, third, none;
+    uint32_t tokens[CHUNK], count;
+    fixture_open(&fx, CHUNK, 256 * MIB);
+    make_tokens(tokens, CHUNK, 1);
+    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    assert_false(sc_radix_spare_wanted(fx.index));
+    count = store_until_wanted(&fx, &prompt, tokens, 0);
+    assert_false(sc_radix_spare_wanted(fx.index)); /* said once */
+    uint64_t bytes = fixture_bytes(&fx);
+    assert_true(sc_radix_spare_take(fx.index, &first));
+    assert_true(sc_radix_spare_take(fx.index, &second));
+    assert_false(sc_radix_spare_take(fx.index, &none));
+    assert_int_equal(fixture_bytes(&fx), bytes + first.bytes + second.bytes);
+    sc_radix_spare_touch(&first);
+    memset(second.memory, 0xa5, second.bytes); /* nobody promised that it is zero */
+    sc_radix_spare_touch(&second);
+    assert_int_equal(((const uint8_t *)second.memory)[second.bytes - 1], 0xa5);
+
+    for (uint32_t i = 0; i < 2; i++) { /* both are used up */
+        count = store_until_wanted(&fx, &prompt, tokens, count);
+        uint32_t untouched;
+        memset(&untouched, 0xa5, sizeof(untouched));
+        bool is_used = memcmp((uint8_t *)second.memory + 32, &untouched, sizeof(untouched)) != 0;
+        assert_int_equal(is_used, i == 1); /* the older one came first */
+        assert_true(sc_radix_spare_take(fx.index, &third));
+    }
+    fixture_check(&fx);
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[0] = i;
+        assert_int_equal(matched(&fx, &prompt), CHUNK);
+    }
+    fixture_close(&fx); /* the last ones unused */
+}
+
+static void a_small_index_has_no_spares(void **state)
+{
+    (void)state;
+    static struct fixture fx;
+    struct sc_radix_spare spare;
+    uint32_t tokens[CHUNK];
+    fixture_open(&fx, CHUNK, MIB);
+    make_tokens(tokens, CHUNK, 1);
+    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    for (uint32_t i = 0; i < 500; i++) {
+        tokens[0] = i;
+        assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, i), SPEC_OK);
+        assert_false(sc_radix_spare_wanted(fx.index));
+    }
+    while (sc_radix_spare_take(fx.index, &spare))
+        assert_true(fixture_bytes(&fx) <= MIB / 4 * 3);
+    fixture_close(&fx);
+}
+
 static void the_cap_holds_and_a_full_index_still_answers(void **state)
 {
     (void)state;
@@ -1043,6 +1113,8 @@ int main(void)
         CASE(a_parent_is_as_young_as_what_hung_below_it),
         cmocka_unit_test(failing_allocations_change_nothing),
         cmocka_unit_test(failing_open_leaves_nothing),
+        cmocka_unit_test(spares_are_used_in_order_counted_and_given_back),
+        cmocka_unit_test(a_small_index_has_no_spares),
         cmocka_unit_test(the_cap_holds_and_a_full_index_still_answers),
         cmocka_unit_test(a_chunk_costs_128_bytes_and_its_tokens),
         cmocka_unit_test(a_hundred_thousand_siblings_cost_two_steps_more),
