@@ -584,9 +584,10 @@ struct spec_api {
      * promised again here [ABI-134]; requests made before are STALE for every call but release,
      * and their unfinished stores are dropped [ABI-138]. Other ranks and processes of the store
      * follow within 100 ms, also when a reader calls it [ABI-139].
-     * Errors: IO, NO_SPACE (it could not be recorded; nothing changed).  Threads: any.
-     * Blocks: never longer than one buffered write; in a reader, for the reading of what its
-     * writer's log has new, and a small write a rank.  Since: 0.2 */
+     * Errors: IO, NO_SPACE (it could not be recorded, or a reader cannot read its writer's log;
+     * nothing changed).  Threads: any.  Blocks: for one buffered write, and for the end of a
+     * checkpoint that is putting its log in place (a sync); in a reader, for the reading of what
+     * its writer's log has new, and a small write a rank.  Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);
 
     /* Counters. [ABI-111]  Errors: INVALID.  Threads: any.  Blocks: never.  Since: 0.1 */

@@ -57,11 +57,17 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves
 }
 
 /* The log is read to its end first: what a reset that is in it already covers, and was stored since
- * then, must be void too. */
-static void raise_reader(spec_connector *conn)
+ * then, must be void too. When it cannot be read, the epoch that would be taken may be in it. */
+static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
 {
     while (sc_plugin_follow_own(conn))
         ;
+    pthread_mutex_lock(&conn->follow_lock);
+    spec_status status = conn->follow_status;
+    pthread_mutex_unlock(&conn->follow_lock);
+    if (status != SPEC_OK)
+        return sc_fail(reterr, SPEC_E_IO, "reset: the log of rank %" PRIu32 " cannot be read (%s)",
+                       conn->rank, sc_status_name(status));
     uint64_t epoch = sc_plugin_epoch_known(conn), own = atomic_load(&conn->epoch);
     epoch = (own > epoch ? own : epoch) + 1;
     sc_plugin_epoch_move(conn, epoch);
@@ -70,14 +76,14 @@ static void raise_reader(spec_connector *conn)
         conn->epoch_to_tell = epoch;
     pthread_mutex_unlock(&conn->post_lock);
     sc_plugin_mail_post(conn);
+    return SPEC_OK;
 }
 
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
     if (conn->role == SPEC_ROLE_WRITER)
         return raise_writer(conn, 0, false, reterr);
-    raise_reader(conn);
-    return SPEC_OK;
+    return raise_reader(conn, reterr);
 }
 
 /* ---- What we say ------------------------------------------------------------------------------

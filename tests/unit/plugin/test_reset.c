@@ -290,6 +290,33 @@ static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
     rig_prompt_free(&prompt);
 }
 
+/* An epoch taken without the log's end could be one that the log has already. */
+static void a_readers_reset_that_cannot_read_the_log_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(12, 0, 0, 100);
+    rig_init(&writer, true, "");
+    rig_open(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    reset(&writer);
+    store_all(&writer, &prompt);
+    sc_io_sim_fault_scope(writer.disk, "/log");
+    sc_io_sim_fault_ppm(writer.disk, SC_SIM_READ_EIO, 1000000);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    assert_int_equal(sc_plugin_reset(reader.conn, &error), SPEC_E_IO);
+    assert_int_equal(atomic_load(&reader.conn->epoch), 0);
+    sc_io_sim_fault_ppm(writer.disk, SC_SIM_READ_EIO, 0);
+    rig_pass_ns(&reader, TURN);
+    assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
+    reset(&reader);
+    assert_int_equal(atomic_load(&reader.conn->epoch), 2);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
 /* Heard of by mail, and not to be written: nothing old is promised, and nothing new is stored
  * until the log says the epoch. */
 static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
@@ -426,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_readers_reset_reaches_every_writer),
         cmocka_unit_test(a_reset_waits_for_a_writer_that_is_away),
         cmocka_unit_test(a_readers_reset_covers_what_it_had_not_read_yet),
+        cmocka_unit_test(a_readers_reset_that_cannot_read_the_log_changes_nothing),
         cmocka_unit_test(an_epoch_that_cannot_be_recorded_stops_stores_only),
         cmocka_unit_test(a_range_that_fails_in_a_reader_goes_in_the_writer),
         cmocka_unit_test(a_failed_range_of_another_piece_is_not_believed),
