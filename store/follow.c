@@ -173,8 +173,9 @@ static spec_status window_apply(struct sc_store *store, uint64_t count,
             sc_store_frame_check(frame, count - at, journal->sequence + 1, &chain, &frame_bytes);
         if (*ret_state != SC_STORE_FRAME_OK)
             return SPEC_OK;
-        spec_status status = sc_store_replay_record(
-            store, frame + SC_STORE_FRAME_BYTES, frame_bytes - SC_STORE_FRAME_BYTES, NULL, reterr);
+        struct sc_store_payload payload = {.at = frame + SC_STORE_FRAME_BYTES,
+                                           .bytes = frame_bytes - SC_STORE_FRAME_BYTES};
+        spec_status status = sc_store_replay_record(store, &payload, NULL, reterr);
         if (status != SPEC_OK)
             return status;
         store->follow.frame_offset = journal->end;

@@ -83,7 +83,7 @@ struct sc_store_journal {
     uint64_t kept_bytes;      /* what the last checkpoint left; 0: there was none since open */
     uint64_t pieces_read;     /* piece records in it then, or at open, */
     uint64_t piece_next_read; /* and the id that came next */
-    uint8_t *buffer;   /* records of one append, or a window of a scan */
+    uint8_t *buffer; /* records of one append, or what a follower reads */
     uint64_t buffer_bytes;
 };
 
@@ -224,10 +224,17 @@ spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_journal_close(struct sc_store *store);
+/* A believed record. */
+struct sc_store_payload {
+    const uint8_t *at;
+    uint64_t bytes;
+    const struct sc_store_piece *piece; /* decoded, of our version; NULL: that is the caller's */
+};
 /* Calls on_payload for every believed record from the start; leaves end, sequence and chain at the
  * last one. ret_bytes: of the file; more than end means that a bad frame follows. */
-typedef spec_status sc_store_on_payload(struct sc_store *store, const uint8_t *payload,
-                                        uint64_t bytes, void *user, struct spec_error *reterr);
+typedef spec_status sc_store_on_payload(struct sc_store *store,
+                                        const struct sc_store_payload *payload, void *user,
+                                        struct spec_error *reterr);
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr);
 /* One append: begin, records between frame begin and end, commit (one write). Log lock. */
@@ -250,7 +257,7 @@ void sc_store_replay_close(struct sc_store *store);
 void sc_store_replay_restart(struct sc_store *store);
 /* Applies one believed record. NO_MEMORY: nothing of it was, it may come again. VERSION: it is of
  * an unknown type or version. */
-spec_status sc_store_replay_record(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr);
 void sc_store_replay_extent_end(struct sc_store *store);
 /* A piece is void: its state, and on_drop when it was told. */

@@ -13,7 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-_Static_assert(SC_STORE_WINDOW_BYTES >= 2 * (SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX),
+#define DIRECT_BYTES_MIN SC_STORE_WINDOW_BYTES /* a log as short as a window is read at once */
+
+_Static_assert(SC_STORE_WINDOW_BYTES >=
+                   2 * (SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX) + SC_IO_PAGE_BYTES,
                "a whole frame stands in the window, wherever it begins");
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
@@ -40,53 +43,117 @@ void sc_store_journal_close(struct sc_store *store)
 /* ---- Scan -----------------------------------------------------------------------------------
  *
  *   window A  [frame][frame][frame][fra]     applied by the caller
- *   window B  [frame][frame] ...             read and checked meanwhile, by a task of the executor
+ *   window B  [frame][frame] ...             read, checked and decoded meanwhile, by a task of the
+ *                                            executor
  *
- * The frame that a window cuts is read again by the next. */
+ * The frame that a window cuts is read again by the next. A long log is read around the page cache,
+ * whole pages of it. */
+
+#define DECODED_MAX 4096u /* pieces of a window; those behind them the caller decodes */
+
+/* A piece of our version, without marks. */
+struct decoded {
+    uint64_t at; /* of its frame */
+    struct sc_store_piece piece;
+};
+
+struct room {
+    uint8_t bytes[SC_STORE_WINDOW_BYTES]; /* page-aligned, and read at the same offset in a page */
+    uint32_t tokens[SC_STORE_WINDOW_BYTES / sizeof(uint32_t)]; /* no more than stand in bytes */
+    struct decoded decoded[DECODED_MAX];
+};
 
 struct window {
     struct sc_task task;
     struct scan *scan;
-    uint8_t *buffer;
+    struct room *room;
+    const uint8_t *frames;
     uint64_t bytes; /* of whole frames that are believed */
+    uint64_t decoded_count;
     bool is_last;
     spec_status status;
     struct spec_error error;
     _Atomic uint32_t is_done;
 };
 
+struct scan_memory {
+    struct room rooms[2];
+    struct sc_store_mark marks[SC_STORE_MARKS_MAX];
+};
+
 struct scan {
     struct sc_store *store;
     struct window windows[2];
+    struct scan_memory *memory;
     uint64_t file_bytes;
-    uint64_t offset, sequence, chain; /* of the last frame that was checked; one task at a time */
+    struct sc_io_file *direct; /* NULL: it is read through the page cache */
+
+    /* One task at a time. */
+    uint64_t offset, sequence, chain; /* of the last frame that was checked */
+    struct sc_store_record record;
 };
 
-/* Reads from the last frame that was checked on, and checks what stands there. */
+/* Reads `count` bytes from the last frame that was checked on: whole pages, then the file's end. */
+static spec_status window_read(struct window *window, uint64_t count, struct spec_error *reterr)
+{
+    struct scan *scan = window->scan;
+    struct sc_io *io = scan->store->io;
+    uint64_t skip = scan->offset % SC_IO_PAGE_BYTES, from = scan->offset - skip, pages = 0;
+    spec_status status = SPEC_OK;
+    window->frames = window->room->bytes + skip;
+    if (scan->direct != NULL)
+        pages = sc_store_down(skip + count, SC_IO_PAGE_BYTES);
+    if (pages > 0)
+        status = sc_io_file_pread(io, scan->direct, window->room->bytes, pages, from, reterr);
+    if (status == SPEC_OK && skip + count > pages)
+        status = sc_io_file_pread(io, scan->store->journal.file, window->room->bytes + pages,
+                                  skip + count - pages, from + pages, reterr);
+    return status;
+}
+
+static void window_decode(struct window *window)
+{
+    struct sc_store_record *record = &window->scan->record;
+    struct decoded *decoded = window->room->decoded;
+    uint64_t frame_bytes;
+    record->tokens = window->room->tokens;
+    record->marks = window->scan->memory->marks;
+    window->decoded_count = 0;
+    for (uint64_t at = 0; at < window->bytes && window->decoded_count < DECODED_MAX;
+         at += frame_bytes) {
+        const uint8_t *payload = window->frames + at + SC_STORE_FRAME_BYTES;
+        frame_bytes = sc_store_frame_bytes(window->frames + at);
+        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
+        if (!sc_store_record_peek(payload, bytes, record) ||
+            record->version != SC_STORE_RECORD_VERSION || record->type != SC_STORE_RECORD_PIECE ||
+            !sc_store_record_decode(payload, bytes, record) || record->piece.mark_count > 0)
+            continue;
+        decoded[window->decoded_count++] = (struct decoded){at, record->piece};
+        record->tokens +=
+            record->piece.first_position + record->piece.row_count - record->piece.chunk_first;
+    }
+}
+
 static spec_status window_fill(struct window *window, struct spec_error *reterr)
 {
     struct scan *scan = window->scan;
-    const struct sc_store_journal *journal = &scan->store->journal;
     uint64_t left = scan->file_bytes - scan->offset, frame_bytes;
-    uint64_t count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
+    uint64_t room = SC_STORE_WINDOW_BYTES - scan->offset % SC_IO_PAGE_BYTES;
+    uint64_t count = left < room ? left : room;
     enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
-    spec_status status = SPEC_OK;
-    window->bytes = 0;
-    if (count > 0)
-        status = sc_io_file_pread(scan->store->io, journal->file, window->buffer, count,
-                                  scan->offset, reterr);
+    window->bytes = window->decoded_count = 0;
+    spec_status status = count > 0 ? window_read(window, count, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
-    for (;;) {
-        state = sc_store_frame_check(window->buffer + window->bytes, count - window->bytes,
+    for (; count > 0; window->bytes += frame_bytes, scan->sequence++) {
+        state = sc_store_frame_check(window->frames + window->bytes, count - window->bytes,
                                      scan->sequence + 1, &scan->chain, &frame_bytes);
         if (state != SC_STORE_FRAME_OK)
             break;
-        window->bytes += frame_bytes;
-        scan->sequence++;
     }
     scan->offset += window->bytes;
     window->is_last = state == SC_STORE_FRAME_BAD || count == left;
+    window_decode(window);
     return SPEC_OK;
 }
 
@@ -123,11 +190,18 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
 {
     struct sc_store *store = window->scan->store;
     struct sc_store_journal *journal = &store->journal;
+    uint64_t next = 0;
     for (uint64_t at = 0; at < window->bytes;) {
-        const uint8_t *frame = window->buffer + at;
+        const uint8_t *frame = window->frames + at;
+        const struct decoded *decoded = &window->room->decoded[next];
         uint64_t bytes = sc_store_frame_bytes(frame);
-        spec_status status = on_payload(store, frame + SC_STORE_FRAME_BYTES,
-                                        bytes - SC_STORE_FRAME_BYTES, user, reterr);
+        struct sc_store_payload payload = {.at = frame + SC_STORE_FRAME_BYTES,
+                                           .bytes = bytes - SC_STORE_FRAME_BYTES};
+        if (next < window->decoded_count && decoded->at == at) {
+            payload.piece = &decoded->piece;
+            next++;
+        }
+        spec_status status = on_payload(store, &payload, user, reterr);
         if (status != SPEC_OK)
             return status;
         journal->chain = sc_store_frame_chain(frame);
@@ -135,6 +209,7 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
         journal->sequence++;
         at += bytes;
     }
+    SC_ASSERT(store->params.poison, next == window->decoded_count);
     return SPEC_OK;
 }
 
@@ -160,26 +235,42 @@ static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, 
     return status;
 }
 
+/* Without it the log is read as well. */
+static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_bytes)
+{
+    struct sc_io_file *file = NULL;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    if (file_bytes < DIRECT_BYTES_MIN ||
+        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT, &file, NULL) != SPEC_OK)
+        return NULL;
+    return file;
+}
+
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->journal;
     struct scan scan = {.store = store};
-    uint8_t *buffer = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
-    if (buffer == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log buffer");
+    scan.memory = sc_alloc_aligned(store->params.alloc, sizeof(*scan.memory), SC_IO_PAGE_BYTES);
+    if (scan.memory == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
     spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
     for (uint32_t i = 0; i < 2; i++)
         scan.windows[i] = (struct window){.task = {.step = window_step},
                                           .scan = &scan,
-                                          .buffer = i == 0 ? journal->buffer : buffer,
+                                          .room = &scan.memory->rooms[i],
                                           .error = {.struct_size = sizeof(struct spec_error)}};
     journal->end = journal->sequence = 0;
     journal->chain = scan.chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
+        scan.direct = direct_open(store, scan.file_bytes);
         status = scan_run(&scan, on_payload, user, reterr);
-    sc_alloc_free(store->params.alloc, buffer);
+    }
+    if (scan.direct != NULL)
+        sc_io_file_close(store->io, scan.direct);
+    sc_alloc_free(store->params.alloc, scan.memory);
     *ret_bytes = scan.file_bytes;
     return status;
 }

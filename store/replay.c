@@ -122,7 +122,7 @@ static bool id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id
 
 /* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
 
-static spec_status on_payload_void(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+static spec_status on_payload_void(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
@@ -130,7 +130,7 @@ static spec_status on_payload_void(struct sc_store *store, const uint8_t *payloa
     struct sc_store_table *table = &store->table;
     uint64_t id;
     (void)user;
-    if (!sc_store_record_peek(payload, bytes, record))
+    if (!sc_store_record_peek(payload->at, payload->bytes, record))
         return SPEC_OK; /* the second scan counts it */
     spec_status status = version_check(store, record, reterr);
     if (status != SPEC_OK)
@@ -144,7 +144,7 @@ static spec_status on_payload_void(struct sc_store *store, const uint8_t *payloa
     bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
     if (record->type == SC_STORE_RECORD_EPOCH)
         is_epoch = record->id > 0 && record->id <= SC_STORE_SPACES_MAX;
-    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload, bytes, record))
+    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload->at, payload->bytes, record))
         return SPEC_OK;
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
     if (is_drop && record->id < table->piece_next && entry != NULL)
@@ -605,20 +605,27 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
 
 /* ---- A record ------------------------------------------------------------------------------- */
 
-spec_status sc_store_replay_record(struct sc_store *store, const uint8_t *payload, uint64_t bytes,
+spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
     struct sc_store_record *record = &replay->record;
     (void)user;
-    if (!sc_store_record_peek(payload, bytes, record)) {
+    if (payload->piece != NULL) {
+        record->version = SC_STORE_RECORD_VERSION;
+        record->type = SC_STORE_RECORD_PIECE;
+        record->id = payload->piece->id;
+        record->piece = *payload->piece;
+        return replay_piece_record(store, true, reterr);
+    }
+    if (!sc_store_record_peek(payload->at, payload->bytes, record)) {
         replay_lie(store, "no version, type and id");
         return SPEC_OK;
     }
     spec_status status = version_check(store, record, reterr);
     if (status != SPEC_OK)
         return status;
-    bool decodes = sc_store_record_decode(payload, bytes, record);
+    bool decodes = sc_store_record_decode(payload->at, payload->bytes, record);
     if (record->type == SC_STORE_RECORD_PIECE)
         return replay_piece_record(store, decodes, reterr);
     sc_store_replay_extent_end(store);

@@ -4,7 +4,7 @@
  * Threads: the seeded loop. */
 #include "tests/unit/store/store_fixture.h"
 
-#include "store/record.h"
+#include "store/internal.h"
 
 #include <msgpack.h>
 
@@ -133,6 +133,123 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
             check_seen(world);
             world->piece_count = kept;
         }
+        world_close(world);
+        sc_io_sim_disk_close(disk);
+    }
+    world->disk = world->params.sim_disk = whole;
+    world_free(world);
+}
+
+/* ---- A log of several windows ----------------------------------------------------------------
+ *
+ * It is read ahead and around the page cache, checked and decoded by a task. */
+
+#define LONG_BYTES (5u << 19) /* of log: two and a half windows */
+#define LONG_PASS  4000u      /* rows */
+
+static const struct world_setup long_logs[] = {{.name = "sim",
+                                                .backend = SC_BACKEND_SIM,
+                                                .layers = 1,
+                                                .k_row_bytes = 8,
+                                                .disk_bytes = 64u << 20,
+                                                .segment_bytes = 8u << 20,
+                                                .op_bytes = 64u << 10},
+                                               {.name = "pread",
+                                                .backend = SC_BACKEND_PREAD,
+                                                .thread_count = 2,
+                                                .layers = 1,
+                                                .k_row_bytes = 8,
+                                                .disk_bytes = 64u << 20,
+                                                .segment_bytes = 8u << 20,
+                                                .op_bytes = 64u << 10}};
+
+static uint64_t log_bytes(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.log_bytes;
+}
+
+static void log_long_fill(struct world *world)
+{
+    world_open_ok(world);
+    for (uint64_t key = 1; log_bytes(world) < LONG_BYTES; key++)
+        assert_int_equal(world_store(world, key, key % 64, LONG_PASS), SPEC_OK);
+    world_close(world);
+}
+
+static void log_of_several_windows_is_read_whole(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_make(&long_logs[i], 7);
+        log_long_fill(world);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, world->piece_count);
+        assert_int_equal(corrupt_records(world), 0);
+        for (uint32_t piece = 0; piece < world->piece_count; piece++)
+            assert_true(world->pieces[piece].seen);
+        assert_int_equal(world_store(world, 5000, 0, 70), SPEC_OK); /* and goes on behind its end */
+        world_close(world);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, world->piece_count);
+        world_free(world);
+    }
+}
+
+/* Piece records in the first `count` bytes; what is behind a bad frame does not count. */
+static uint32_t pieces_before(const uint8_t *log, uint64_t count, uint64_t seed, bool *ret_border)
+{
+    uint64_t chain = seed, at = 0, frame_bytes, sequence = 0;
+    uint32_t pieces = 0;
+    struct sc_store_record record = {0};
+    while (sc_store_frame_check(log + at, count - at, ++sequence, &chain, &frame_bytes) ==
+           SC_STORE_FRAME_OK) {
+        assert_true(sc_store_record_peek(log + at + SC_STORE_FRAME_BYTES,
+                                         frame_bytes - SC_STORE_FRAME_BYTES, &record));
+        pieces += record.type == SC_STORE_RECORD_PIECE;
+        at += frame_bytes;
+    }
+    *ret_border = at == count;
+    return pieces;
+}
+
+static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
+{
+    (void)state;
+    static uint8_t log[2 * LONG_BYTES];
+    static struct log_image identity;
+    struct world *world = world_make(&long_logs[0], 8);
+    world_open_ok(world);
+    world_close(world);
+    image_read(world, &identity);
+    log_long_fill(world);
+    uint64_t count = 0;
+    sc_io_sim_disk_files(world->disk, find_log, &count);
+    assert_true(count >= LONG_BYTES && count <= sizeof(log));
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, log, count));
+    const uint64_t window = SC_STORE_WINDOW_BYTES;
+    const uint64_t places[] = {window - 1,     window,        window + 1,         window + 4096,
+                               2 * window - 9, 2 * window,    2 * window + 4095,  count - 4097,
+                               count - 1,      count / 2 + 3, count / 4096 * 4096};
+    struct sc_io_sim_disk *whole = world->disk;
+    for (uint32_t i = 0; i < 2 * sizeof(places) / sizeof(places[0]); i++) {
+        bool is_border, cuts = i % 2 == 0;
+        uint64_t at = places[i / 2], end = cuts ? at : count;
+        uint8_t flipped = log[at] ^ 0x10;
+        struct sc_io_sim_disk *disk = NULL;
+        assert_int_equal(sc_io_sim_disk_copy(whole, &disk, NULL), SPEC_OK);
+        world->disk = world->params.sim_disk = disk;
+        if (cuts)
+            assert_true(sc_io_sim_disk_resize(disk, LOG_PATH, at));
+        else
+            assert_true(sc_io_sim_disk_poke(disk, LOG_PATH, at, &flipped, 1));
+        log[at] ^= cuts ? 0 : 0x10;
+        uint32_t expected = pieces_before(log, end, identity.seed, &is_border);
+        log[at] ^= cuts ? 0 : 0x10;
+        world_open_ok(world);
+        assert_int_equal(world->open_count, expected);
+        assert_int_equal(corrupt_records(world), is_border ? 0 : 1);
         world_close(world);
         sc_io_sim_disk_close(disk);
     }
@@ -674,6 +791,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_cut_at_every_byte_keeps_the_whole_records_before),
+        cmocka_unit_test(log_of_several_windows_is_read_whole),
+        cmocka_unit_test(log_of_several_windows_may_end_or_go_bad_anywhere),
         cmocka_unit_test(log_of_a_cut_tail_that_comes_back_is_not_believed),
         cmocka_unit_test(log_an_honest_forgery_is_believed),
         cmocka_unit_test(log_ids_may_skip),
