@@ -13,11 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DIRECT_BYTES_MIN SC_STORE_WINDOW_BYTES /* a log as short as a window is read at once */
-
-_Static_assert(SC_STORE_WINDOW_BYTES >=
-                   2 * (SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX) + SC_IO_PAGE_BYTES,
-               "a whole frame stands in the window, wherever it begins");
+#define DIRECT_BYTES_MIN (1u << 20) /* of a shorter log the page cache's copy costs nothing */
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
 {
@@ -42,14 +38,19 @@ void sc_store_journal_close(struct sc_store *store)
 
 /* ---- Scan -----------------------------------------------------------------------------------
  *
- *   window A  [frame][frame][frame][fra]     applied by the caller
- *   window B  [frame][frame] ...             read, checked and decoded meanwhile, by a task of the
- *                                            executor
+ *   window n      [frame][frame][fra]            applied by the caller
+ *   window n + 1  [me][frame][frame][frame][f]   checked and decoded meanwhile, by a task; what the
+ *                                                window before cut is put in front
+ *   window n + 2  [................]             read meanwhile, by tasks
  *
- * The frame that a window cuts is read again by the next. A long log is read around the page cache,
- * whole pages of it. */
+ * A long log is read around the page cache, whole pages of it. */
 
-#define DECODED_MAX 4096u /* pieces of a window; those behind them the caller decodes */
+#define WINDOWS      4u
+#define WINDOW_BYTES (512u << 10) /* whole pages */
+#define FRONT_BYTES  (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
+#define DECODED_MAX  2048u /* pieces of a window; those behind them the caller decodes */
+
+_Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in front of a window");
 
 /* A piece of our version, without marks. */
 struct decoded {
@@ -58,57 +59,70 @@ struct decoded {
 };
 
 struct room {
-    uint8_t bytes[SC_STORE_WINDOW_BYTES]; /* page-aligned, and read at the same offset in a page */
-    uint32_t tokens[SC_STORE_WINDOW_BYTES / sizeof(uint32_t)]; /* no more than stand in bytes */
+    _Alignas(SC_IO_PAGE_BYTES) uint8_t front[FRONT_BYTES]; /* ends where bytes begins */
+    uint8_t bytes[WINDOW_BYTES];
+    uint32_t tokens[(FRONT_BYTES + WINDOW_BYTES) / sizeof(uint32_t)]; /* all there can be */
     struct decoded decoded[DECODED_MAX];
 };
 
 struct window {
-    struct sc_task task;
+    struct sc_task reads, checks;
     struct scan *scan;
     struct room *room;
-    const uint8_t *frames;
-    uint64_t bytes; /* of whole frames that are believed */
+    uint64_t offset, count; /* read from the file */
+    const uint8_t *frames;  /* in the room */
+    uint64_t bytes;         /* of whole frames that are believed */
     uint64_t decoded_count;
     bool is_last;
     spec_status status;
     struct spec_error error;
-    _Atomic uint32_t is_done;
+    _Atomic uint32_t is_read, is_checked; /* 0: its task is posted */
 };
 
 struct scan_memory {
-    struct room rooms[2];
+    struct room rooms[WINDOWS];
     struct sc_store_mark marks[SC_STORE_MARKS_MAX];
 };
 
 struct scan {
     struct sc_store *store;
-    struct window windows[2];
+    struct window windows[WINDOWS];
     struct scan_memory *memory;
     uint64_t file_bytes;
     struct sc_io_file *direct; /* NULL: it is read through the page cache */
 
-    /* One task at a time. */
-    uint64_t offset, sequence, chain; /* of the last frame that was checked */
+    /* Checks, one at a time. */
+    uint64_t sequence, chain; /* of the last frame that was checked */
+    const uint8_t *cut;       /* what follows it in its window */
+    uint64_t cut_bytes;
     struct sc_store_record record;
 };
 
-/* Reads `count` bytes from the last frame that was checked on: whole pages, then the file's end. */
-static spec_status window_read(struct window *window, uint64_t count, struct spec_error *reterr)
+/* Whole pages, then the file's end. */
+static spec_status window_read(struct window *window, struct spec_error *reterr)
 {
-    struct scan *scan = window->scan;
+    const struct scan *scan = window->scan;
     struct sc_io *io = scan->store->io;
-    uint64_t skip = scan->offset % SC_IO_PAGE_BYTES, from = scan->offset - skip, pages = 0;
+    uint8_t *bytes = window->room->bytes;
+    uint64_t pages = 0;
     spec_status status = SPEC_OK;
-    window->frames = window->room->bytes + skip;
     if (scan->direct != NULL)
-        pages = sc_store_down(skip + count, SC_IO_PAGE_BYTES);
+        pages = sc_store_down(window->count, SC_IO_PAGE_BYTES);
     if (pages > 0)
-        status = sc_io_file_pread(io, scan->direct, window->room->bytes, pages, from, reterr);
-    if (status == SPEC_OK && skip + count > pages)
-        status = sc_io_file_pread(io, scan->store->journal.file, window->room->bytes + pages,
-                                  skip + count - pages, from + pages, reterr);
+        status = sc_io_file_pread(io, scan->direct, bytes, pages, window->offset, reterr);
+    if (status == SPEC_OK && window->count > pages)
+        status = sc_io_file_pread(io, scan->store->journal.file, bytes + pages,
+                                  window->count - pages, window->offset + pages, reterr);
     return status;
+}
+
+static void window_read_step(struct sc_task *task)
+{
+    struct window *window = (struct window *)((char *)task - offsetof(struct window, reads));
+    struct sc_exec *exec = window->scan->store->params.exec;
+    window->status = window_read(window, &window->error);
+    atomic_store(&window->is_read, 1); /* the scan may be over and gone from here on */
+    sc_exec_wake(exec, &window->is_read);
 }
 
 static void window_decode(struct window *window)
@@ -134,54 +148,75 @@ static void window_decode(struct window *window)
     }
 }
 
-static spec_status window_fill(struct window *window, struct spec_error *reterr)
+static void window_check(struct window *window)
 {
     struct scan *scan = window->scan;
-    uint64_t left = scan->file_bytes - scan->offset, frame_bytes;
-    uint64_t room = SC_STORE_WINDOW_BYTES - scan->offset % SC_IO_PAGE_BYTES;
-    uint64_t count = left < room ? left : room;
-    enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
-    window->bytes = window->decoded_count = 0;
-    spec_status status = count > 0 ? window_read(window, count, reterr) : SPEC_OK;
-    if (status != SPEC_OK)
-        return status;
-    for (; count > 0; window->bytes += frame_bytes, scan->sequence++) {
+    uint64_t count = scan->cut_bytes + window->count, frame_bytes;
+    enum sc_store_frame_state state;
+    window->frames = window->room->bytes - scan->cut_bytes;
+    if (scan->cut_bytes > 0)
+        memcpy(window->room->bytes - scan->cut_bytes, scan->cut, scan->cut_bytes);
+    for (window->bytes = 0;; window->bytes += frame_bytes, scan->sequence++) {
         state = sc_store_frame_check(window->frames + window->bytes, count - window->bytes,
                                      scan->sequence + 1, &scan->chain, &frame_bytes);
         if (state != SC_STORE_FRAME_OK)
             break;
     }
-    scan->offset += window->bytes;
-    window->is_last = state == SC_STORE_FRAME_BAD || count == left;
+    scan->cut = window->frames + window->bytes;
+    scan->cut_bytes = count - window->bytes;
+    window->is_last = state == SC_STORE_FRAME_BAD || scan->cut_bytes > FRONT_BYTES ||
+                      window->offset + window->count == scan->file_bytes;
     window_decode(window);
-    return SPEC_OK;
 }
 
-static void window_step(struct sc_task *task)
+static void window_check_step(struct sc_task *task)
 {
-    struct window *window = (struct window *)((char *)task - offsetof(struct window, task));
+    struct window *window = (struct window *)((char *)task - offsetof(struct window, checks));
     struct sc_exec *exec = window->scan->store->params.exec;
-    window->status = window_fill(window, &window->error);
-    atomic_store(&window->is_done, 1); /* the scan may be over and gone from here on */
-    sc_exec_wake(exec, &window->is_done);
+    window_check(window);
+    atomic_store(&window->is_checked, 1); /* as above */
+    sc_exec_wake(exec, &window->is_checked);
 }
 
-static void window_post(struct window *window)
+static void task_post(const struct scan *scan, struct sc_task *task, _Atomic uint32_t *is_done)
 {
-    atomic_store(&window->is_done, 0);
-    sc_exec_post(window->scan->store->params.exec, &window->task, SC_LANE_DEMAND);
+    atomic_store(is_done, 0);
+    sc_exec_post(scan->store->params.exec, task, SC_LANE_DEMAND);
 }
 
-static spec_status window_wait(struct window *window, struct spec_error *reterr)
+static spec_status task_wait(const struct scan *scan, _Atomic uint32_t *is_done,
+                             struct spec_error *reterr)
 {
-    struct sc_exec *exec = window->scan->store->params.exec;
-    while (atomic_load(&window->is_done) == 0)
-        if (!sc_exec_wait(exec, &window->is_done, 0, SC_EXEC_FOREVER))
+    while (atomic_load(is_done) == 0)
+        if (!sc_exec_wait(scan->store->params.exec, is_done, 0, SC_EXEC_FOREVER))
             return sc_fail(reterr, SPEC_E_IO, "nothing reads the log");
-    if (window->status != SPEC_OK)
-        return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
-                             window->error.text);
     return SPEC_OK;
+}
+
+/* Window n takes the place of n - WINDOWS, when the log is so long. */
+static void read_post(struct scan *scan, uint64_t n)
+{
+    struct window *window = &scan->windows[n % WINDOWS];
+    if (n > 0 && n * WINDOW_BYTES >= scan->file_bytes)
+        return;
+    window->offset = n * WINDOW_BYTES;
+    window->count = scan->file_bytes - window->offset;
+    if (window->count > WINDOW_BYTES)
+        window->count = WINDOW_BYTES;
+    task_post(scan, &window->reads, &window->is_read);
+}
+
+/* The window before was checked. */
+static spec_status check_post(struct scan *scan, uint64_t n, struct spec_error *reterr)
+{
+    struct window *window = &scan->windows[n % WINDOWS];
+    spec_status status = task_wait(scan, &window->is_read, reterr);
+    if (status == SPEC_OK && window->status != SPEC_OK)
+        status = sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
+                               window->error.text);
+    if (status == SPEC_OK)
+        task_post(scan, &window->checks, &window->is_checked);
+    return status;
 }
 
 /* Frames that were checked: their header says how long they are. */
@@ -213,24 +248,43 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
     return SPEC_OK;
 }
 
+static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_payload, void *user,
+                                struct spec_error *reterr)
+{
+    for (uint64_t n = 0; n < WINDOWS; n++)
+        read_post(scan, n);
+    spec_status status = check_post(scan, 0, reterr);
+    for (uint64_t n = 0; status == SPEC_OK; n++) {
+        struct window *window = &scan->windows[n % WINDOWS];
+        status = task_wait(scan, &window->is_checked, reterr);
+        if (status == SPEC_OK && n > 0) /* its end was put in front of this one */
+            read_post(scan, n - 1 + WINDOWS);
+        bool is_last = window->is_last;
+        if (status == SPEC_OK && !is_last)
+            status = check_post(scan, n + 1, reterr);
+        if (status == SPEC_OK)
+            status = window_apply(window, on_payload, user, reterr);
+        if (is_last)
+            break;
+    }
+    return status;
+}
+
 static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, void *user,
                             struct spec_error *reterr)
 {
-    struct window *window = &scan->windows[0], *next = &scan->windows[1];
-    window_post(window);
-    spec_status status = window_wait(window, reterr);
-    while (status == SPEC_OK) {
-        bool is_last = window->is_last;
-        if (!is_last)
-            window_post(next);
-        status = window_apply(window, on_payload, user, reterr);
-        if (is_last)
-            break;
-        spec_status waited = window_wait(next, status == SPEC_OK ? reterr : NULL);
-        status = status == SPEC_OK ? waited : status;
-        struct window *spent = window;
-        window = next;
-        next = spent;
+    for (uint32_t i = 0; i < WINDOWS; i++)
+        scan->windows[i] = (struct window){.reads = {.step = window_read_step},
+                                           .checks = {.step = window_check_step},
+                                           .scan = scan,
+                                           .room = &scan->memory->rooms[i],
+                                           .error = {.struct_size = sizeof(struct spec_error)},
+                                           .is_read = 1,
+                                           .is_checked = 1};
+    spec_status status = scan_windows(scan, on_payload, user, reterr);
+    for (uint32_t i = 0; i < WINDOWS; i++) { /* those that read ahead of the end */
+        (void)task_wait(scan, &scan->windows[i].is_read, NULL);
+        (void)task_wait(scan, &scan->windows[i].is_checked, NULL);
     }
     return status;
 }
@@ -256,11 +310,6 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
     if (scan.memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
     spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
-    for (uint32_t i = 0; i < 2; i++)
-        scan.windows[i] = (struct window){.task = {.step = window_step},
-                                          .scan = &scan,
-                                          .room = &scan.memory->rooms[i],
-                                          .error = {.struct_size = sizeof(struct spec_error)}};
     journal->end = journal->sequence = 0;
     journal->chain = scan.chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
