@@ -24,7 +24,8 @@ struct sc_frames {
 
     /* Guarded by lock (rank 60). */
     pthread_mutex_t lock;
-    uint64_t free_count;
+    uint64_t free_count;  /* that may be taken */
+    uint64_t stack_count; /* >= free_count: the others were laid down */
     uint32_t *free_stack; /* [count] */
     uint8_t *is_taken;    /* [count] */
     struct {
@@ -77,7 +78,8 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
                                  .poison = params->poison,
                                  .frame_bytes = frame_bytes,
                                  .count = count,
-                                 .free_count = count};
+                                 .free_count = count,
+                                 .stack_count = count};
     frames->reserve[CLASS_WRITER] = (count + 3) / 4;
     frames->reserve[CLASS_SPECULATIVE] = (count + 1) / 2;
     frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
@@ -105,6 +107,7 @@ void sc_frames_close(struct sc_frames *frames)
     if (frames == NULL)
         return;
     SC_ASSERT(frames->poison, frames->free_count == frames->count);
+    SC_ASSERT(frames->poison, frames->stack_count == frames->count);
     for (uint32_t i = 0; i < CLASSES; i++)
         SC_ASSERT(frames->poison, frames->waiting[i].head == NULL);
     (void)pthread_mutex_destroy(&frames->lock);
@@ -116,14 +119,36 @@ void sc_frames_close(struct sc_frames *frames)
 }
 
 /* Lock held. */
+static uint8_t *pop_locked(struct sc_frames *frames)
+{
+    SC_ASSERT(frames->poison, frames->stack_count > 0);
+    const uint32_t i = frames->free_stack[--frames->stack_count];
+    SC_ASSERT(frames->poison, !frames->is_taken[i]);
+    frames->is_taken[i] = 1;
+    return frames->memory + (uint64_t)i * frames->frame_bytes;
+}
+
+/* Lock held. False: it is nobody's. */
+static bool push_locked(struct sc_frames *frames, const uint8_t *frame)
+{
+    const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
+    const uint64_t i = offset / frames->frame_bytes;
+    const bool is_ours = i < frames->count && frames->is_taken[i];
+    SC_ASSERT(frames->poison, is_ours);
+    if (!is_ours)
+        return false;
+    frames->is_taken[i] = 0;
+    frames->free_stack[frames->stack_count++] = (uint32_t)i;
+    return true;
+}
+
+/* Lock held. */
 static uint8_t *take_locked(struct sc_frames *frames, uint32_t class_)
 {
     if (frames->free_count <= frames->reserve[class_])
         return NULL;
-    const uint32_t i = frames->free_stack[--frames->free_count];
-    SC_ASSERT(frames->poison, !frames->is_taken[i]);
-    frames->is_taken[i] = 1;
-    return frames->memory + (uint64_t)i * frames->frame_bytes;
+    frames->free_count--;
+    return pop_locked(frames);
 }
 
 /* Lock held. */
@@ -233,20 +258,28 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame)
 {
     if (frame == NULL)
         return;
-    const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
-    const uint64_t i = offset / frames->frame_bytes;
-    SC_ASSERT(frames->poison, i < frames->count);
-    if (i >= frames->count)
-        return;
     struct sc_frames_waiter *granted = NULL;
     (void)pthread_mutex_lock(&frames->lock);
-    SC_ASSERT(frames->poison, frames->is_taken[i]);
-    if (frames->is_taken[i]) {
-        frames->is_taken[i] = 0;
-        frames->free_stack[frames->free_count++] = (uint32_t)i;
+    if (push_locked(frames, frame)) {
+        frames->free_count++;
         granted = grant_locked(frames);
     }
     unlock_and_post(frames, granted);
+}
+
+void sc_frames_lay(struct sc_frames *frames, uint8_t *frame)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    (void)push_locked(frames, frame);
+    (void)pthread_mutex_unlock(&frames->lock);
+}
+
+uint8_t *sc_frames_pick(struct sc_frames *frames)
+{
+    (void)pthread_mutex_lock(&frames->lock);
+    uint8_t *frame = pop_locked(frames);
+    (void)pthread_mutex_unlock(&frames->lock);
+    return frame;
 }
 
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames)

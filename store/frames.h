@@ -15,7 +15,8 @@
  * than waking to try again, means that nobody overtakes a waiter: demand before writer before
  * speculative, the oldest first inside a lane.
  *
- * Holds: a frame has one owner at a time; while somebody waits, no frame is free that its lane may
+ * Holds: a frame has one owner at a time; as many frames lie in the stack as are free or laid down;
+ * while somebody waits, no frame is free that its lane may
  * have; nothing is allocated after open.
  * Does not: know what a frame holds; take a frame back from its owner. So the owner of frames that
  * were filled and not consumed must not wait for another owner to be served first: callers that
@@ -71,6 +72,12 @@ bool sc_frames_wait_cancel(struct sc_frames *frames, struct sc_frames_waiter *wa
  * lane may have one. Not waiting: no effect. */
 void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *waiter, uint32_t lane);
 
+/* For an owner that has no use for the memory yet: it lays the frame down and keeps the right to
+ * one; pick gives one, never NULL, the one that was used last. So a few frames that are in the
+ * processor's caches serve in turn, however many operations wait. */
+void sc_frames_lay(struct sc_frames *frames, uint8_t *frame);
+uint8_t *sc_frames_pick(struct sc_frames *frames);
+
 /* Gives a frame back: any address inside it. Takes NULL. */
 void sc_frames_put(struct sc_frames *frames, uint8_t *frame);
 
@@ -78,7 +85,7 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame);
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames); /* op_bytes + slack */
 uint64_t sc_frames_count(const struct sc_frames *frames);
 const uint8_t *sc_frames_memory(const struct sc_frames *frames); /* of all frames */
-uint64_t sc_frames_bytes(const struct sc_frames *frames); /* what was allocated */
+uint64_t sc_frames_bytes(const struct sc_frames *frames);        /* what was allocated */
 /* Frames owned by somebody now: a statistic, and for tests. */
 uint64_t sc_frames_used(struct sc_frames *frames);
 

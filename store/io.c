@@ -484,6 +484,12 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
         io->backend->submit(io, first);
 }
 
+void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane)
+{
+    if (io->backend->raise != NULL && count > 0)
+        io->backend->raise(io, ops, count, lane);
+}
+
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
 {
     SC_ASSERT(NULL, base == NULL || piece_bytes > 0);

@@ -38,6 +38,10 @@ struct sc_io_op {
     uint32_t lane; /* enum sc_exec_lane */
     void (*done)(struct sc_io_op *op);
     void *user;
+    /* NULL, or called once, before the first byte moves and with no lock of the back end's held;
+     * not for an operation that fails before. It may set buffer, and does not wait: so memory is
+     * taken when the device takes the operation, not while that stands in a queue. */
+    void (*start)(struct sc_io_op *op);
 
     /* Set by the back end before done. SPEC_E_INVALID: bytes 0, offset + bytes overflows, or not
      * aligned in a file opened with SC_IO_OPEN_DIRECT (whether or not O_DIRECT was granted). */
@@ -130,6 +134,10 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
 
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);
+
+/* Moves those of the operations that still stand in a queue to a higher lane, behind what is there.
+ * They were submitted, and their done functions have not returned. Never blocks. */
+void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
 
 /* Tells where most operations' buffers are: [base, base + bytes), none across a multiple of
  * piece_bytes from base. io_uring registers it bit by bit; the others need not know. Once in a back

@@ -76,6 +76,8 @@ struct sc_io_backend {
     /* One or more operations, linked by next, that passed the checks of sc_io_submit and the fault
      * points READ and WRITE. */
     void (*submit)(struct sc_io *io, struct sc_io_op *ops);
+    /* As sc_io_raise; NULL: operations stay where they are. */
+    void (*raise)(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
     /* These may be NULL: nothing is registered, nothing is counted, no descriptor is held beside
      * those of files. */
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
@@ -119,6 +121,12 @@ spec_status sc_io_status_of(int sys_errno);
 /* True when bytes at offset (and buffer) may be transferred on this file. */
 bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
                       uint64_t bytes);
+/* Before the first byte of an operation moves; no lock held. */
+static inline void sc_io_op_start(struct sc_io_op *op)
+{
+    if (op->start != NULL)
+        op->start(op);
+}
 /* Ends an operation: fault point COMPLETION, status, count, done. sys_errno 0: SPEC_OK. The
  * operation, its file and io are not touched after. Executor thread, no lock held. */
 void sc_io_op_complete(struct sc_io_op *op, int sys_errno);

@@ -9,6 +9,7 @@ static void op_step(struct sc_task *task)
 {
     struct sc_io_op *op = (struct sc_io_op *)((char *)task - offsetof(struct sc_io_op, task));
     int sys_errno;
+    sc_io_op_start(op);
     if (op->kind == SC_IO_READ)
         sys_errno = sc_io_posix_read(op->file, op->buffer, op->bytes, op->offset);
     else
@@ -23,6 +24,18 @@ static void pread_submit(struct sc_io *io, struct sc_io_op *ops)
         ops = op->next; /* a posted operation may be gone at once */
         op->task.step = op_step;
         sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)op->lane);
+    }
+}
+
+static void pread_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
+                        uint32_t lane)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_io_op *op = ops[i];
+        if (!sc_exec_cancel(io->exec, &op->task))
+            continue; /* a worker has it */
+        op->lane = lane;
+        sc_exec_post(io->exec, &op->task, (enum sc_exec_lane)lane);
     }
 }
 
@@ -51,6 +64,7 @@ static const struct sc_io_backend pread_backend = {
     .free_bytes = sc_io_posix_free_bytes,
     .file_lock = sc_io_posix_file_lock,
     .submit = pread_submit,
+    .raise = pread_raise,
 };
 
 spec_status sc_io_pread_open(struct sc_io *io, const struct sc_io_params *params,

@@ -373,6 +373,8 @@ static void transfer_step(struct sc_task *task)
     const uint64_t part = op->state >> OP_PART_SHIFT;
     const uint64_t flags = op->state;
 
+    if (op->moved_bytes == 0)
+        sc_io_op_start(op);
     lock(disk);
     int sys_errno;
     if (op->kind == SC_IO_READ)

@@ -190,24 +190,69 @@ static void ring_post(struct ring *ring)
         sc_exec_post(ring->uring->exec, &ring->task, SC_LANE_DEMAND);
 }
 
+/* Lock held. */
+static void queue_put(struct uring *uring, struct sc_io_op *op)
+{
+    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+    op->next = NULL;
+    if (uring->queue[lane].tail != NULL)
+        uring->queue[lane].tail->next = op;
+    else
+        uring->queue[lane].head = op;
+    uring->queue[lane].tail = op;
+}
+
+/* Lock held. False: it is not in its lane's queue. */
+static bool queue_remove(struct uring *uring, const struct sc_io_op *op)
+{
+    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+    struct sc_io_op *before = NULL, *at = uring->queue[lane].head;
+    for (; at != NULL && at != op; at = at->next)
+        before = at;
+    if (at == NULL)
+        return false;
+    if (before != NULL)
+        before->next = at->next;
+    else
+        uring->queue[lane].head = at->next;
+    if (at->next == NULL)
+        uring->queue[lane].tail = before;
+    return true;
+}
+
+/* Lock held. A ring to be posted with the lock released, or NULL: one will look by itself. */
+static struct ring *ring_for_queue(struct uring *uring)
+{
+    uint32_t lane;
+    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
+        return idle_take(uring);
+    return NULL;
+}
+
 static void uring_submit(struct sc_io *io, struct sc_io_op *ops)
 {
     struct uring *uring = io->own;
-    uint32_t lane;
     (void)pthread_mutex_lock(&uring->lock);
     for (struct sc_io_op *op = ops, *next; op != NULL; op = next) {
         next = op->next;
-        op->next = NULL;
-        lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
-        if (uring->queue[lane].tail != NULL)
-            uring->queue[lane].tail->next = op;
-        else
-            uring->queue[lane].head = op;
-        uring->queue[lane].tail = op;
+        queue_put(uring, op);
     }
-    struct ring *ring = NULL;
-    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
-        ring = idle_take(uring);
+    struct ring *ring = ring_for_queue(uring);
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(ring);
+}
+
+static void uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
+                        uint32_t lane)
+{
+    struct uring *uring = io->own;
+    (void)pthread_mutex_lock(&uring->lock);
+    for (uint64_t i = 0; i < count; i++)
+        if (lane < ops[i]->lane && queue_remove(uring, ops[i])) {
+            ops[i]->lane = lane;
+            queue_put(uring, ops[i]);
+        }
+    struct ring *ring = ring_for_queue(uring);
     (void)pthread_mutex_unlock(&uring->lock);
     ring_post(ring);
 }
@@ -284,6 +329,7 @@ static void slot_start(struct ring *ring, struct sc_io_op *op)
     slot->tries = 0;
     ring->flying++;
     ring->flying_demand += op->lane == SC_LANE_DEMAND;
+    sc_io_op_start(op);
     slot_go(ring, slot);
 }
 
@@ -558,6 +604,7 @@ static bool dead_turn(struct ring *ring)
         slot->op = op;
         ring->flying++;
         ring->flying_demand += op->lane == SC_LANE_DEMAND;
+        sc_io_op_start(op);
     }
     struct sc_io_op *op = slot->op;
     uint8_t *buffer = op->buffer + op->moved_bytes;
@@ -743,6 +790,7 @@ static const struct sc_io_backend uring_backend = {
     .free_bytes = sc_io_posix_free_bytes,
     .file_lock = sc_io_posix_file_lock,
     .submit = uring_submit,
+    .raise = uring_raise,
     .buffers = uring_buffers,
     .stats = uring_stats,
     .fork_close = uring_fork_close,

@@ -113,6 +113,35 @@ static void gives_aligned_frames_that_do_not_overlap(void **state)
     fixture_done(&fx);
 }
 
+/* However many rights there are, memory that was used last serves first. */
+static void keeps_the_right_to_a_frame_that_was_laid_down(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint8_t *frames[9];
+    fixture_init(&fx, 8, 0);
+    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    for (uint32_t i = 0; i < 8; i++)
+        sc_frames_lay(fx.frames, frames[i]);
+    assert_int_equal(sc_frames_used(fx.frames), 8);
+    assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND)); /* all are spoken for */
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_ptr_equal(sc_frames_pick(fx.frames), frames[7]);
+        sc_frames_put(fx.frames, frames[7]);
+    }
+    assert_int_equal(sc_frames_used(fx.frames), 3);
+    uint8_t *taken = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+    assert_ptr_equal(taken, frames[7]);
+    for (uint32_t i = 7; i-- > 4;) {
+        assert_ptr_equal(sc_frames_pick(fx.frames), frames[i]);
+        memset(frames[i], (int)i, OP_BYTES);
+    }
+    for (uint32_t i = 4; i < 7; i++)
+        sc_frames_put(fx.frames, frames[i]);
+    sc_frames_put(fx.frames, taken);
+    fixture_done(&fx);
+}
+
 static void refuses_a_pool_that_is_too_small(void **state)
 {
     (void)state;
@@ -428,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_each_lane_its_share),
         cmocka_unit_test(gives_aligned_frames_that_do_not_overlap),
+        cmocka_unit_test(keeps_the_right_to_a_frame_that_was_laid_down),
         cmocka_unit_test(refuses_a_pool_that_is_too_small),
         cmocka_unit_test(opens_or_says_no_memory),
         cmocka_unit_test(hands_frames_over_demand_first_oldest_first),

@@ -253,6 +253,101 @@ static void serves_a_higher_lane_first(void **state)
     free(data);
 }
 
+static void raise_step(struct sc_task *task)
+{
+    struct submitter *submitter = (struct submitter *)task;
+    struct test_op *tests = submitter->tests;
+    struct sc_io_op *raised[] = {&tests[3].op, &tests[1].op};
+    submit_at_once(submitter->fx, tests, submitter->count);
+    sc_io_raise(submitter->fx->io, raised, 2, SC_LANE_DEMAND);
+}
+
+/* The one worker submits and raises, so nothing starts meanwhile. io_uring's: test_io_uring.c. */
+static void serves_what_was_raised_before_what_was_not(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->thread_count == 0 || fx->setup->backend != SC_BACKEND_PREAD)
+        return;
+    enum { OPS = 5 };
+    static const uint32_t order[OPS] = {2, 1, 3, 0, 4};
+    struct sc_exec *exec_before = fx->exec;
+    struct sc_io *io_before = fx->io;
+    const struct sc_exec_params one = {.alloc = &fx->alloc, .thread_count = 1, .name = "one"};
+    assert_int_equal(sc_exec_open(&one, &fx->exec, NULL), SPEC_OK);
+    fixture_io_open(fx, &fx->io);
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 0, PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    struct test_op tests[OPS];
+    for (uint32_t i = 0; i < OPS; i++) {
+        op_set(fx, &tests[i], file, SC_IO_WRITE, data, PAGE, (uint64_t)i * PAGE);
+        tests[i].op.lane = SC_LANE_SPECULATIVE;
+    }
+    struct submitter submitter = {
+        .task = {.step = raise_step}, .fx = fx, .tests = tests, .count = OPS};
+    sc_exec_post(fx->exec, &submitter.task, SC_LANE_DEMAND);
+    wait_done(fx, OPS);
+    for (uint32_t i = 0; i < OPS; i++)
+        assert_int_equal(tests[i].order, order[i]);
+    sc_io_file_close(fx->io, file);
+    sc_io_close(fx->io);
+    sc_exec_close(fx->exec);
+    fx->io = io_before;
+    fx->exec = exec_before;
+    free(data);
+}
+
+struct late_op { /* its buffer is known when it starts */
+    struct test_op test;
+    uint8_t *buffer;
+    _Atomic uint32_t starts;
+};
+
+static void late_start(struct sc_io_op *op)
+{
+    struct late_op *late = op->user;
+    op->buffer = late->buffer;
+    (void)atomic_fetch_add(&late->starts, 1);
+}
+
+static void asks_for_a_buffer_when_the_operation_starts(void **state)
+{
+    struct fixture *fx = *state;
+    enum { OPS = 9 };
+    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
+    fill(data, OPS * PAGE, 5);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    static struct late_op ops[2 * OPS];
+    for (uint32_t i = 0; i < 2 * OPS; i++) {
+        const bool writes = i < OPS;
+        op_set(fx, &ops[i].test, file, writes ? SC_IO_WRITE : SC_IO_READ, NULL, PAGE,
+               (uint64_t)(i % OPS) * PAGE);
+        ops[i].test.op.start = late_start;
+        ops[i].buffer = (writes ? data : back) + (uint64_t)(i % OPS) * PAGE;
+        atomic_init(&ops[i].starts, 0);
+        struct sc_io_op *op = &ops[i].test.op;
+        sc_io_submit(fx->io, &op, 1);
+        if (i + 1 == OPS)
+            wait_done(fx, OPS);
+    }
+    wait_done(fx, 2 * OPS);
+    for (uint32_t i = 0; i < 2 * OPS; i++) {
+        assert_int_equal(ops[i].test.op.status, SPEC_OK);
+        assert_int_equal(atomic_load(&ops[i].starts), 1);
+    }
+    assert_memory_equal(back, data, OPS * PAGE);
+    sc_fault_arm(&fx->fault, SC_FAULT_READ, 0); /* fails before: nobody asks */
+    ops[OPS].test.op.buffer = NULL;
+    struct sc_io_op *op = &ops[OPS].test.op;
+    sc_io_submit(fx->io, &op, 1);
+    wait_done(fx, 2 * OPS + 1);
+    assert_int_equal(ops[OPS].test.op.status, SPEC_E_IO);
+    assert_int_equal(atomic_load(&ops[OPS].starts), 1);
+    sc_io_file_close(fx->io, file);
+    free(data);
+    free(back);
+}
+
 static void locks_out_a_second_writer_and_names_the_first(void **state)
 {
     struct fixture *fx = *state;
@@ -939,6 +1034,8 @@ static const struct {
     {"fails_a_read_past_the_end", fails_a_read_past_the_end},
     {"completes_each_of_many_operations_once", completes_each_of_many_operations_once},
     {"serves_a_higher_lane_first", serves_a_higher_lane_first},
+    {"serves_what_was_raised_before_what_was_not", serves_what_was_raised_before_what_was_not},
+    {"asks_for_a_buffer_when_the_operation_starts", asks_for_a_buffer_when_the_operation_starts},
     {"locks_out_a_second_writer_and_names_the_first",
      locks_out_a_second_writer_and_names_the_first},
     {"names_an_unreadable_holder_as_unknown", names_an_unreadable_holder_as_unknown},

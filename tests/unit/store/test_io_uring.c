@@ -330,6 +330,49 @@ static void serves_demand_before_what_was_queued_in_the_background(void **state)
     free(data);
 }
 
+/* As above; two of those queued become demand, in the order in which they are named. One that ended
+ * long ago is named too. */
+static void serves_what_was_raised_before_what_was_not(void **state)
+{
+    (void)state;
+    enum { OPS = 10 };
+    struct fixture fx;
+    struct test_op background[OPS], ended;
+    static struct gate gate;
+    start(&fx, &one_page);
+    uint8_t *data = page_memory(PAGE);
+    memset(data, 1, PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    op_set(&fx, &ended, file, SC_IO_WRITE, data, PAGE, 0);
+    ended.op.lane = SC_LANE_BACKGROUND;
+    submit(&fx, &ended, 1);
+    wait_done(&fx, 1);
+    (void)pthread_mutex_init(&gate.lock, NULL);
+    (void)pthread_mutex_lock(&gate.lock);
+    op_set(&fx, &gate.test, file, SC_IO_WRITE, data, PAGE, 0);
+    gate.test.op.done = gate_done;
+    gate.test.op.user = &gate;
+    submit(&fx, &gate.test, 1);
+    for (uint32_t i = 0; i < OPS; i++) {
+        op_set(&fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
+        background[i].op.lane = SC_LANE_BACKGROUND;
+    }
+    submit_at_once(&fx, background, OPS);
+    struct sc_io_op *raised[] = {&background[OPS - 1].op, &ended.op, &background[4].op};
+    sc_io_raise(fx.io, raised, 3, SC_LANE_DEMAND);
+    (void)pthread_mutex_unlock(&gate.lock);
+    wait_done(&fx, OPS + 2);
+    assert_int_equal(background[OPS - 1].order, 1);
+    assert_int_equal(background[4].order, 2);
+    for (uint32_t i = 0, order = 3; i < OPS - 1; i++)
+        if (i != 4)
+            assert_int_equal(background[i].order, order++);
+    (void)pthread_mutex_destroy(&gate.lock);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+}
+
 /* A pipe in place of an open file's descriptor, so that a read of it does not end. */
 static void put_in_place_of(struct fixture *fx, const char *name, int end)
 {
@@ -1008,6 +1051,7 @@ int main(void)
         cmocka_unit_test(enters_twice_for_a_batch_that_fills_the_target),
         cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
         cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
+        cmocka_unit_test(serves_what_was_raised_before_what_was_not),
         cmocka_unit_test(serves_by_another_ring_while_one_waits),
         cmocka_unit_test(looks_at_the_queue_while_an_operation_hangs),
         cmocka_unit_test(continues_short_transfers),
