@@ -212,9 +212,13 @@ static spec_status load_one(spec_connector *conn, struct load_item *item, uint64
         .widen = item->widen,
     };
     sc_store_reader_demand(reader->reader);
+    uint64_t count = row_total(request), bite = SC_STORE_BITE_BYTES / conn->row_bytes;
+    bite = bite > 0 ? bite : 1;
     struct sc_store_rows rows = {0};
     spec_status status;
-    for (;;) {
+    for (uint64_t row = 0;; row += rows.row_count) {
+        uint64_t ahead = bite < count - row ? bite : count - row; /* while tags are checked */
+        sc_kernels_rows_prefetch(&how, &item->memory, row, ahead);
         status = sc_store_reader_next(reader->reader, deadline_ns, &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;

@@ -26,7 +26,6 @@
 #define SC_STORE_FIXED_BYTES   (48ull << 10)  /* identity, locks, directories, mail */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30)  /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull  /* after ENOSPC or EIO: no new extents for so long */
-#define SC_STORE_BITE_BYTES    (256ull << 10) /* packed or verified at once: stays in a L2 cache */
 
 /* Geometry of a namespace, as recorded. */
 struct sc_store_shape {

@@ -130,17 +130,30 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     op->v_at = op_add(op, v_start, v_start + op->row_count * k_bytes);
 }
 
-/* Bytes of rows that one operation of the run takes: op_bytes, or less, so that a run's operations
- * are of one size and a short run is several, which devices serve at once and the caller consumes
- * one by one. */
-static uint64_t op_bytes_even(const struct sc_store_plan *plan, uint64_t row_bytes)
+/* Bytes from the run's first tag to its first row. */
+static uint64_t run_lead(const struct sc_store_plan *plan, uint64_t tag_bytes)
 {
-    uint64_t bytes = plan->run_count * row_bytes, most = plan->store->op_bytes;
+    uint64_t row_bytes = plan->store->shape.row_bytes;
+    return plan->extent->row_offset + plan->run_first * (row_bytes - tag_bytes);
+}
+
+/* Rows that one operation of the run takes: what op_bytes hold, or less, so that a run's operations
+ * are of one size, no crumb is left at its end, and a short run is several, which devices serve at
+ * once and the caller consumes one by one. lead: bytes that the first reads before its rows; they
+ * may use up the frame's spare pages, when nothing else does. */
+static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
+{
+    uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->op_bytes;
+    bool is_spare = row_bytes % PAGE == 0 && lead % PAGE == 0 && lead <= SC_FRAMES_SLACK_BYTES &&
+                    plan->run_first == 0 && most % row_bytes == 0;
+    uint64_t counted = is_spare ? 0 : lead;
+    uint64_t bytes = counted + plan->run_count * row_bytes;
     uint64_t count = (bytes + most - 1) / most, parts = bytes / PART_BYTES;
     parts = parts < PARTS_WANTED ? parts : PARTS_WANTED;
     count = count > parts ? count : parts;
-    uint64_t even = count > 0 ? sc_store_up((bytes + count - 1) / count, row_bytes) : row_bytes;
-    return even < most ? even : most;
+    uint64_t even = count > 0 ? (plan->run_count + count - 1) / count : 1;
+    uint64_t fit = (most - counted) / row_bytes;
+    return even < fit ? even : fit;
 }
 
 /* Paired rows; with all tags of the run in front, when that is one operation. */
@@ -151,18 +164,18 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op,
     uint64_t tags = plan->layer_offset + plan->run_first * tag_bytes;
     uint64_t rows = plan->layer_offset + plan->extent->row_offset +
                     (plan->run_first + plan->rows_planned) * row_bytes;
-    uint64_t start = rows, most = op_bytes_even(plan, row_bytes) / row_bytes;
+    uint64_t start = rows, lead = run_lead(plan, tag_bytes);
+    bool is_apart =
+        lead - plan->run_count * tag_bytes > GAP_BYTES || lead + row_bytes > store->op_bytes;
     if (plan->tags_planned == 0) {
-        uint64_t tags_end = tags + plan->run_count * tag_bytes;
-        if (rows - tags_end > GAP_BYTES || rows - tags + row_bytes > store->op_bytes) {
+        if (is_apart) {
             plan_tags(plan, op, tag_bytes);
             return;
         }
         start = tags;
-        uint64_t fit = (store->op_bytes - (rows - tags)) / row_bytes;
-        most = fit < most ? fit : most;
         op->tag_count = plan->tags_planned = plan->run_count;
     }
+    uint64_t most = rows_even(plan, is_apart ? 0 : lead);
     op->row_count = left < most ? left : most;
     uint64_t at = op_add(op, start, rows + op->row_count * row_bytes);
     op->tag_at = at; /* means something when tag_count does */

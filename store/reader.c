@@ -3,11 +3,14 @@
  *   slots   fifo: [READY front][FLYING][FLYING][READY] ...    consumed in order
  *           not in the fifo: free, or flying for a load that was cancelled (its frame goes back
  *           when it completes; the generation tells)
+ *   frame   counted when the operation is submitted, picked when a device takes it, so that what
+ *           stands in queues keeps no memory from being used again while it is in cache
  *
  * Completions pump: as long as slots, frames and the in-flight target allow, the next operations go
- * out without the caller. Without a frame the reader waits in the pool's queue; a reader that is
- * waited for, has nothing in flight and gets no frame takes the store's spare frame, so that
- * readers whose frames nobody consumes yet cannot stop it.
+ * out without the caller, several at once: when half of the target is free. Without a frame the
+ * reader waits in the pool's queue; a reader that is waited for, has nothing in flight and gets no
+ * frame takes the store's spare frame, so that readers whose frames nobody consumes yet cannot stop
+ * it.
  *
  * Holds: rows that leave were verified against namespace, piece, layer, part and position; after
  * cancel nothing of the old load touches the next.
@@ -25,16 +28,20 @@
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
 #define SUBMITS_MAX  (2 * SLOTS)
 
+/* Every how many bites the clock is read: twice a bite it would cost a hundredth of the load. */
+#define TIMED_BITES 8u
+
 enum slot_state { SLOT_FREE, SLOT_FLYING, SLOT_READY };
 
 struct slot {
     struct sc_io_op ops[2];
     struct sc_store_reader *reader;
     struct slot *next; /* free list */
-    uint8_t *frame;
+    uint8_t *frame;    /* NULL: none, or one was laid down for it */
     uint64_t generation;
     uint32_t state, left; /* operations that have not completed */
     bool is_spare;        /* the frame is the store's spare one */
+    bool has_right;       /* to a frame of the pool */
     spec_status status;
     int32_t sys_errno;
     struct sc_store_plan_op plan;
@@ -57,6 +64,7 @@ struct sc_store_reader {
     bool is_active, is_planned; /* a load is begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
     bool is_armed;              /* the waiter waits, or its task will run */
+    bool is_awaited;            /* the consumer sleeps, or is about to */
     uint32_t lane;
     struct sc_store_plan plan;
     struct sc_store_plan_op op;
@@ -65,8 +73,9 @@ struct sc_store_reader {
 
     /* The consumer's. */
     uint64_t range, range_row; /* of the next row to verify */
-    uint64_t slot_row;         /* rows of the front slot that were handed out */
-    bool has_tags;             /* the front slot's tags were taken */
+    struct slot *front;        /* ready, its tags taken: read without the lock; or NULL */
+    uint64_t slot_row;         /* rows of it that were handed out */
+    uint64_t bite_count;
 
     /* The store's starved_lock. */
     struct sc_store_reader *starved_next;
@@ -124,12 +133,13 @@ static void starved_leave(struct sc_store_reader *reader)
 /* Lock held. */
 static void slot_free(struct sc_store_reader *reader, struct slot *slot)
 {
+    struct sc_frames *frames = reader->store->frames;
     if (slot->is_spare)
         spare_put(reader->store);
-    else
-        sc_frames_put(reader->store->frames, slot->frame); /* NULL: a range found dead */
+    else if (slot->has_right) /* its operations may have failed before they had a frame */
+        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
     slot->frame = NULL;
-    slot->is_spare = false;
+    slot->is_spare = slot->has_right = false;
     slot->state = SLOT_FREE;
     slot->next = reader->free_slots;
     reader->free_slots = slot;
@@ -146,13 +156,25 @@ static void fifo_pop(struct sc_store_reader *reader)
     reader->fifo_count--;
 }
 
-/* Operations gathered under the lock, submitted after it. */
+/* Operations gathered under the lock. */
 struct batch {
     struct sc_io_op *ops[SUBMITS_MAX];
     uint64_t count;
 };
 
 static void on_read_done(struct sc_io_op *op);
+
+/* A device takes the operation: its slot gets a frame, unless its other one has fetched it. */
+static void on_read_start(struct sc_io_op *op)
+{
+    struct slot *slot = op->user;
+    struct sc_store_reader *reader = slot->reader;
+    pthread_mutex_lock(&reader->lock);
+    if (slot->frame == NULL)
+        slot->frame = sc_frames_pick(reader->store->frames);
+    op->buffer = slot->frame + slot->plan.parts[op - slot->ops].at;
+    pthread_mutex_unlock(&reader->lock);
+}
 
 /* Lock held. Gives the planned operation a slot and, unless it needs none, the frame. */
 static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_spare,
@@ -164,8 +186,11 @@ static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_s
     reader->free_slots = slot->next;
     reader->has_op = false;
     slot->plan = *plan;
-    slot->frame = frame;
+    slot->frame = is_spare ? frame : NULL;
     slot->is_spare = is_spare;
+    slot->has_right = frame != NULL && !is_spare;
+    if (slot->has_right)
+        sc_frames_lay(store->frames, frame);
     slot->generation = reader->generation;
     slot->status = plan->status;
     slot->sys_errno = 0;
@@ -177,19 +202,26 @@ static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_s
     reader->cost.wanted_bytes += plan->row_count * store->shape.row_bytes + tag_bytes;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         slot->ops[i] = (struct sc_io_op){.file = store->segments[plan->segment].file,
-                                         .buffer = frame + plan->parts[i].at,
                                          .offset = plan->parts[i].offset,
                                          .bytes = plan->parts[i].bytes,
                                          .kind = SC_IO_READ,
                                          .lane = reader->lane,
                                          .done = on_read_done,
-                                         .user = slot};
+                                         .user = slot,
+                                         .start = on_read_start};
         batch->ops[batch->count++] = &slot->ops[i];
         reader->cost.read_bytes += plan->parts[i].bytes;
         reader->cost.op_count++;
         sc_store_count(&store->read_bytes, plan->parts[i].bytes);
         sc_store_count(&store->read_ops, 1);
     }
+}
+
+/* Lock held. Half of what may fly can be started, so that operations go out several in a batch. */
+static bool wants_refill(const struct sc_store_reader *reader)
+{
+    uint32_t half = reader->flight_max / 2;
+    return reader->flying <= half && SLOTS - reader->fifo_count >= half;
 }
 
 /* Lock held. Starts what slots, frames and the in-flight target allow. given: a frame that was
@@ -227,6 +259,8 @@ static void pump(struct sc_store_reader *reader, uint8_t *given, struct batch *b
         sc_frames_put(store->frames, given);
 }
 
+/* Off the owner's thread the lock is held: what is in the fifo and flies was submitted, or will be
+ * by the owner, who is the one that raises it. */
 static void batch_submit(struct sc_store *store, struct batch *batch)
 {
     if (batch->count > 0)
@@ -237,7 +271,8 @@ static void batch_submit(struct sc_store *store, struct batch *batch)
 static void reader_signal(struct sc_store_reader *reader)
 {
     atomic_fetch_add(&reader->word, 1);
-    sc_exec_wake(reader->store->params.exec, &reader->word);
+    if (reader->is_awaited)
+        sc_exec_wake(reader->store->params.exec, &reader->word);
 }
 
 static void on_read_done(struct sc_io_op *op)
@@ -257,12 +292,13 @@ static void on_read_done(struct sc_io_op *op)
         bool is_old = slot->generation != reader->generation;
         if (is_old)
             slot_free(reader, slot);
-        pump(reader, NULL, &batch);
+        if (wants_refill(reader))
+            pump(reader, NULL, &batch);
         if (is_old || slot == fifo_front(reader))
             reader_signal(reader);
     }
+    batch_submit(store, &batch);
     pthread_mutex_unlock(&reader->lock);
-    batch_submit(store, &batch); /* nothing in it: the reader may be gone already */
 }
 
 static void on_frame(struct sc_task *task)
@@ -279,8 +315,8 @@ static void on_frame(struct sc_task *task)
     reader->is_armed = false;
     pump(reader, frame, &batch);
     reader_signal(reader);
-    pthread_mutex_unlock(&reader->lock);
     batch_submit(store, &batch);
+    pthread_mutex_unlock(&reader->lock);
 }
 
 /* ---- Open, close, begin, cancel ------------------------------------------------------------- */
@@ -331,6 +367,7 @@ void sc_store_reader_close(struct sc_store_reader *reader)
     sc_store_reader_cancel(reader);
     pthread_mutex_lock(&reader->lock);
     while (reader->flying > 0 || reader->is_armed) {
+        reader->is_awaited = true;
         uint32_t word = atomic_load(&reader->word);
         pthread_mutex_unlock(&reader->lock);
         bool changed = sc_exec_wait(store->params.exec, &reader->word, word, SC_EXEC_FOREVER);
@@ -353,6 +390,8 @@ static void load_end(struct sc_store_reader *reader)
     reader->generation++;
     reader->is_active = false;
     reader->has_op = false;
+    reader->front = NULL;
+    reader->slot_row = 0;
     for (struct slot *slot = fifo_front(reader); slot != NULL; slot = fifo_front(reader)) {
         fifo_pop(reader);
         if (slot->state == SLOT_READY)
@@ -381,8 +420,7 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
     reader->is_planned = false;
     reader->lane = lane;
     reader->cost = (struct sc_store_read_cost){0};
-    reader->range = reader->range_row = reader->slot_row = 0;
-    reader->has_tags = false;
+    reader->range = reader->range_row = 0;
     pump(reader, NULL, &batch);
     pthread_mutex_unlock(&reader->lock);
     batch_submit(reader->store, &batch);
@@ -390,8 +428,17 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 
 void sc_store_reader_demand(struct sc_store_reader *reader)
 {
+    struct sc_io_op *ops[SUBMITS_MAX];
+    uint64_t count = 0;
     pthread_mutex_lock(&reader->lock);
+    bool was_lower = reader->lane != SC_LANE_DEMAND;
     reader->lane = SC_LANE_DEMAND;
+    for (uint32_t i = 0; was_lower && i < reader->fifo_count; i++) {
+        struct slot *slot = reader->fifo[(reader->fifo_head + i) % SLOTS];
+        for (uint32_t j = 0; slot->state == SLOT_FLYING && j < slot->plan.part_count; j++)
+            ops[count++] = &slot->ops[j];
+    }
+    sc_io_raise(reader->store->io, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
     if (reader->is_armed)
         sc_frames_wait_raise(reader->store->frames, &reader->waiter, SC_LANE_DEMAND);
     pthread_mutex_unlock(&reader->lock);
@@ -438,15 +485,16 @@ static bool rows_verify(struct sc_store_reader *reader, const struct slot *slot,
     const uint8_t *v = slot->frame + slot->plan.v_at + at * shape->k_row_bytes;
     uint64_t k_base = sc_store_tag_base(shape->digest, piece->hash, layer, SC_STORE_PART_K);
     uint64_t v_base = sc_store_tag_base(shape->digest, piece->hash, layer, SC_STORE_PART_V);
-    for (uint64_t i = 0; i < count; i++) {
-        memcpy(dst + i * shape->row_bytes, k + i * shape->k_row_bytes, shape->k_row_bytes);
-        memcpy(dst + i * shape->row_bytes + shape->k_row_bytes, v + i * shape->k_row_bytes,
-               shape->k_row_bytes);
+    if (sc_store_tag_verify(k_base, position, k, shape->k_row_bytes, shape->k_row_bytes, count,
+                            tags, 2) != count ||
+        sc_store_tag_verify(v_base, position, v, shape->k_row_bytes, shape->k_row_bytes, count,
+                            tags + 1, 2) != count)
+        return false;
+    for (uint64_t i = 0; i < count; i++, dst += shape->row_bytes) {
+        memcpy(dst, k + i * shape->k_row_bytes, shape->k_row_bytes);
+        memcpy(dst + shape->k_row_bytes, v + i * shape->k_row_bytes, shape->k_row_bytes);
     }
-    return sc_store_tag_verify(k_base, position, dst, shape->k_row_bytes, shape->row_bytes, count,
-                               tags, 2) == count &&
-           sc_store_tag_verify(v_base, position, dst + shape->k_row_bytes, shape->k_row_bytes,
-                               shape->row_bytes, count, tags + 1, 2) == count;
+    return true;
 }
 
 /* Takes the next bite of the front slot: verified rows. */
@@ -459,7 +507,8 @@ static spec_status bite_take(struct sc_store_reader *reader, const struct slot *
     uint64_t count = slot->plan.row_count - at;
     most = most > 0 ? most : 1;
     count = count < most ? count : most;
-    uint64_t start_ns = sc_exec_now_ns(store->params.exec);
+    bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
+    uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
     spec_status status = SPEC_OK;
     for (uint64_t done = 0; done < count && status == SPEC_OK;) {
         const struct sc_store_range *range = &reader->plan.ranges[reader->range];
@@ -477,7 +526,9 @@ static spec_status bite_take(struct sc_store_reader *reader, const struct slot *
             reader->range_row = 0;
         }
     }
-    sc_store_count(&store->verify_ns, sc_exec_now_ns(store->params.exec) - start_ns);
+    if (is_timed)
+        sc_store_count(&store->verify_ns,
+                       (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
     ret_rows->rows = shape->layout == SC_STORE_SPLIT
@@ -516,22 +567,17 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
                          reader->plan.layer);
 }
 
-/* What the front slot gives; row_count 0 and SPEC_OK: it is spent. */
-static spec_status front_take(struct sc_store_reader *reader, const struct slot *slot,
+/* The front slot is complete: its tags are taken, and it is the consumer's. */
+static spec_status front_open(struct sc_store_reader *reader, struct slot *slot,
                               struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
     const struct sc_store_plan_op *plan = &slot->plan;
     uint64_t per_row = reader->store->shape.tags_per_row;
-    spec_status status = slot->status;
-    if (status == SPEC_OK && !reader->has_tags) {
-        memcpy(reader->tags + plan->tag_first * per_row, slot->frame + plan->tag_at,
-               plan->tag_count * per_row * 8);
-        reader->has_tags = true;
-    }
-    if (status == SPEC_OK && reader->slot_row < plan->row_count)
-        status = bite_take(reader, slot, ret_rows);
-    if (status != SPEC_OK)
-        return load_fail(reader, status, slot->sys_errno, ret_rows, reterr);
+    if (slot->status != SPEC_OK)
+        return load_fail(reader, slot->status, slot->sys_errno, ret_rows, reterr);
+    memcpy(reader->tags + plan->tag_first * per_row, slot->frame + plan->tag_at,
+           plan->tag_count * per_row * 8);
+    reader->front = slot;
     return SPEC_OK;
 }
 
@@ -555,6 +601,7 @@ static bool front_wait(struct sc_store_reader *reader, uint64_t deadline_ns, str
 {
     struct sc_exec *exec = reader->store->params.exec;
     uint32_t word = atomic_load(&reader->word); /* before spare_take: its wake must not be lost */
+    reader->is_awaited = true;
     starved_start(reader, batch);
     pthread_mutex_unlock(&reader->lock);
     batch_submit(reader->store, batch);
@@ -564,22 +611,23 @@ static bool front_wait(struct sc_store_reader *reader, uint64_t deadline_ns, str
     starved_leave(reader);
     uint64_t wait_ns = sc_exec_now_ns(exec) - start_ns;
     pthread_mutex_lock(&reader->lock);
+    reader->is_awaited = false;
     reader->cost.wait_ns += wait_ns;
     return changed;
 }
 
-/* Lock held. Frees front slots that were handed out whole; what they held back goes out. */
+/* Lock held. Frees the front slot when it was handed out whole; what it held back goes out. */
 static void front_release(struct sc_store_reader *reader, struct batch *batch)
 {
-    struct slot *slot = fifo_front(reader);
-    if (slot == NULL || slot->state != SLOT_READY || !reader->has_tags ||
-        reader->slot_row < slot->plan.row_count)
+    struct slot *slot = reader->front;
+    if (slot == NULL || reader->slot_row < slot->plan.row_count)
         return;
     fifo_pop(reader);
+    reader->front = NULL;
     reader->slot_row = 0;
-    reader->has_tags = false;
     slot_free(reader, slot);
-    pump(reader, NULL, batch);
+    if (wants_refill(reader))
+        pump(reader, NULL, batch);
 }
 
 enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
@@ -616,13 +664,17 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     struct slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     for (;;) {
+        if (reader->front != NULL && reader->slot_row < reader->front->plan.row_count)
+            break; /* the usual case: no lock */
         enum front front = front_await(reader, deadline_ns, &slot);
         if (front == FRONT_NONE)
             return SPEC_OK;
         if (front == FRONT_LATE)
             return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
-        spec_status status = front_take(reader, slot, ret_rows, reterr);
-        if (status != SPEC_OK || ret_rows->row_count > 0)
+        spec_status status = front_open(reader, slot, ret_rows, reterr);
+        if (status != SPEC_OK)
             return status;
     }
+    spec_status status = bite_take(reader, reader->front, ret_rows);
+    return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, 0, ret_rows, reterr);
 }

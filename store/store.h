@@ -34,6 +34,7 @@
 #define SC_STORE_FORMAT_VERSION 2u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
+#define SC_STORE_BITE_BYTES     (16ull << 10) /* packed or verified at once: stays in a L1 cache */
 
 struct sc_store;
 struct sc_store_extent;
@@ -323,7 +324,8 @@ struct sc_store_rows {
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
 };
-/* Waits for the next run of rows (at most 256 KiB, so that a copy finds them in cache) and verifies
+/* Waits for the next run of rows (at most SC_STORE_BITE_BYTES or one row, so that a copy
+ * finds them in cache) and verifies
  * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.
  * SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT: nothing
  * consumed, call again or cancel. One thread at a time. */

@@ -235,7 +235,7 @@ static void store_waste_is_under_a_tenth_for_short_passes(void **state)
         setup.segment_bytes = 64u << 20;
         setup.op_bytes = 1u << 20;
         struct world *world = world_make(&setup, 3);
-        world->config.stage_bytes = 64u << 20;
+        world->config.stage_bytes = 128u << 20;
         world_open_ok(world);
         uint64_t rows = 0;
         for (uint32_t turn = 0; turn < 10; turn++, rows += 23) {
@@ -558,6 +558,84 @@ static void store_cost_of_a_load_is_its_rows_tags_and_pages(void **state)
     assert_int_equal(cost.op_count, 2); /* its tag lies far in front */
     assert_int_equal(cost.wanted_bytes, 1024 + 8);
     assert_true(cost.read_bytes <= 4 * 4096);
+    sc_store_reader_close(reader);
+    world_free(world);
+}
+
+/* 40 MiB of one layer in five extents, while nobody consumes: 16 operations go out, then at least 8
+ * at a time. */
+static void store_operations_go_out_in_batches_of_one_size(void **state)
+{
+    (void)state;
+    static const struct world_setup setup = {.name = "one layer of 64 KiB K rows",
+                                             .backend = SC_BACKEND_SIM,
+                                             .layers = 1,
+                                             .k_row_bytes = 65536,
+                                             .disk_bytes = 128u << 20,
+                                             .segment_bytes = 64u << 20,
+                                             .op_bytes = 1u << 20};
+    enum { ROWS = 320, FLIGHT = 16 };
+    struct world *world = world_make(&setup, 3);
+    world->config.stage_bytes = 128u << 20;
+    struct sc_store_range ranges[ROWS / 64];
+    struct sc_store_stats stats;
+    struct sc_store_rows got;
+    struct sc_store_read_cost cost;
+    world_open_ok(world);
+    for (uint32_t i = 0; i < ROWS / 64; i++)
+        assert_int_equal(world_store(world, 1 + i, 0, 64), SPEC_OK);
+    for (uint32_t i = 0; i < ROWS / 64; i++)
+        ranges[i] = (struct sc_store_range){world->pieces[i].id, 0, 64};
+    struct sc_store_reader *reader = world_reader(world);
+    sc_store_reader_begin(reader, 0, ranges, ROWS / 64, SC_LANE_DEMAND);
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.read_ops, FLIGHT);
+    uint64_t seen = FLIGHT, batches = 1;
+    while (sc_exec_step_one(world->exec)) {
+        sc_store_stats(world->store, &stats);
+        if (stats.read_ops == seen)
+            continue;
+        sc_store_reader_cost(reader, &cost);
+        if (cost.read_bytes < (uint64_t)ROWS * 131072) /* not the last */
+            assert_true(stats.read_ops - seen >= FLIGHT / 2);
+        seen = stats.read_ops;
+        batches++;
+    }
+    assert_true(batches <= 1 + (seen - FLIGHT + FLIGHT / 2 - 1) / (FLIGHT / 2));
+    uint64_t rows = 0;
+    do {
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, &got, NULL), SPEC_OK);
+        rows += got.row_count;
+    } while (got.row_count > 0);
+    assert_int_equal(rows, ROWS);
+    sc_store_reader_cost(reader, &cost);
+    assert_int_equal(cost.op_count, ROWS / 8); /* 1 MiB each, the first of an extent with tags */
+    sc_store_reader_close(reader);
+    world_free(world);
+}
+
+/* A layer of 64 rows of 16 KiB and its page of tags: the frame's spare pages take them. */
+static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
+{
+    (void)state;
+    static const struct world_setup setup = {.name = "two layers of 8 KiB K rows",
+                                             .backend = SC_BACKEND_SIM,
+                                             .layers = 2,
+                                             .k_row_bytes = 8192,
+                                             .disk_bytes = 64u << 20,
+                                             .segment_bytes = 16u << 20,
+                                             .op_bytes = 1u << 20};
+    struct world *world = world_make(&setup, 3);
+    struct sc_store_read_cost cost;
+    world_open_ok(world);
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t mebibytes = 1; mebibytes <= 3; mebibytes++) {
+        assert_int_equal(world_store(world, mebibytes, 0, mebibytes * 64), SPEC_OK);
+        assert_int_equal(world_load_key(world, reader, 1, mebibytes).rows, mebibytes * 64);
+        sc_store_reader_cost(reader, &cost);
+        assert_int_equal(cost.op_count, mebibytes == 1 ? 2 : mebibytes);
+        assert_int_equal(cost.read_bytes, (mebibytes << 20) + 4096);
+    }
     sc_store_reader_close(reader);
     world_free(world);
 }
@@ -929,6 +1007,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_many_readers_progress_in_any_order_of_consumption),
         cmocka_unit_test(store_starved_readers_share_the_spare_frame),
         cmocka_unit_test(store_cost_of_a_load_is_its_rows_tags_and_pages),
+        cmocka_unit_test(store_operations_go_out_in_batches_of_one_size),
+        cmocka_unit_test(store_a_mebibyte_of_rows_and_its_tags_are_two_halves),
         cmocka_unit_test(store_more_extents_at_once_than_there_are_is_busy),
         cmocka_unit_test(store_cancelled_loads_leave_nothing_behind),
         cmocka_unit_test(store_an_operation_that_never_completes_times_out),
