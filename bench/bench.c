@@ -45,6 +45,21 @@ void bench_die(const char *format, ...)
     exit(1);
 }
 
+uint64_t bench_command_ns(const char *command, const char *word)
+{
+    char line[256];
+    uint64_t ns = 0;
+    FILE *pipe = popen(command, "r");
+    while (pipe != NULL && fgets(line, sizeof(line), pipe) != NULL) {
+        char *end = strchr(line, ' ');
+        if (end != NULL && strncmp(line, word, strlen(word)) == 0 && line + strlen(word) == end)
+            ns = strtoull(end, NULL, 10);
+    }
+    if (pipe == NULL || pclose(pipe) != 0 || ns == 0)
+        bench_die("did not print \"%s NS\": %s", word, command);
+    return ns;
+}
+
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback)
 {
     for (int i = 1; i + 1 < argc; i += 2)

@@ -25,6 +25,8 @@ void bench_series_add(struct bench_series *series, uint64_t ns);
 void bench_series_print(const struct bench_series *series);
 /* Prints "NAME: text" on standard error and ends the program with status 1. */
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Runs a command that prints "WORD NUMBER" on a line of its own, and returns the number. */
+uint64_t bench_command_ns(const char *command, const char *word);
 /* The value behind --name, or fallback; numbers are checked. */
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback);
 uint64_t bench_option_u64(int argc, char **argv, const char *name, uint64_t fallback);

@@ -95,18 +95,13 @@ static void open_state(struct state *state, int argc, char **argv)
  * prints its own time as "fio_ns N" (bench/run wraps it). */
 static void run_fio(struct state *state, struct bench_series *fio)
 {
-    char command[4096], line[256];
+    char command[4096];
     if (state->fio == NULL)
         return;
-    (void)snprintf(command, sizeof(command), "%s %" PRIu64 " %" PRIu64, state->fio,
-                   state->read_bytes, state->read_bytes / (state->read_ops ? state->read_ops : 1));
-    FILE *pipe = popen(command, "r");
-    uint64_t ns = 0;
-    while (pipe != NULL && fgets(line, sizeof(line), pipe) != NULL)
-        (void)sscanf(line, "fio_ns %" SCNu64, &ns);
-    if (pipe == NULL || pclose(pipe) != 0 || ns == 0)
-        bench_die("fio did not run: %s", command);
-    bench_series_add(fio, ns);
+    (void)snprintf(command, sizeof(command), "%s --bytes %" PRIu64 " --op-bytes %" PRIu64,
+                   state->fio, state->read_bytes,
+                   state->read_bytes / (state->read_ops ? state->read_ops : 1));
+    bench_series_add(fio, bench_command_ns(command, "fio_ns"));
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,541 @@
+/* bench-device: the load and store paths of a real connector on a real disk, through the ABI,
+ * beside what the device gives fio.
+ *
+ *   --mode fill    stores one long prompt, and its size again as eight short ones, for load to read
+ *   --mode load    rounds of: fio, load (the long prompt), batch8 (the eight in one call a layer),
+ *                  threads8 (the eight, a thread each); every layer whole, back to back
+ *   --mode write   rounds of: store (a long prompt, first store call to last ticket), fio into a
+ *                  file that is made for it; one store before, untimed
+ *   --mode call    rounds of: memcpy, store calls, while no operation on the device completes
+ *
+ *   kv  [prompt][layer][K rows][V rows]    one area, source of stores and destination of loads
+ *
+ * The plugin is linked in, not loaded, so that mode call can hold completions up (base/fault.h);
+ * what is timed goes through its function table. Loads are cold: the store reads with O_DIRECT.
+ *
+ * Threads: the plugin's, and eight for threads8. Tests: none (a measurement). */
+#include "bench/bench.h"
+#include "plugin/connector.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SHORTS     8u
+#define AREA_ALIGN (2ull << 20) /* a huge page, as engines ask for */
+
+struct prompt {
+    uint32_t *tokens; /* [token_count + 1]: the last one is never stored, so all others can match */
+    uint64_t token_count;
+    uint8_t *kv; /* [layer][K rows][V rows] */
+};
+
+struct state {
+    const struct spec_api *api;
+    spec_connector *conn;
+    uint32_t layers, heads, head_size;
+    uint64_t tokens, half_bytes; /* of a row: its K, its V */
+    const char *dir, *backend, *extra, *fio;
+    uint64_t rounds, stage_bytes, op_bytes;
+    uint8_t *area;
+    uint64_t area_bytes;
+    struct prompt whole, parts[SHORTS];
+};
+
+static void must(spec_status status, const struct spec_error *error, const char *what)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %d: %s", what, (int)status, error->text);
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static uint8_t *area_make(uint64_t bytes)
+{
+    uint8_t *area = aligned_alloc(AREA_ALIGN, (bytes + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN);
+    if (area == NULL)
+        bench_die("no memory for %" PRIu64 " bytes of KV", bytes);
+    (void)madvise(area, bytes / AREA_ALIGN * AREA_ALIGN, MADV_HUGEPAGE);
+    memset(area, 0x5a, bytes);
+    return area;
+}
+
+/* The words of a layer are a function of the prompt and the layer. */
+static uint64_t layer_seed(const struct prompt *prompt, uint32_t layer)
+{
+    return mix(prompt->tokens[0] * UINT64_C(1000003) + layer);
+}
+
+static uint8_t *layer_at(const struct state *state, const struct prompt *prompt, uint32_t layer)
+{
+    return prompt->kv + (uint64_t)layer * prompt->token_count * 2 * state->half_bytes;
+}
+
+static void prompt_fill(const struct state *state, const struct prompt *prompt)
+{
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        uint64_t word = layer_seed(prompt, layer);
+        uint8_t *at = layer_at(state, prompt, layer);
+        for (uint64_t i = 0; i < prompt->token_count * 2 * state->half_bytes; i += 8) {
+            word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            memcpy(at + i, &word, 8);
+        }
+    }
+}
+
+static void prompt_check(const struct state *state, const struct prompt *prompt)
+{
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        uint64_t word = layer_seed(prompt, layer);
+        const uint8_t *at = layer_at(state, prompt, layer);
+        for (uint64_t i = 0; i < prompt->token_count * 2 * state->half_bytes; i += 8) {
+            word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            if (memcmp(at + i, &word, 8) != 0)
+                bench_die("a loaded row is wrong: layer %" PRIu32 ", byte %" PRIu64, layer, i);
+        }
+    }
+}
+
+static void prompt_set(const struct state *state, struct prompt *prompt, uint64_t number,
+                       uint64_t token_count, uint8_t *kv)
+{
+    if (prompt->tokens == NULL)
+        prompt->tokens = malloc((state->tokens + 1) * sizeof(*prompt->tokens));
+    if (prompt->tokens == NULL)
+        bench_die("no memory for tokens");
+    prompt->token_count = token_count;
+    prompt->kv = kv;
+    for (uint64_t i = 0; i <= token_count; i++)
+        prompt->tokens[i] = (uint32_t)(mix(number * UINT64_C(1000000007) + i) % 128000);
+}
+
+static struct spec_memory memory_of(const struct state *state, const struct prompt *prompt,
+                                    uint32_t layer)
+{
+    uint64_t part_bytes = prompt->token_count * state->half_bytes;
+    uint8_t *at = layer_at(state, prompt, layer);
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = SPEC_DTYPE_F16,
+                                .k_base = at,
+                                .v_base = at + part_bytes,
+                                .k_bytes = part_bytes,
+                                .v_bytes = part_bytes,
+                                .token_stride_bytes = state->half_bytes,
+                                .head_stride_bytes = (uint64_t)state->head_size * 2};
+}
+
+/* ---- The connector -------------------------------------------------------------------------- */
+
+static void print_log(int32_t level, const char *line, void *user)
+{
+    (void)user;
+    (void)fprintf(stderr, "plugin (%d): %s\n", (int)level, line);
+}
+
+static void open_connector(struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    char config[4096];
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"%s\", \"disk_bytes\": \"40GiB\", \"stage_bytes\": %" PRIu64
+                   ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
+                   state->dir, state->stage_bytes, state->backend, state->op_bytes, state->extra);
+    struct spec_model model = {.struct_size = sizeof(model),
+                               .layer_count = state->layers,
+                               .kv_head_count = state->heads,
+                               .query_head_count = state->heads,
+                               .head_size = state->head_size,
+                               .kv_dtype = SPEC_DTYPE_F16,
+                               .weights_id = {"bench-device", 12}};
+    struct spec_open_params params = {.struct_size = sizeof(params),
+                                      .role = SPEC_ROLE_WRITER,
+                                      .config = config,
+                                      .model = &model,
+                                      .log = print_log,
+                                      .log_level_max = SPEC_LOG_WARN};
+    state->api = spec_connector_api(SPEC_ABI_MAJOR);
+    must(state->api->open(&params, &state->conn, &error), &error, "open");
+}
+
+static struct spec_stats stats_of(const struct state *state)
+{
+    struct spec_stats stats = {.struct_size = sizeof(stats)};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+    return stats;
+}
+
+static spec_request lookup(const struct state *state, const struct prompt *prompt, uint64_t wanted)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->token_count + 1};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
+    if (result.matched_tokens != wanted)
+        bench_die("%" PRIu64 " tokens match, expected %" PRIu64, result.matched_tokens, wanted);
+    return result.request;
+}
+
+/* ---- Storing -------------------------------------------------------------------------------- */
+
+static spec_ticket store_layer(const struct state *state, const struct prompt *prompt,
+                               spec_request request, uint32_t layer)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state, prompt, layer);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = request,
+                                       .layer = layer,
+                                       .token_count = prompt->token_count,
+                                       .memory = &memory};
+    spec_ticket ticket = 0;
+    must(state->api->store(state->conn, &params, &ticket, &error), &error, "store");
+    return ticket;
+}
+
+/* A host that watches the staging memory: the plugin never waits, and gives a pass up that comes
+ * faster than the disk. Returns when a layer fits beside what is on its way. */
+static void await_room(const struct state *state, uint64_t layer_bytes)
+{
+    uint64_t most = state->stage_bytes / 8 * 5;
+    if (layer_bytes > most)
+        bench_die("a layer of %" PRIu64 " bytes does not fit the staging memory", layer_bytes);
+    while (stats_of(state).stage_bytes_used > most - layer_bytes)
+        (void)usleep(200);
+}
+
+static void store_prompt(const struct state *state, const struct prompt *prompt)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_ticket *tickets = calloc(state->layers, sizeof(*tickets));
+    spec_status *statuses = calloc(state->layers, sizeof(*statuses));
+    if (tickets == NULL || statuses == NULL)
+        bench_die("no memory for tickets");
+    spec_request request = lookup(state, prompt, 0);
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        await_room(state, prompt->token_count * 2 * state->half_bytes);
+        tickets[layer] = store_layer(state, prompt, request, layer);
+    }
+    must(state->api->wait(state->conn, tickets, state->layers, UINT64_MAX, statuses, &error),
+         &error, "wait");
+    for (uint32_t layer = 0; layer < state->layers; layer++)
+        must(statuses[layer], &error, "a ticket");
+    must(state->api->release(state->conn, request, &error), &error, "release");
+    free(tickets);
+    free(statuses);
+}
+
+/* ---- Loading -------------------------------------------------------------------------------- */
+
+/* All layers of `count` prompts, one call a layer. Returns how many ns from the lookups on. */
+static uint64_t load_prompts(const struct state *state, const struct prompt *prompts,
+                             uint64_t count)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_request requests[SHORTS];
+    struct spec_important items[SHORTS];
+    struct spec_memory memories[SHORTS];
+    uint64_t start_ns = bench_now_ns();
+    for (uint64_t i = 0; i < count; i++)
+        requests[i] = lookup(state, &prompts[i], prompts[i].token_count);
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        must(state->api->begin_layer(state->conn, requests, count, layer, &error), &error,
+             "begin_layer");
+        for (uint64_t i = 0; i < count; i++) {
+            memories[i] = memory_of(state, &prompts[i], layer);
+            items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
+                                               .request = requests[i],
+                                               .layer = layer,
+                                               .destination = &memories[i]};
+        }
+        must(state->api->get_important(state->conn, items, count, &error), &error, "get_important");
+    }
+    uint64_t took_ns = bench_now_ns() - start_ns;
+    for (uint64_t i = 0; i < count; i++)
+        must(state->api->release(state->conn, requests[i], &error), &error, "release");
+    return took_ns;
+}
+
+struct worker {
+    const struct state *state;
+    const struct prompt *prompt;
+    pthread_barrier_t *barrier;
+    pthread_t thread;
+};
+
+static void *worker_main(void *argument)
+{
+    struct worker *worker = argument;
+    (void)pthread_barrier_wait(worker->barrier);
+    (void)load_prompts(worker->state, worker->prompt, 1);
+    (void)pthread_barrier_wait(worker->barrier);
+    return NULL;
+}
+
+/* The short prompts, a thread each; from the moment when all stand ready to the last one's end. */
+static uint64_t load_threads(const struct state *state)
+{
+    struct worker workers[SHORTS];
+    pthread_barrier_t barrier;
+    if (pthread_barrier_init(&barrier, NULL, SHORTS + 1) != 0)
+        bench_die("no barrier");
+    for (uint32_t i = 0; i < SHORTS; i++) {
+        workers[i] =
+            (struct worker){.state = state, .prompt = &state->parts[i], .barrier = &barrier};
+        if (pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]) != 0)
+            bench_die("no thread");
+    }
+    (void)pthread_barrier_wait(&barrier);
+    uint64_t start_ns = bench_now_ns();
+    (void)pthread_barrier_wait(&barrier);
+    uint64_t took_ns = bench_now_ns() - start_ns;
+    for (uint32_t i = 0; i < SHORTS; i++)
+        (void)pthread_join(workers[i].thread, NULL);
+    (void)pthread_barrier_destroy(&barrier);
+    return took_ns;
+}
+
+/* ---- Modes ---------------------------------------------------------------------------------- */
+
+static void set_prompts(struct state *state)
+{
+    uint64_t each = state->tokens / SHORTS;
+    prompt_set(state, &state->whole, 1, state->tokens, state->area);
+    for (uint32_t i = 0; i < SHORTS; i++)
+        prompt_set(state, &state->parts[i], 100 + i, each,
+                   state->area + i * each * state->layers * 2 * state->half_bytes);
+}
+
+static void mode_fill(struct state *state)
+{
+    set_prompts(state);
+    prompt_fill(state, &state->whole);
+    store_prompt(state, &state->whole);
+    for (uint32_t i = 0; i < SHORTS; i++) {
+        prompt_fill(state, &state->parts[i]);
+        store_prompt(state, &state->parts[i]);
+    }
+}
+
+/* Each way once, into memory that was poisoned, and every byte is looked at. */
+static void check_loads(struct state *state)
+{
+    memset(state->area, 0x5a, state->area_bytes);
+    (void)load_prompts(state, &state->whole, 1);
+    prompt_check(state, &state->whole);
+    memset(state->area, 0x5a, state->area_bytes);
+    (void)load_prompts(state, state->parts, SHORTS);
+    for (uint32_t i = 0; i < SHORTS; i++)
+        prompt_check(state, &state->parts[i]);
+    memset(state->area, 0x5a, state->area_bytes);
+    (void)load_threads(state);
+    for (uint32_t i = 0; i < SHORTS; i++)
+        prompt_check(state, &state->parts[i]);
+}
+
+/* The store's own files, or one of the same size for writing, moved by fio. */
+static void run_fio(const struct state *state, struct bench_series *fio, const char *what,
+                    uint64_t bytes)
+{
+    char command[4096];
+    if (state->fio == NULL)
+        return;
+    (void)snprintf(command, sizeof(command), "%s%s --bytes %" PRIu64 " --op-bytes %" PRIu64,
+                   state->fio, what, bytes, state->op_bytes);
+    bench_series_add(fio, bench_command_ns(command, "fio_ns"));
+}
+
+static void mode_load(struct state *state)
+{
+    static struct bench_series fio = {.name = "fio", .unit = "byte"};
+    static struct bench_series load = {.name = "load", .unit = "byte"};
+    static struct bench_series batch = {.name = "batch8", .unit = "byte"};
+    static struct bench_series threads = {.name = "threads8", .unit = "byte"};
+    set_prompts(state);
+    if (state->fio != NULL)
+        check_loads(state);
+    uint64_t verify_ns = 0, exposed_ns = 0, read_bytes = 0, read_ops = 0;
+    for (uint64_t i = 0; i < state->rounds; i++) {
+        struct spec_stats before = stats_of(state);
+        bench_series_add(&load, load_prompts(state, &state->whole, 1));
+        struct spec_stats after = stats_of(state);
+        verify_ns += after.verify_ns - before.verify_ns;
+        exposed_ns += after.exposed_ns - before.exposed_ns;
+        read_bytes = after.read_bytes - before.read_bytes;
+        read_ops = after.read_ops - before.read_ops;
+        run_fio(state, &fio, "", read_bytes);
+        if (state->fio == NULL)
+            continue;
+        bench_series_add(&batch, load_prompts(state, state->parts, SHORTS));
+        bench_series_add(&threads, load_threads(state));
+    }
+    load.work = batch.work = threads.work = (double)state->area_bytes;
+    fio.work = (double)read_bytes;
+    printf("{\"facts\": {\"backend\": \"%s\", \"row_bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
+           ", \"layers\": %" PRIu32 ", \"bytes\": %" PRIu64 ", \"read_bytes\": %" PRIu64
+           ", \"read_ops\": %" PRIu64 ", \"verify_ns\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
+           "}}\n",
+           state->backend, 2 * state->half_bytes, state->tokens, state->layers, state->area_bytes,
+           read_bytes, read_ops, verify_ns / state->rounds, exposed_ns / state->rounds);
+    bench_series_print(&load);
+    if (state->fio == NULL)
+        return;
+    bench_series_print(&fio);
+    bench_series_print(&batch);
+    bench_series_print(&threads);
+}
+
+static void mode_write(struct state *state)
+{
+    static struct bench_series fio = {.name = "fio", .unit = "byte"};
+    static struct bench_series store = {.name = "store", .unit = "byte"};
+    prompt_set(state, &state->whole, 1, state->tokens, state->area);
+    prompt_fill(state, &state->whole);
+    uint64_t write_bytes = 0;
+    store_prompt(state, &state->whole); /* the frames' pages are there from now on */
+    for (uint64_t i = 0; i < state->rounds; i++) {
+        prompt_set(state, &state->whole, 2 + i, state->tokens, state->area);
+        struct spec_stats before = stats_of(state);
+        uint64_t start_ns = bench_now_ns();
+        store_prompt(state, &state->whole);
+        bench_series_add(&store, bench_now_ns() - start_ns);
+        write_bytes = stats_of(state).write_bytes - before.write_bytes;
+        run_fio(state, &fio, " --write", write_bytes);
+    }
+    store.work = (double)state->area_bytes;
+    fio.work = (double)write_bytes;
+    printf("{\"facts\": {\"write_bytes\": %" PRIu64 "}}\n", write_bytes);
+    bench_series_print(&store);
+    bench_series_print(&fio);
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool is_shut;
+};
+
+static void gate_wait(void *user)
+{
+    struct gate *gate = user;
+    (void)pthread_mutex_lock(&gate->lock);
+    while (gate->is_shut)
+        (void)pthread_cond_wait(&gate->opened, &gate->lock);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_turn(struct gate *gate, bool is_shut)
+{
+    (void)pthread_mutex_lock(&gate->lock);
+    gate->is_shut = is_shut;
+    (void)pthread_cond_broadcast(&gate->opened);
+    (void)pthread_mutex_unlock(&gate->lock);
+}
+
+/* Store calls of a whole pass while the gate holds every completion: the staging memory takes all
+ * of it, the plugin's threads sleep in the gate. Sum of the calls' times. */
+static uint64_t stalled_calls(struct state *state, struct gate *gate)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_ticket last = 0, ticket = 0;
+    spec_status status = SPEC_OK;
+    uint64_t took_ns = 0;
+    spec_request request = lookup(state, &state->whole, 0);
+    gate_turn(gate, true);
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        uint64_t start_ns = bench_now_ns();
+        ticket = store_layer(state, &state->whole, request, layer);
+        took_ns += bench_now_ns() - start_ns;
+        if (layer + 1 < state->layers)
+            must(state->api->poll(state->conn, &ticket, 1, &status, &error), &error, "poll");
+    }
+    if (stats_of(state).stage_bytes_used < state->area_bytes)
+        bench_die("the device was not stalled");
+    gate_turn(gate, false);
+    last = ticket;
+    must(state->api->wait(state->conn, &last, 1, UINT64_MAX, &status, &error), &error, "wait");
+    must(status, &error, "a ticket");
+    must(state->api->release(state->conn, request, &error), &error, "release");
+    return took_ns;
+}
+
+static void mode_call(struct state *state)
+{
+    static struct bench_series copy = {.name = "memcpy", .unit = "byte"};
+    static struct bench_series call = {.name = "store", .unit = "byte"};
+    static struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    sc_fault_gate_set(&state->conn->fault, gate_wait, &gate);
+    uint8_t *copied = area_make(state->area_bytes);
+    prompt_set(state, &state->whole, 1, state->tokens, state->area);
+    prompt_fill(state, &state->whole);
+    (void)stalled_calls(state, &gate); /* the frames' pages are there from now on */
+    for (uint64_t i = 0; i < state->rounds; i++) {
+        uint64_t start_ns = bench_now_ns();
+        for (uint32_t layer = 0; layer < state->layers; layer++) {
+            uint8_t *from = layer_at(state, &state->whole, layer);
+            memcpy(copied + (from - state->area), from, state->area_bytes / state->layers);
+        }
+        bench_series_add(&copy, bench_now_ns() - start_ns);
+        prompt_set(state, &state->whole, 2 + i, state->tokens, state->area);
+        bench_series_add(&call, stalled_calls(state, &gate));
+    }
+    copy.work = call.work = (double)state->area_bytes;
+    printf("{\"facts\": {\"bytes\": %" PRIu64 ", \"stage_bytes\": %" PRIu64 "}}\n",
+           state->area_bytes, state->stage_bytes);
+    bench_series_print(&copy);
+    bench_series_print(&call);
+    free(copied);
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    const char *mode = bench_option(argc, argv, "--mode", "load");
+    state.dir = bench_option(argc, argv, "--dir", "build/bench-store");
+    state.backend = bench_option(argc, argv, "--backend", "auto");
+    state.extra = bench_option(argc, argv, "--extra", "");
+    state.fio = bench_option(argc, argv, "--fio", NULL);
+    state.layers = (uint32_t)bench_option_u64(argc, argv, "--layers", 32);
+    state.heads = (uint32_t)bench_option_u64(argc, argv, "--heads", 32);
+    state.head_size = (uint32_t)bench_option_u64(argc, argv, "--head-size", 128);
+    state.tokens = bench_option_u64(argc, argv, "--tokens", 2048) / (SHORTS * 64) * (SHORTS * 64);
+    state.rounds = bench_option_u64(argc, argv, "--rounds", 5);
+    state.stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
+    state.op_bytes = bench_option_u64(argc, argv, "--op-bytes", 1ull << 20);
+    state.half_bytes = (uint64_t)state.heads * state.head_size * 2;
+    state.area_bytes = state.tokens * state.layers * 2 * state.half_bytes;
+    if (state.tokens == 0 || state.rounds == 0)
+        bench_die("--tokens is at least %u, --rounds at least 1", SHORTS * 64);
+    state.area = area_make(state.area_bytes);
+    open_connector(&state);
+    if (strcmp(mode, "fill") == 0)
+        mode_fill(&state);
+    else if (strcmp(mode, "load") == 0)
+        mode_load(&state);
+    else if (strcmp(mode, "write") == 0)
+        mode_write(&state);
+    else if (strcmp(mode, "call") == 0)
+        mode_call(&state);
+    else
+        bench_die("--mode %s: expected fill, load, write or call", mode);
+    state.api->close(state.conn);
+    free(state.area);
+    free(state.whole.tokens);
+    for (uint32_t i = 0; i < SHORTS; i++)
+        free(state.parts[i].tokens);
+    return 0;
+}

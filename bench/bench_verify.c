@@ -1,0 +1,166 @@
+/* bench-verify: what checking tags adds to a load's copy, on bytes that the device just wrote.
+ *
+ *   frame   1 MiB in huge pages, read with O_DIRECT before each sample (outside of the clock)
+ *   unpack  rows to the destination, as a load does it, a bite at a time
+ *   both    the tags of a bite, then its rows to the destination: what a load does
+ *
+ * A load pays for touching the device's bytes in any case; time inside the tag check alone would
+ * blame the check for it. The difference of the two is what verification costs.
+ *
+ * Threads: one. Tests: none (a measurement). */
+#include "bench/bench.h"
+#include "kernels/kernels.h"
+#include "store/store.h"
+#include "store/tag.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FRAME_BYTES (1ull << 20)
+#define FRAMES      8u /* the device's in-flight target */
+#define HUGE_BYTES  (2ull << 20)
+
+struct state {
+    int fd;
+    uint64_t file_bytes, offset;
+    uint8_t *frames;
+    uint8_t *dst; /* as large as what one round moves: cold again when its turn comes */
+    uint64_t dst_bytes, dst_at;
+    uint64_t row_bytes, heads, head_size, bite_bytes;
+    uint64_t *tags; /* of the frames' rows */
+    struct sc_kernels_unpack how;
+};
+
+static uint8_t *huge_make(uint64_t bytes)
+{
+    uint8_t *memory = aligned_alloc(HUGE_BYTES, bytes);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " bytes", bytes);
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 0x5a, bytes);
+    return memory;
+}
+
+static uint64_t rows_of_frame(const struct state *state)
+{
+    return FRAME_BYTES / state->row_bytes;
+}
+
+static uint64_t bite_rows(const struct state *state)
+{
+    uint64_t rows = state->bite_bytes / state->row_bytes;
+    return rows > 0 ? rows : 1;
+}
+
+/* The next frames of the file, and their tags from another copy of the bytes, so that nothing of
+ * the frames is in a cache of this processor's on their account. */
+static void frames_read(struct state *state)
+{
+    static uint8_t *copy;
+    if (copy == NULL)
+        copy = huge_make(2 * FRAME_BYTES);
+    for (uint32_t i = 0; i < FRAMES; i++) {
+        if (state->offset + FRAME_BYTES > state->file_bytes)
+            state->offset = 0;
+        if (pread(state->fd, copy, FRAME_BYTES, (off_t)state->offset) != (ssize_t)FRAME_BYTES)
+            bench_die("a read came short");
+        uint64_t rows = rows_of_frame(state);
+        for (uint64_t row = 0; row < rows; row++)
+            sc_store_tag_make(i, row % bite_rows(state), copy + row * state->row_bytes,
+                              state->row_bytes, state->row_bytes, 1, state->tags + i * rows + row,
+                              1);
+        state->offset += FRAME_BYTES;
+    }
+    state->offset -= FRAMES * FRAME_BYTES;
+    for (uint32_t i = 0; i < FRAMES; i++, state->offset += FRAME_BYTES)
+        if (pread(state->fd, state->frames + i * FRAME_BYTES, FRAME_BYTES, (off_t)state->offset) !=
+            (ssize_t)FRAME_BYTES)
+            bench_die("a read came short");
+}
+
+static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t count, bool verify)
+{
+    const uint8_t *rows = state->frames + frame * FRAME_BYTES + row * state->row_bytes;
+    const uint64_t *tags = state->tags + frame * rows_of_frame(state) + row;
+    uint64_t half_bytes = state->row_bytes / 2;
+    struct sc_kernels_memory memory = {.k_base = state->dst + state->dst_at,
+                                       .v_base = state->dst + state->dst_bytes / 2 + state->dst_at,
+                                       .token_stride_bytes = half_bytes,
+                                       .head_stride_bytes = state->head_size * 2};
+    if (verify) {
+        sc_kernels_rows_prefetch(&state->how, &memory, 0, count);
+        if (sc_store_tag_verify(frame, 0, rows, state->row_bytes, state->row_bytes, count, tags,
+                                1) != count)
+            bench_die("a tag differs");
+    }
+    sc_kernels_rows_unpack(&state->how, &memory, 0, count, rows);
+    state->dst_at += count * half_bytes;
+}
+
+/* ns per round of `frames` frames. */
+static uint64_t sample(struct state *state, uint64_t frames, bool verify)
+{
+    uint64_t took_ns = 0, most = bite_rows(state);
+    state->dst_at = 0;
+    for (uint64_t done = 0; done < frames; done += FRAMES) {
+        frames_read(state);
+        uint64_t start_ns = bench_now_ns();
+        for (uint32_t i = 0; i < FRAMES; i++) {
+            for (uint64_t row = 0; row < rows_of_frame(state);) {
+                uint64_t left = rows_of_frame(state) - row, count = left < most ? left : most;
+                bite(state, i, row, count, verify);
+                row += count;
+            }
+        }
+        took_ns += bench_now_ns() - start_ns;
+    }
+    return took_ns;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench_series unpack = {.name = "unpack", .unit = "byte"};
+    static struct bench_series both = {.name = "both", .unit = "byte"};
+    static struct state state;
+    const char *path = bench_option(argc, argv, "--file", "");
+    uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
+    uint64_t frames = bench_option_u64(argc, argv, "--frames", 128) / FRAMES * FRAMES;
+    state.heads = bench_option_u64(argc, argv, "--heads", 32);
+    state.head_size = bench_option_u64(argc, argv, "--head-size", 128);
+    state.bite_bytes = bench_option_u64(argc, argv, "--bite-bytes", SC_STORE_BITE_BYTES);
+    state.row_bytes = 4 * state.heads * state.head_size;
+    state.fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    off_t end = state.fd >= 0 ? lseek(state.fd, 0, SEEK_END) : -1;
+    if (end < (off_t)(FRAMES * FRAME_BYTES) || frames == 0 || state.row_bytes == 0 ||
+        state.row_bytes > FRAME_BYTES)
+        bench_die("--file %s: a file of at least 8 MiB is needed, and rows up to 1 MiB", path);
+    state.file_bytes = (uint64_t)end / (FRAMES * FRAME_BYTES) * FRAMES * FRAME_BYTES;
+    state.frames = huge_make(FRAMES * FRAME_BYTES);
+    state.dst_bytes = frames * FRAME_BYTES;
+    state.dst = huge_make(state.dst_bytes);
+    state.tags = malloc(FRAMES * rows_of_frame(&state) * sizeof(*state.tags));
+    if (state.tags == NULL)
+        bench_die("no memory for tags");
+    state.how = (struct sc_kernels_unpack){.kernels = sc_kernels_get(sc_kernels_level_best()),
+                                           .head_count = state.heads,
+                                           .head_size = state.head_size,
+                                           .element_bytes = 2,
+                                           .widen = SC_KERNELS_SAME};
+    unpack.work = both.work = (double)(frames * rows_of_frame(&state) * state.row_bytes);
+    for (uint64_t i = 0; i < rounds; i++) {
+        bench_series_add(&unpack, sample(&state, frames, false));
+        bench_series_add(&both, sample(&state, frames, true));
+    }
+    bench_series_print(&unpack);
+    bench_series_print(&both);
+    free(state.frames);
+    free(state.dst);
+    free(state.tags);
+    (void)close(state.fd);
+    return 0;
+}
