@@ -148,7 +148,7 @@ static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lan
         const uint64_t share = uring->share_bytes[lane];
         const uint64_t flight = uring->flight_bytes;
         *ret_lane = lane;
-        return flight == 0 || (flight < share && op->bytes <= share - flight) ? op : NULL;
+        return flight < share ? op : NULL;
     }
     return NULL;
 }

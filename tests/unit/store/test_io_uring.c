@@ -274,6 +274,8 @@ static void keeps_each_lane_in_its_share_of_the_target(void **state)
     assert_int_equal(flight_of(SC_LANE_SPECULATIVE, 64 << 10), MIB / 4 * 3);
     assert_int_equal(flight_of(SC_LANE_WRITER, 64 << 10), MIB / 2);
     assert_int_equal(flight_of(SC_LANE_BACKGROUND, 64 << 10), MIB / 4);
+    /* The last one may reach over it: eight of a little more than an eighth. */
+    assert_int_equal(flight_of(SC_LANE_DEMAND, 132 << 10), 8 * (132 << 10));
     /* What is larger than the share goes alone. */
     assert_int_equal(flight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
     assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
