@@ -59,9 +59,8 @@ struct decoded {
 };
 
 struct room {
-    _Alignas(SC_IO_PAGE_BYTES) uint8_t front[FRONT_BYTES]; /* ends where bytes begins */
-    uint8_t bytes[WINDOW_BYTES];
-    uint32_t tokens[(FRONT_BYTES + WINDOW_BYTES) / sizeof(uint32_t)]; /* all there can be */
+    _Alignas(SC_IO_PAGE_BYTES) uint8_t memory[FRONT_BYTES + WINDOW_BYTES]; /* front, window */
+    uint32_t tokens[(FRONT_BYTES + WINDOW_BYTES) / sizeof(uint32_t)];      /* all there can be */
     struct decoded decoded[DECODED_MAX];
 };
 
@@ -103,7 +102,7 @@ static spec_status window_read(struct window *window, struct spec_error *reterr)
 {
     const struct scan *scan = window->scan;
     struct sc_io *io = scan->store->io;
-    uint8_t *bytes = window->room->bytes;
+    uint8_t *bytes = window->room->memory + FRONT_BYTES;
     uint64_t pages = 0;
     spec_status status = SPEC_OK;
     if (scan->direct != NULL)
@@ -153,9 +152,10 @@ static void window_check(struct window *window)
     struct scan *scan = window->scan;
     uint64_t count = scan->cut_bytes + window->count, frame_bytes;
     enum sc_store_frame_state state;
-    window->frames = window->room->bytes - scan->cut_bytes;
+    uint8_t *frames = window->room->memory + FRONT_BYTES - scan->cut_bytes;
+    window->frames = frames;
     if (scan->cut_bytes > 0)
-        memcpy(window->room->bytes - scan->cut_bytes, scan->cut, scan->cut_bytes);
+        memcpy(frames, scan->cut, scan->cut_bytes);
     for (window->bytes = 0;; window->bytes += frame_bytes, scan->sequence++) {
         state = sc_store_frame_check(window->frames + window->bytes, count - window->bytes,
                                      scan->sequence + 1, &scan->chain, &frame_bytes);
