@@ -21,6 +21,8 @@
  *          get_important_submit get_important_wait reset maintain.
  *          0.2 attach reset maintain, leases, the reader role, rank sets; stats from
  *          evicted_chunks on. A log that 0.1 wrote is of another format and is refused.
+ *          0.3 selection: get_important with fewer than all rows, spec_select, hints; provenance
+ *          acts; spec_important from union_rows on, stats from selected_layers on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -34,7 +36,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 2u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 3u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -191,8 +193,10 @@ struct spec_provenance {
     uint32_t retain_ppm; /* pruned: share of kept rows */
     uint32_t metric;     /* pruned: SPEC_METRIC_* */
 };
-#define SPEC_METRIC_H2O  0u
-#define SPEC_METRIC_LAST 1u
+#define SPEC_METRIC_H2O    0u
+#define SPEC_METRIC_LAST   1u
+#define SPEC_METRIC_RANDOM 2u /* any k rows, the same for the same call: what others compare with  \
+                               */
 
 /* ---- open, close ---------------------------------------------------------------------------- */
 
@@ -316,18 +320,50 @@ struct spec_lookup_result {
 #define SPEC_IMPORTANT_DENSE    2u /* result: all rows were delivered though fewer were asked */
 #define SPEC_IMPORTANT_PARTIAL  4u /* result: a deadline or byte budget ended refinement early */
 
+/* How many rows a pass wants at a layer, and by what measure; what is not given is as configured.
+ *   importance  a[g,i,j] = softmax over j of q[g,i] . k[h,j] / sqrt(head_size), where j runs over
+ *               the R matched rows and the new keys up to row i (without new keys: the rows alone)
+ *               imp[h](j) = sum of a[g,i,j] over the query heads g of KV head h, and over the rows
+ *               i of the pass (H2O, NeurIPS 2023) or its last one alone (LAST)
+ *   ratio       k = max(1, ceil(R * retain_ppm / 10^6))
+ *   count       k = min(R, max(1, count))
+ *   mass        the fewest rows that hold mass_ppm of the importance, at most the ratio's k
+ * The set is the k rows of highest importance, ties to the lower position. */
+#define SPEC_BUDGET_RATIO 0u
+#define SPEC_BUDGET_COUNT 1u
+#define SPEC_BUDGET_MASS  2u
+
+#define SPEC_SELECT_BUDGET 1u /* given: budget, retain_ppm, mass_ppm, count */
+#define SPEC_SELECT_METRIC 2u
+#define SPEC_SELECT_KEEP   4u /* keep_first, keep_last */
+struct spec_select {
+    uint32_t struct_size;
+    uint32_t given;      /* SPEC_SELECT_*: the members that count */
+    uint32_t budget;     /* SPEC_BUDGET_* */
+    uint32_t retain_ppm; /* <= 1,000,000 */
+    uint32_t mass_ppm;   /* <= 1,000,000 */
+    uint32_t metric;     /* SPEC_METRIC_* */
+    uint32_t keep_first; /* rows of the match that are always chosen, within k */
+    uint32_t keep_last;
+    uint64_t count;
+};
+
 /* One request at one layer. In and out in one structure, since an array of them is submitted
- * before the first is waited for. Row j of the destination is the j-th returned position. */
+ * before the first is waited for. Row j of the destination is the j-th returned position. The
+ * destination has room for all R rows, also when fewer are wanted: those behind row_count are
+ * undefined afterwards. */
 struct spec_important {
     uint32_t struct_size;
     uint32_t flags; /* reserved inputs: 0 */
     spec_request request;
     uint32_t layer;
     uint32_t reserved;
-    const struct spec_queries *queries;    /* NULL: allowed when every row is wanted (k = R) */
-    const struct spec_memory *new_keys;    /* NULL: scores run over the prefix alone */
+    const struct spec_queries *queries;    /* NULL: allowed when no scores are needed (k = R, ..) */
+    const struct spec_memory *new_keys;    /* the keys from next_position up to the last row of
+                                            * queries; NULL: scores run over the prefix alone */
     const struct spec_memory *destination; /* K and V; dtype the namespace's or wider */
-    uint32_t *positions;        /* out, the caller's: ascending token positions; NULL: not wanted */
+    uint32_t *positions;        /* out, the caller's: ascending token positions; NULL: not wanted.
+                                 * With FALLBACK [kv_head][row_count]: each head has its own */
     uint64_t position_capacity; /* elements: >= R, or kv_head_count * R when heads may differ */
     uint64_t *exact_bits;       /* out, layered: bit j = row j is exact; NULL: not wanted */
     uint64_t exact_bit_words;   /* uint64 words: >= ceil(R / 64) when exact_bits is given */
@@ -352,6 +388,10 @@ struct spec_important {
     uint64_t prefetched_rows;       /* were there, or on the way, before the call */
     uint64_t exact_rows;
     struct spec_provenance provenance;
+    /* Since 0.3. */
+    uint64_t union_rows;              /* rows that some KV head wants; row_count unless FALLBACK */
+    uint64_t unused_bytes;            /* read ahead for this layer, and not wanted */
+    const struct spec_select *select; /* in: for this item; NULL: as configured */
 };
 
 /* ---- store, tickets ------------------------------------------------------------------------- */
@@ -434,6 +474,14 @@ struct spec_stats {
     uint64_t leases_attached, leases_refused;
     uint64_t follow_lag_ns; /* level, reader: age of what is known of the writer's log */
     uint64_t role;          /* level: SPEC_ROLE_WRITER or SPEC_ROLE_READER */
+    /* Since 0.3. Layers that get_important delivered with fewer than all rows, and of them by sets
+     * per head; layers delivered whole though fewer rows were asked for. */
+    uint64_t selected_layers, fallback_layers, dense_layers;
+    uint64_t selected_rows,
+        selected_from_rows; /* rows delivered, rows matched, of selected layers */
+    uint64_t sketch_read_bytes, identify_ns;
+    uint64_t speculated_bytes, unused_bytes; /* read ahead by prediction; of them not wanted */
+    uint64_t sketch_bytes_used;              /* level: memory of sketches that are being used */
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -509,6 +557,17 @@ struct spec_api {
      * [ABI-053]; a wider dtype is filled by exact widening, a narrower one is INVALID [ABI-054]; a
      * negative slot is skipped [ABI-055]. The same layer may be asked for again, and gives the same
      * rows [ABI-056]. A request without a match gets 0 rows and SPEC_OK [ABI-057].
+     * With k < R: the k rows that spec_select's text defines, each bit-identical to what was stored
+     * [ABI-061], in ascending order of position, next_position as if all were there [ABI-062]; ties
+     * go to the lower position [ABI-063]. The plugin may look at the keys of the first KV heads
+     * alone (probes) and give one set for all, voted: when the probes' own sets agree by more than
+     * `threshold` [ABI-064]; else the item is flagged FALLBACK, row r of head h is that head's r-th
+     * chosen row, and positions are per head [ABI-065]. With queries of the probe heads only, such
+     * a layer is delivered whole and flagged DENSE; so is one whose sketch is missing or damaged,
+     * and with FALLBACK due one with a negative slot [ABI-066]. Sets come from the item's own rows:
+     * not from other items, other passes of the request (but with select.sticky "first"), or what
+     * was read ahead [ABI-067]. spec_select changes one item only [ABI-068]. The item's provenance
+     * is PRUNED, with row_count / R as retain_ppm (rounded up) and the metric [ABI-069].
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
@@ -517,7 +576,8 @@ struct spec_api {
      * destination is undefined, the request stays usable [ABI-059].
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
-     * Errors: INVALID (checked for all items before any is begun), STALE, CORRUPT, IO, TIMEOUT.
+     * Errors: INVALID (checked for all items before any is begun; queries NULL where scores are
+     * needed), STALE, CORRUPT, IO, TIMEOUT.
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
@@ -534,7 +594,8 @@ struct spec_api {
     /* Starts speculation for layer + 1 of the request; without selection that is its whole layer.
      * Never needed, never wrong [ABI-070]; on the last layer and without a match it does nothing
      * and says SPEC_OK [ABI-071]. A later call replaces speculation that has not started.
-     *   hint  NULL, or approximate queries of layer + 1; copied (at most hint.rows rows)
+     *   hint  NULL, or approximate queries of layer + 1; copied (the last hint.rows rows). It
+     *         decides what is read ahead, never what is delivered [ABI-072]
      * Errors: INVALID, STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
                                  const struct spec_queries *hint, struct spec_error *reterr);
@@ -550,11 +611,15 @@ struct spec_api {
      * was used longest ago and nobody holds, leaves first, so that no stored prefix loses its
      * beginning; disk_bytes is never exceeded, quarantine included [ABI-088]. After a full or
      * failing device stores are dropped for a while, then tried again; loads go on [ABI-089]. A
-     * reader's store is UNSUPPORTED.
-     *   ret_ticket  one a call; the last layer's is done when the range is visible to lookup and
-     *               found again after kill -9 [ABI-087], an earlier layer's at once
-     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
-     * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
+     * reader's store is UNSUPPORTED. What a pass stores is computed on what was delivered to its
+     * request so far, the worst of it: lookups say so [ABI-120], and a match with REQUIRE_EXACT
+     * ends before it [ABI-121]. Configuration decides whether lossy (yes) and pruned (no) passes
+     * are stored at all; one that is not is DROPPED [ABI-122]. KV computed on better KV replaces
+     * worse of the same tokens; among equals the first complete copy wins [ABI-123]. ret_ticket one
+     * a call; the last layer's is done when the range is visible to lookup and found again after
+     * kill -9 [ABI-087], an earlier layer's at once Errors: INVALID (range, layer order, dtype,
+     * memory), STALE, BUSY (tickets), UNSUPPORTED (a reader).  Threads: any.  Blocks: never longer
+     * than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 

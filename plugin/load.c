@@ -284,7 +284,7 @@ static spec_status serve_item(spec_connector *conn, struct load_item *item, uint
 static void clear_results(struct spec_important *in)
 {
     uint64_t first = offsetof(struct spec_important, status);
-    memset((uint8_t *)in + first, 0, sizeof(*in) - first);
+    memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
 }
 
 spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,

@@ -45,8 +45,8 @@ enum sc_store_layout { SC_STORE_PAIRED, SC_STORE_SPLIT };
 struct sc_store_namespace {
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint32_t layer_count;
-    uint32_t layout;        /* enum sc_store_layout */
-    uint64_t k_row_bytes;   /* all KV heads of one token's K; V has as many */
+    uint32_t layout;                     /* enum sc_store_layout */
+    uint64_t k_row_bytes;                /* all KV heads of one token's K; V has as many */
     uint8_t family[SC_STORE_HASH_BYTES]; /* digest without what differs between ranks of one model;
                                           * chain roots come from it, so that ranks compare */
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
@@ -91,6 +91,8 @@ enum sc_store_role {
     SC_STORE_PEER    /* follows it and loads nothing: no staging, no extents */
 };
 
+struct sc_store_average;
+
 struct sc_store_params {
     struct sc_alloc *alloc;
     struct sc_exec *exec;
@@ -100,8 +102,11 @@ struct sc_store_params {
     const struct sc_config *config; /* path, sizes, back end; constant while open */
     struct sc_io_sim_disk *sim_disk;
     uint32_t rank, rank_count;
-    uint32_t role; /* enum sc_store_role */
+    uint32_t role;                   /* enum sc_store_role */
     struct sc_store_namespace space; /* this connector's; recorded when new */
+    uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together */
+    /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
+    uint64_t probe_row_bytes;
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
      * in log order, parents before children: during open, and for a follower in sc_store_follow.
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
@@ -114,6 +119,8 @@ struct sc_store_params {
     /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
      * is this now; all pieces that were told are void, without an on_drop each. */
     void (*on_epoch)(uint64_t epoch, void *user);
+    /* Averages of a piece that was told (may be NULL). */
+    void (*on_average)(const struct sc_store_average *average, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
      * failed, and never before the writer is through with it: after the put_layer of the last
      * layer, a put_layer that returned an error, or an abort. (A write that fails earlier lets the
@@ -228,7 +235,7 @@ struct sc_store_room {
     uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
                                 * may still be made */
     uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
-    bool is_paused; /* the device failed lately: extents are refused, whatever is free */
+    bool is_paused;            /* the device failed lately: extents are refused, whatever is free */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
 /* Bytes of pages that dropping the piece gives back at least, all layers. */
@@ -287,6 +294,25 @@ spec_status sc_store_mail_take(struct sc_store *store,
                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
                                void *user, struct spec_error *reterr);
 
+/* ---- Average importance --------------------------------------------------------------------- */
+
+/* Log-scale code of an importance share x = imp / sum imp (0 .. 1): 0 for x < 2^-32, else
+ * 65535 + round(2047.96875 * log2(x)), at least 1; so 65535 is 1 and a step is .034 %. */
+uint16_t sc_store_average_code(double share);
+double sc_store_average_share(uint16_t code); /* 0 for 0 */
+
+/* Records the averages of a piece: codes [layer_count][row_count of the piece], and over how many
+ * requests. The newest record of a piece counts. Executor thread; one buffered write. Errors: IO,
+ * NO_SPACE, INVALID (the piece is not live). Told at open and while following by on_average. */
+struct sc_store_average {
+    uint64_t piece;
+    uint32_t requests;
+    uint32_t row_count;
+    const uint16_t *codes; /* valid during the call */
+};
+spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_average *averages,
+                                 uint64_t count, struct spec_error *reterr);
+
 /* In a forked child: closes inherited descriptors, touches no lock and no memory. */
 void sc_store_fork_close(struct sc_store *store);
 
@@ -318,6 +344,36 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 /* Raises a speculative load to demand. */
 void sc_store_reader_demand(struct sc_store_reader *reader);
 
+/* Some rows of one layer. Their tags come from a sketch, so they are read alone. */
+enum sc_store_part_wanted {
+    SC_STORE_WANT_ROWS, /* K and V */
+    SC_STORE_WANT_K,    /* split layout only */
+    SC_STORE_WANT_V
+};
+struct sc_store_picks {
+    const uint32_t *rows; /* [count] indexes in the order of the ranges, each once. They go out in
+                           * this order; ascending neighbours share operations. Kept by pointer */
+    uint64_t count;
+    uint32_t wanted;    /* enum sc_store_part_wanted */
+    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
+    uint64_t gap_bytes; /* planner `range`: gaps up to this are read through */
+};
+/* Starts a load of picks; reader_next gives them in that order, in runs of rows that follow each
+ * other, row_first being the index in picks->rows. */
+void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 const struct sc_store_picks *picks, enum sc_exec_lane lane);
+/* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
+ * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
+void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
+/* What is really wanted of a load of picks that was begun on a guess: bit i of wanted_bits is row i
+ * in the order of the ranges. Nothing more is planned; operations that were not handed to the
+ * device yet and hold no wanted row are dropped; reader_next gives wanted rows only. Sets the bits
+ * of the wanted rows that will come in ret_covered_bits (zeroed by the caller); returns how many.
+ */
+uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
+                                uint64_t *ret_covered_bits);
+
 struct sc_store_rows {
     const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
     uint64_t row_first;  /* index in the order of the ranges */
@@ -334,6 +390,50 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
 /* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
 void sc_store_reader_cancel(struct sc_store_reader *reader);
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
+
+/* ---- Sketches ------------------------------------------------------------------------------- */
+
+/* One layer's probe rows and row tags of a match, being read or there. Operations are verified and
+ * copied out by the thread that completes them, so that no frame is held. */
+struct sc_store_sketch;
+
+/* rows_max: the longest match. Memory is touched as it is used, and counted against the store's
+ * sketch_bytes_max; a sketch that is begun keeps it until end. Connector open. */
+spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
+                                 struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
+void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
+
+/* probe_row_bytes: how much of each probe row is wanted, 0: row tags alone. Ranges are kept by
+ * pointer until end. on_ready (may be NULL) is called once, on an executor thread, when it is there
+ * or failed; not after end. false: nothing was begun, because a range has no probe rows (or shorter
+ * ones), or the memory's cap is reached. Never blocks. */
+bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           uint64_t probe_row_bytes, enum sc_exec_lane lane,
+                           void (*on_ready)(struct sc_store_sketch *sketch, void *user),
+                           void *user);
+void sc_store_sketch_demand(struct sc_store_sketch *sketch);
+/* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
+spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
+/* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Not from a task. */
+spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);
+/* Of a sketch whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
+ * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
+const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
+const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+struct sc_store_read_cost;
+void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
+/* What flies is let go; the memory may be used by others. Never blocks. */
+void sc_store_sketch_end(struct sc_store_sketch *sketch);
+uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
+
+/* What an operation and a byte cost on this device: measured once by a writer, kept with the store;
+ * a guess (80 us, 1 GB/s) until then. gap_bytes of planner `range` = op_ns * bytes_per_s. */
+struct sc_store_device {
+    uint64_t bytes_per_s, op_ns;
+    bool is_measured;
+};
+void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_device);
 
 struct sc_store_read_cost { /* of the load begun last */
     uint64_t wanted_bytes;  /* rows and tags, before page rounding */

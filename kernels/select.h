@@ -1,0 +1,106 @@
+/* Choosing: column-sum importance, exact top-k, sets and votes, moving chosen rows together.
+ *
+ *   queries [row][head]     keys of one KV head: [R prefix][rows' own]
+ *        \                   /
+ *         softmax, row by row, over the prefix and the new keys up to the row
+ *                  |
+ *         column sums [R] float32 -> top-k -> ascending row indexes
+ *
+ * Holds: a set follows from scores by a total order (higher score, then lower index; NaN is lowest,
+ * -0 equals 0), the same on every rung; sums are float32, each made in one order that depends on
+ * the arguments only. Rungs may differ in the last bits of a sum (kernels_test: 1e-5 relative to
+ * the largest), never in a set made from equal scores.
+ * Does not: check addresses, allocate (scratch is the caller's), choose threads.
+ * Threads: any.
+ * Tests: tests/unit/kernels/test_importance.c, test_choose.c */
+#ifndef SC_KERNELS_SELECT_H
+#define SC_KERNELS_SELECT_H
+
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+
+enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
+
+struct sc_kernels_keys { /* K of `count` tokens, all (or the first) KV heads, as memory.k_base says
+                          */
+    struct sc_kernels_memory memory; /* v_base is not used; no slot of theirs is negative */
+    uint64_t count;
+    uint32_t dtype; /* enum sc_kernels_dtype */
+};
+
+struct sc_kernels_queries {
+    const uint8_t *data; /* q[i][g] at i * row_stride_bytes + g * head_stride_bytes */
+    uint64_t row_stride_bytes, head_stride_bytes, row_count;
+    uint32_t dtype;
+};
+
+struct sc_kernels_importance {
+    const struct sc_kernels *kernels;
+    uint64_t head_size;
+    uint64_t group; /* query heads of a KV head: h * group .. + group - 1 */
+    float scale;    /* usually 1 / sqrt(head_size) */
+    struct sc_kernels_queries queries;
+    struct sc_kernels_keys prefix; /* the rows that are scored */
+    struct sc_kernels_keys fresh;  /* count 0: softmax over the prefix alone; else >= row_count:
+                                    * row i sees fresh keys 0 .. count - row_count + i */
+    bool last_row;                 /* metric `last`: the last query row alone */
+};
+/* Bytes of scratch, 64-aligned, for any call with at most these counts. */
+uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,
+                                             uint64_t fresh_count);
+/* imp[kv_head](j), algorithms.md section 1.  ret_sums [prefix.count] written whole. Blocked over
+ * query rows, so that scratch does not grow with them. */
+void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
+                           void *scratch, float *ret_sums);
+
+/* The k rows of highest score, ties to the lower index.
+ *   ret_rows [k]  ascending;  1 <= k <= count <= UINT32_MAX */
+void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint64_t count,
+                     uint64_t k, uint32_t *ret_rows);
+/* The same set in descending order of score (ties to the lower index): for what goes out first.
+ *   scratch [2 * k] uint64 */
+void sc_kernels_topk_ranked(const struct sc_kernels *kernels, const float *scores, uint64_t count,
+                            uint64_t k, uint64_t *scratch, uint32_t *ret_rows);
+/* The least k whose top-k holds `share` (0 .. 1) of the sum of all scores (none negative, sums in
+ * double), at least 1, at most k_max.  scratch [2 * k_max] uint64 */
+uint64_t sc_kernels_mass_count(const struct sc_kernels *kernels, const float *scores,
+                               uint64_t count, double share, uint64_t k_max, uint64_t *scratch);
+/* Sum over rows of a set, in double, ascending. */
+double sc_kernels_mass_of(const float *scores, const uint32_t *rows, uint64_t row_count);
+
+/* |A and B| of two ascending sets. */
+uint64_t sc_kernels_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
+                            uint64_t b_count);
+/* |A and B| / |A or B|; of two empty sets 1. */
+double sc_kernels_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count);
+/* Mean over all pairs of set_count >= 1 sets of k rows each, at sets + i * k; of one set 1. */
+double sc_kernels_similarity(const uint32_t *sets, uint64_t set_count, uint64_t k);
+/* t = j^alpha, j = (k/R) / (2 - k/R): IMPRESS section 4.3. */
+double sc_kernels_threshold(uint64_t k, uint64_t row_total, double alpha);
+/* k rows by (number of sets that hold the row, then scores[row], then lower index), ascending.
+ *   sets [set_count, k] ascending each;  scores [count], e.g. summed over the probes
+ *   votes [count] bytes of scratch */
+void sc_kernels_vote(const struct sc_kernels *kernels, const uint32_t *sets, uint64_t set_count,
+                     uint64_t k, const float *scores, uint64_t count, uint8_t *votes,
+                     uint32_t *ret_rows);
+/* dst[j] += src[j] */
+void sc_kernels_add(const struct sc_kernels *kernels, float *dst, const float *src, uint64_t count);
+
+/* Scores of granules: sums over rows of one granule of `unit` positions of the absolute grid; row 0
+ * stands at `position`.  ret_sums [granules] ; returns how many there are. */
+uint64_t sc_kernels_granules(const float *scores, uint64_t count, uint64_t position, uint64_t unit,
+                             float *ret_sums);
+
+/* Moves rows rows[0..row_count) of one KV head (UINT64_MAX: of all heads), K and V, to slots
+ * 0 .. row_count - 1 of the same memory. rows ascend. head_bytes: of one head in this memory. */
+void sc_kernels_rows_compact(const struct sc_kernels_memory *memory, uint64_t head_count,
+                             uint64_t head_bytes, uint64_t head, const uint32_t *rows,
+                             uint64_t row_count);
+/* Packs K of heads [0, head_count) of tokens into consecutive rows: probe rows.
+ *   dst [token_count, head_count, head_bytes] */
+void sc_kernels_keys_pack(const struct sc_kernels_memory *memory, uint64_t token_first,
+                          uint64_t token_count, uint64_t head_count, uint64_t head_bytes,
+                          uint8_t *dst);
+
+#endif
