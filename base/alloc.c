@@ -4,8 +4,11 @@
  *   v                                                    v
  *   [ padding: align_bytes - 64 ][ struct block: 64 bytes ][ bytes ]
  *
- * Holds: raw and memory are both multiples of align_bytes; the block in front of memory remembers
- * what the host's free must be told.
+ * Zeroed memory comes from libc's calloc, which does not touch what the kernel has just cleared: a
+ * large table costs nothing until it is used.
+ *
+ * Holds: memory is a multiple of align_bytes, and so is raw where it is not calloc's; the block in
+ * front of memory remembers what the host's free must be told.
  * Does not: pool, cache, zero on free.
  * Threads: any.
  * Tests: tests/unit/base/test_alloc.c */
@@ -57,10 +60,11 @@ static void raw_free(const struct sc_alloc *alloc, void *raw, uint64_t raw_bytes
         alloc->host_free(raw, raw_bytes, alloc->user);
 }
 
-static void *raw_alloc(const struct sc_alloc *alloc, uint64_t raw_bytes, uint64_t align_bytes)
+static void *raw_alloc(const struct sc_alloc *alloc, uint64_t raw_bytes, uint64_t align_bytes,
+                       bool is_zero)
 {
     if (alloc->host_alloc == NULL)
-        return aligned_alloc(align_bytes, raw_bytes);
+        return is_zero ? calloc(1, raw_bytes) : aligned_alloc(align_bytes, raw_bytes);
     void *raw = alloc->host_alloc(raw_bytes, align_bytes, alloc->user);
     if (raw != NULL && (uintptr_t)raw % align_bytes != 0) {
         raw_free(alloc, raw, raw_bytes); /* the host broke its promise: the same as no memory */
@@ -81,7 +85,7 @@ static void count_live(struct sc_alloc *alloc, uint64_t bytes)
         continue;
 }
 
-void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes)
+static void *block_alloc(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes, bool is_zero)
 {
     bool is_align_valid = align_bytes >= BLOCK_BYTES && (align_bytes & (align_bytes - 1)) == 0;
     SC_ASSERT(NULL, is_align_valid);
@@ -98,15 +102,31 @@ void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_by
     uint64_t raw_bytes;
     if (__builtin_add_overflow(bytes, 2 * align_bytes - 1, &raw_bytes))
         return NULL;
-    raw_bytes &= ~(align_bytes - 1); /* aligned_alloc wants a multiple of the alignment */
-    unsigned char *raw = raw_alloc(alloc, raw_bytes, align_bytes);
+    if (!is_zero || alloc->host_alloc != NULL)
+        raw_bytes &= ~(align_bytes - 1); /* aligned_alloc wants a multiple of the alignment */
+    unsigned char *raw = raw_alloc(alloc, raw_bytes, align_bytes, is_zero);
     if (raw == NULL)
         return NULL;
-    unsigned char *memory = raw + align_bytes;
+    uint64_t skip_bytes = align_bytes; /* to memory, with room for the block */
+    if (is_zero && alloc->host_alloc == NULL)
+        skip_bytes += -(uintptr_t)raw % align_bytes;
+    unsigned char *memory = raw + skip_bytes;
+    if (is_zero && alloc->host_alloc != NULL)
+        memset(memory, 0, bytes);
     struct block *block = (struct block *)(void *)(memory - BLOCK_BYTES);
     *block = (struct block){.mark = BLOCK_LIVE, .raw = raw, .raw_bytes = raw_bytes, .bytes = bytes};
     count_live(alloc, bytes);
     return memory;
+}
+
+void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes)
+{
+    return block_alloc(alloc, bytes, align_bytes, false);
+}
+
+void *sc_alloc_zero_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes)
+{
+    return block_alloc(alloc, bytes, align_bytes, true);
 }
 
 void *sc_alloc(struct sc_alloc *alloc, uint64_t bytes)
@@ -116,10 +136,7 @@ void *sc_alloc(struct sc_alloc *alloc, uint64_t bytes)
 
 void *sc_alloc_zero(struct sc_alloc *alloc, uint64_t bytes)
 {
-    void *memory = sc_alloc(alloc, bytes);
-    if (memory != NULL)
-        memset(memory, 0, bytes);
-    return memory;
+    return block_alloc(alloc, bytes, BLOCK_BYTES, true);
 }
 
 void *sc_alloc_array(struct sc_alloc *alloc, uint64_t count, uint64_t item_bytes)

@@ -17,7 +17,7 @@
 struct spec_alloc; /* abi: the host's functions */
 
 struct sc_alloc {
-    /* Set by init, constant after. NULL functions: libc's aligned_alloc and free. */
+    /* Set by init, constant after. NULL functions: libc's aligned_alloc, calloc and free. */
     void *(*host_alloc)(uint64_t bytes, uint64_t align_bytes, void *user);
     void (*host_free)(void *memory, uint64_t bytes, void *user);
     void *user;
@@ -37,12 +37,14 @@ void sc_alloc_init(struct sc_alloc *alloc);
 void sc_alloc_done(struct sc_alloc *alloc);
 
 /* NULL when the host's function, the fault point or the seal refuses. bytes 0 is asked as 1.
- * sc_alloc: 64-byte aligned, uninitialised. _zero: the same, zeroed. _array: count * item_bytes
- * with overflow check, zeroed. _aligned: align_bytes a power of two >= 64. */
+ * sc_alloc: 64-byte aligned, uninitialised. _zero: the same, zeroed; libc's large ones are not
+ * touched for that. _array: count * item_bytes with overflow check, zeroed. _aligned: align_bytes a
+ * power of two >= 64. */
 void *sc_alloc(struct sc_alloc *alloc, uint64_t bytes);
 void *sc_alloc_zero(struct sc_alloc *alloc, uint64_t bytes);
 void *sc_alloc_array(struct sc_alloc *alloc, uint64_t count, uint64_t item_bytes);
 void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes);
+void *sc_alloc_zero_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes);
 /* Copies a NUL-ended string. */
 char *sc_alloc_string(struct sc_alloc *alloc, const char *text);
 

@@ -24,22 +24,23 @@
 #define REHASH_AHEAD 16u /* entries: a power of two */
 
 /* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
-static void *take_memory(const struct sc_radix *index, uint64_t bytes)
+static void *take_memory(const struct sc_radix *index, uint64_t bytes, bool is_zero)
 {
     if (index->alloc->host_alloc != NULL || bytes < HUGE_BYTES)
-        return sc_alloc(index->alloc, bytes);
-    void *memory = sc_alloc_aligned(index->alloc, bytes, HUGE_BYTES);
+        return is_zero ? sc_alloc_zero(index->alloc, bytes) : sc_alloc(index->alloc, bytes);
+    void *memory = is_zero ? sc_alloc_zero_aligned(index->alloc, bytes, HUGE_BYTES)
+                           : sc_alloc_aligned(index->alloc, bytes, HUGE_BYTES);
     if (memory != NULL) /* advice only */
         (void)madvise(memory, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
     return memory;
 }
 
-static void *take_plain(struct sc_radix *index, uint64_t bytes)
+static void *take_counted(struct sc_radix *index, uint64_t bytes, bool is_zero)
 {
     uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
     if (bytes > index->bytes_max || used > index->bytes_max - bytes)
         return NULL;
-    void *memory = take_memory(index, bytes);
+    void *memory = take_memory(index, bytes, is_zero);
     if (memory == NULL)
         return NULL;
     atomic_store_explicit(&index->bytes, used + bytes, memory_order_relaxed);
@@ -48,10 +49,7 @@ static void *take_plain(struct sc_radix *index, uint64_t bytes)
 
 void *sc_radix_memory_take(struct sc_radix *index, uint64_t bytes)
 {
-    void *memory = take_plain(index, bytes);
-    if (memory != NULL)
-        memset(memory, 0, bytes);
-    return memory;
+    return take_counted(index, bytes, true);
 }
 
 void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes)
@@ -134,7 +132,7 @@ bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spar
     if (index->spare_count == SC_RADIX_SPARES || index->alloc->host_alloc != NULL ||
         used + arena_bytes(index) > index->bytes_max / 4 * 3)
         return false;
-    unsigned char *memory = take_plain(index, arena_bytes(index));
+    unsigned char *memory = take_counted(index, arena_bytes(index), false);
     if (memory == NULL)
         return false;
     index->spares[index->spare_count++] = memory;
@@ -158,7 +156,7 @@ static unsigned char *arena_memory(struct sc_radix *index)
 {
     index->spare_wanted = index->arena_fresh > 1 && arena_bytes(index) >= HUGE_BYTES;
     if (index->spare_count == 0)
-        return take_plain(index, arena_bytes(index));
+        return take_counted(index, arena_bytes(index), false);
     unsigned char *memory = index->spares[0];
     index->spare_count--;
     memmove(index->spares, index->spares + 1, index->spare_count * sizeof(index->spares[0]));

@@ -80,26 +80,50 @@ static spec_status make_fork_guard(spec_connector *conn, struct spec_error *rete
     return SPEC_OK;
 }
 
-static spec_status make_request(spec_connector *conn, struct sc_plugin_request *request,
-                                struct spec_error *reterr)
+/* All requests' arrays, each kind in one piece: what no request uses is never touched. Request 0
+ * has the first of each. */
+static spec_status make_requests(spec_connector *conn, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = &conn->alloc;
-    request->tokens = sc_alloc(alloc, conn->config.max_request_tokens * sizeof(uint32_t));
-    request->segments = sc_alloc(alloc, conn->segment_capacity * sizeof(struct sc_radix_segment));
-    request->ranges = sc_alloc(alloc, conn->segment_capacity * sizeof(struct sc_store_range));
-    request->marks = sc_alloc(alloc, SC_PLUGIN_MARKS * sizeof(struct sc_mark));
-    request->store_marks = sc_alloc(alloc, SC_PLUGIN_MARKS * sizeof(struct sc_store_mark));
-    if (request->tokens == NULL || request->segments == NULL || request->ranges == NULL ||
-        request->marks == NULL || request->store_marks == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "request of %" PRIu32 " tokens",
-                       conn->config.max_request_tokens);
-    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++) {
-        request->readers[i].layer = SC_PLUGIN_NO_LAYER;
-        spec_status status = sc_store_reader_open(conn->store, &request->readers[i].reader, reterr);
-        if (status != SPEC_OK)
-            return status;
+    struct sc_plugin_request *first = conn->requests;
+    uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
+    uint64_t segments = conn->segment_capacity;
+    first->tokens = sc_alloc(alloc, count * tokens * sizeof(*first->tokens));
+    first->segments = sc_alloc(alloc, count * segments * sizeof(*first->segments));
+    first->ranges = sc_alloc(alloc, count * segments * sizeof(*first->ranges));
+    first->marks = sc_alloc(alloc, count * SC_PLUGIN_MARKS * sizeof(*first->marks));
+    first->store_marks = sc_alloc(alloc, count * SC_PLUGIN_MARKS * sizeof(*first->store_marks));
+    if (first->tokens == NULL || first->segments == NULL || first->ranges == NULL ||
+        first->marks == NULL || first->store_marks == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests of %" PRIu64 " tokens",
+                       count, tokens);
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_request *request = &conn->requests[i];
+        request->tokens = first->tokens + i * tokens;
+        request->segments = first->segments + i * segments;
+        request->ranges = first->ranges + i * segments;
+        request->marks = first->marks + i * SC_PLUGIN_MARKS;
+        request->store_marks = first->store_marks + i * SC_PLUGIN_MARKS;
     }
     return SPEC_OK;
+}
+
+static uint64_t reader_count(const spec_connector *conn)
+{
+    return (uint64_t)conn->config.max_requests * SC_PLUGIN_READERS;
+}
+
+static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t count = reader_count(conn);
+    conn->readers = sc_alloc_array(&conn->alloc, count, sizeof(struct sc_store_reader *));
+    if (conn->readers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
+    spec_status status = sc_store_readers_open(conn->store, count, conn->readers, reterr);
+    for (uint64_t i = 0; status == SPEC_OK && i < count; i++)
+        conn->requests[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
+            (struct sc_plugin_reader){.reader = conn->readers[i], .layer = SC_PLUGIN_NO_LAYER};
+    return status;
 }
 
 /* Pieces that one match may have; a longer one is cut there. Short requests may be stored token by
@@ -124,12 +148,10 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     if (conn->requests == NULL || conn->tickets == NULL || conn->epoch_told == NULL ||
         (conn->role == SPEC_ROLE_READER && conn->ghosts == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
-    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
-        spec_status status = make_request(conn, &conn->requests[i], reterr);
-        if (status != SPEC_OK)
-            return status;
-    }
-    return sc_plugin_saves_open(conn, reterr);
+    spec_status status = make_requests(conn, reterr);
+    if (status == SPEC_OK)
+        status = make_readers(conn, reterr);
+    return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
 }
 
 spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
@@ -295,20 +317,20 @@ static void destroy_connector(spec_connector *conn)
 {
     if (conn->exec != NULL)
         sc_plugin_jobs_close(conn);
-    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++) {
-        struct sc_plugin_request *request = &conn->requests[i];
-        for (uint32_t j = 0; j < SC_PLUGIN_READERS; j++)
-            sc_store_reader_close(request->readers[j].reader);
-        sc_alloc_free(&conn->alloc, request->tokens);
-        sc_alloc_free(&conn->alloc, request->segments);
-        sc_alloc_free(&conn->alloc, request->ranges);
-        sc_alloc_free(&conn->alloc, request->marks);
-        sc_alloc_free(&conn->alloc, request->store_marks);
+    if (conn->readers != NULL)
+        sc_store_readers_close(conn->readers[0], reader_count(conn));
+    if (conn->requests != NULL) { /* the first of each is all of them */
+        sc_alloc_free(&conn->alloc, conn->requests[0].tokens);
+        sc_alloc_free(&conn->alloc, conn->requests[0].segments);
+        sc_alloc_free(&conn->alloc, conn->requests[0].ranges);
+        sc_alloc_free(&conn->alloc, conn->requests[0].marks);
+        sc_alloc_free(&conn->alloc, conn->requests[0].store_marks);
     }
     sc_plugin_peers_close(conn);
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
+    sc_alloc_free(&conn->alloc, conn->readers);
     sc_alloc_free(&conn->alloc, conn->requests);
     sc_alloc_free(&conn->alloc, conn->tickets);
     sc_alloc_free(&conn->alloc, conn->saves);

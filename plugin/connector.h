@@ -176,6 +176,7 @@ struct spec_connector {
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
     uint64_t segment_capacity;
     struct sc_plugin_request *requests; /* [config.max_requests] */
+    struct sc_store_reader **readers;   /* [config.max_requests * SC_PLUGIN_READERS] theirs */
     struct sc_plugin_save *saves;       /* [save_count] */
     uint64_t save_count;
     bool replay_lacks_memory; /* pieces of the log were left unseen */

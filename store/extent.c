@@ -76,17 +76,29 @@ static uint64_t bounce_bytes(const struct sc_store *store)
     return store->shape.row_bytes > BOUNCE_BYTES ? store->shape.row_bytes : BOUNCE_BYTES;
 }
 
-static bool extent_init(struct sc_store *store, struct sc_store_extent *extent)
+/* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
+static bool arrays_take(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    extent->store = store;
-    extent->pieces = sc_alloc_array(alloc, store->pieces_max, sizeof(*extent->pieces));
-    extent->parts = sc_alloc_array(alloc, store->shape.layer_count, sizeof(*extent->parts));
-    extent->record_parts =
-        sc_alloc_array(alloc, store->shape.layer_count, sizeof(*extent->record_parts));
-    extent->bounce = sc_alloc(alloc, bounce_bytes(store));
-    return extent->pieces != NULL && extent->parts != NULL && extent->record_parts != NULL &&
-           extent->bounce != NULL;
+    struct sc_store_extent *first = &store->extents[0];
+    uint64_t pieces = store->pieces_max, layers = store->shape.layer_count;
+    uint64_t bounce = sc_store_up(bounce_bytes(store), 64); /* a cache line has one owner */
+    first->pieces = sc_alloc_array(alloc, store->extent_max * pieces, sizeof(*first->pieces));
+    first->parts = sc_alloc_array(alloc, store->extent_max * layers, sizeof(*first->parts));
+    first->record_parts =
+        sc_alloc_array(alloc, store->extent_max * layers, sizeof(*first->record_parts));
+    first->bounce = sc_alloc_array(alloc, store->extent_max, bounce);
+    if (first->pieces == NULL || first->parts == NULL || first->record_parts == NULL ||
+        first->bounce == NULL)
+        return false;
+    for (uint64_t i = 1; i < store->extent_max; i++) {
+        struct sc_store_extent *extent = &store->extents[i];
+        extent->pieces = first->pieces + i * pieces;
+        extent->parts = first->parts + i * layers;
+        extent->record_parts = first->record_parts + i * layers;
+        extent->bounce = first->bounce + i * bounce;
+    }
+    return true;
 }
 
 spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr)
@@ -94,15 +106,14 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
     struct sc_alloc *alloc = store->params.alloc;
     store->extents = sc_alloc_array(alloc, store->extent_max, sizeof(*store->extents));
     store->writes = sc_alloc_array(alloc, store->write_max, sizeof(*store->writes));
-    if (store->extents == NULL || store->writes == NULL)
+    if (store->extents == NULL || store->writes == NULL || !arrays_take(store))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
     for (uint64_t i = 0; i < store->write_max; i++) {
         store->writes[i].next = store->writes_free;
         store->writes_free = &store->writes[i];
     }
     for (uint64_t i = 0; i < store->extent_max; i++) {
-        if (!extent_init(store, &store->extents[i]))
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "an extent being written");
+        store->extents[i].store = store;
         store->extents[i].next = store->extents_free;
         store->extents_free = &store->extents[i];
     }
@@ -121,11 +132,11 @@ bool sc_store_extents_idle(const struct sc_store *store)
 void sc_store_extents_close(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    for (uint64_t i = 0; store->extents != NULL && i < store->extent_max; i++) {
-        sc_alloc_free(alloc, store->extents[i].pieces);
-        sc_alloc_free(alloc, store->extents[i].parts);
-        sc_alloc_free(alloc, store->extents[i].record_parts);
-        sc_alloc_free(alloc, store->extents[i].bounce);
+    if (store->extents != NULL) { /* the first of each is all of them */
+        sc_alloc_free(alloc, store->extents[0].bounce);
+        sc_alloc_free(alloc, store->extents[0].record_parts);
+        sc_alloc_free(alloc, store->extents[0].parts);
+        sc_alloc_free(alloc, store->extents[0].pieces);
     }
     sc_alloc_free(alloc, store->extents);
     sc_alloc_free(alloc, store->writes);

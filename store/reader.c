@@ -50,14 +50,15 @@ struct slot {
 struct sc_store_reader {
     /* Set by open, constant after. */
     struct sc_store *store;
-    uint64_t *tags; /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
-    uint8_t *rows;  /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
+    struct slot *slots; /* [SLOTS] uninitialised from slots_used on */
+    uint64_t *tags;     /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
+    uint8_t *rows;      /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
     uint32_t flight_max;
 
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
-    struct slot slots[SLOTS];
     struct slot *free_slots;
+    uint32_t slots_used; /* at least once */
     struct slot *fifo[SLOTS];
     uint32_t fifo_head, fifo_count, flying;
     uint64_t generation;
@@ -176,14 +177,33 @@ static void on_read_start(struct sc_io_op *op)
     pthread_mutex_unlock(&reader->lock);
 }
 
+/* Lock held. */
+static bool slot_is_free(const struct sc_store_reader *reader)
+{
+    return reader->free_slots != NULL || reader->slots_used < SLOTS;
+}
+
+/* Lock held. One is free. Memory of slots is first touched when they are first taken: most of many
+ * readers never take most of theirs. */
+static struct slot *slot_take(struct sc_store_reader *reader)
+{
+    struct slot *slot = reader->free_slots;
+    if (slot != NULL) {
+        reader->free_slots = slot->next;
+        return slot;
+    }
+    slot = &reader->slots[reader->slots_used++];
+    *slot = (struct slot){.reader = reader};
+    return slot;
+}
+
 /* Lock held. Gives the planned operation a slot and, unless it needs none, the frame. */
 static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_spare,
                        struct batch *batch)
 {
     struct sc_store *store = reader->store;
-    struct slot *slot = reader->free_slots;
+    struct slot *slot = slot_take(reader);
     const struct sc_store_plan_op *plan = &reader->op;
-    reader->free_slots = slot->next;
     reader->has_op = false;
     slot->plan = *plan;
     slot->frame = is_spare ? frame : NULL;
@@ -229,7 +249,7 @@ static bool wants_refill(const struct sc_store_reader *reader)
 static void pump(struct sc_store_reader *reader, uint8_t *given, struct batch *batch)
 {
     struct sc_store *store = reader->store;
-    while (reader->is_active && reader->free_slots != NULL && reader->fifo_count < SLOTS &&
+    while (reader->is_active && slot_is_free(reader) && reader->fifo_count < SLOTS &&
            reader->flying < reader->flight_max) {
         if (!reader->has_op) {
             reader->is_planned =
@@ -329,40 +349,50 @@ static uint64_t rows_buffer_bytes(const struct sc_store *store)
                                                         : SC_STORE_BITE_BYTES;
 }
 
-spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
-                                 struct spec_error *reterr)
+static void reader_init(struct sc_store *store, struct sc_store_reader *reader)
 {
-    struct sc_alloc *alloc = store->params.alloc;
-    struct sc_store_reader *reader = sc_alloc_zero(alloc, sizeof(*reader));
-    if (reader == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a reader");
-    reader->store = store;
-    uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
-    reader->tags = sc_alloc(alloc, tag_rows * sizeof(*reader->tags));
-    reader->rows = sc_alloc(alloc, rows_buffer_bytes(store));
-    if (reader->tags == NULL || reader->rows == NULL) {
-        sc_alloc_free(alloc, reader->tags);
-        sc_alloc_free(alloc, reader->rows);
-        sc_alloc_free(alloc, reader);
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a reader's tags");
-    }
     uint64_t flight = (FLIGHT_BYTES + store->op_bytes - 1) / store->op_bytes;
+    reader->store = store;
     reader->flight_max = flight < SLOTS ? (uint32_t)flight : SLOTS;
     reader->waiter.task.step = on_frame;
     pthread_mutex_init(&reader->lock, NULL);
-    for (uint32_t i = SLOTS; i-- > 0;) {
-        reader->slots[i].reader = reader;
-        reader->slots[i].next = reader->free_slots;
-        reader->free_slots = &reader->slots[i];
+}
+
+spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
+                                  struct sc_store_reader **ret_readers, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
+    uint64_t tags_bytes = tag_rows * sizeof(uint64_t), rows_bytes = rows_buffer_bytes(store);
+    struct sc_store_reader *readers = sc_alloc_array(alloc, count, sizeof(*readers));
+    struct slot *slots = sc_alloc(alloc, count * SLOTS * sizeof(*slots));
+    uint64_t *tags = sc_alloc(alloc, count * tags_bytes);
+    uint8_t *rows = sc_alloc(alloc, count * rows_bytes);
+    if (readers == NULL || slots == NULL || tags == NULL || rows == NULL) {
+        sc_alloc_free(alloc, rows);
+        sc_alloc_free(alloc, tags);
+        sc_alloc_free(alloc, slots);
+        sc_alloc_free(alloc, readers);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
     }
-    *ret_reader = reader;
+    for (uint64_t i = 0; i < count; i++) {
+        readers[i].slots = slots + i * SLOTS;
+        readers[i].tags = tags + i * tag_rows;
+        readers[i].rows = rows + i * rows_bytes;
+        reader_init(store, &readers[i]);
+        ret_readers[i] = &readers[i];
+    }
     return SPEC_OK;
 }
 
-void sc_store_reader_close(struct sc_store_reader *reader)
+spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
+                                 struct spec_error *reterr)
 {
-    if (reader == NULL)
-        return;
+    return sc_store_readers_open(store, 1, ret_reader, reterr);
+}
+
+static void reader_done(struct sc_store_reader *reader)
+{
     struct sc_store *store = reader->store;
     sc_store_reader_cancel(reader);
     pthread_mutex_lock(&reader->lock);
@@ -379,9 +409,24 @@ void sc_store_reader_close(struct sc_store_reader *reader)
     pthread_mutex_unlock(&reader->lock);
     SC_ASSERT(store->params.poison, is_quiet);
     pthread_mutex_destroy(&reader->lock);
-    sc_alloc_free(store->params.alloc, reader->tags);
-    sc_alloc_free(store->params.alloc, reader->rows);
-    sc_alloc_free(store->params.alloc, reader);
+}
+
+void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
+{
+    if (first == NULL)
+        return;
+    struct sc_alloc *alloc = first->store->params.alloc;
+    for (uint64_t i = 0; i < count; i++)
+        reader_done(&first[i]);
+    sc_alloc_free(alloc, first->rows);
+    sc_alloc_free(alloc, first->tags);
+    sc_alloc_free(alloc, first->slots);
+    sc_alloc_free(alloc, first);
+}
+
+void sc_store_reader_close(struct sc_store_reader *reader)
+{
+    sc_store_readers_close(reader, 1);
 }
 
 /* Lock held. The load is over; what flies is left to complete by itself. */

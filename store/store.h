@@ -335,6 +335,11 @@ struct sc_store_reader;
 spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
                                  struct spec_error *reterr); /* allocates: at connector open */
 void sc_store_reader_close(struct sc_store_reader *reader);  /* cancels, waits for in-flight ops */
+/* The same for `count` >= 1 readers whose memory is taken, and first touched, together.
+ *   ret_readers  [count]; close takes the first */
+spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
+                                  struct sc_store_reader **ret_readers, struct spec_error *reterr);
+void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
 
 /* Starts a load. ranges are kept by pointer until the reader is idle again. The lane DEMAND may use
  * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */

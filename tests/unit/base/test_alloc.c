@@ -109,6 +109,38 @@ static void zero_array_and_string_have_their_contents(void **state)
     sc_alloc_done(&alloc);
 }
 
+/* libc gives again what was freed, full of what stood there. */
+static void zeroed_blocks_are_aligned_and_zero_from_used_memory(void **state)
+{
+    (void)state;
+    struct sc_alloc alloc;
+    struct host host = {0};
+    struct sc_alloc hosted = with_host(&host);
+    sc_alloc_init(&alloc);
+    for (uint64_t align = 64; align <= 2u << 20; align *= 8)
+        for (uint64_t bytes = 1; bytes <= 1048577; bytes = bytes * 32 + 1) {
+            struct sc_alloc *allocs[2] = {&alloc, &hosted};
+            char *used = sc_alloc_aligned(&alloc, bytes, align);
+            assert_non_null(used);
+            memset(used, 0xa5, bytes);
+            sc_alloc_free(&alloc, used);
+            for (uint32_t i = 0; i < 2; i++) {
+                char *zeroed = sc_alloc_zero_aligned(allocs[i], bytes, align);
+                assert_non_null(zeroed);
+                assert_int_equal((uintptr_t)zeroed % align, 0);
+                for (uint64_t at = 0; at < bytes; at++)
+                    if (zeroed[at] != 0)
+                        fail_msg("byte %llu of %llu, alignment %llu", (unsigned long long)at,
+                                 (unsigned long long)bytes, (unsigned long long)align);
+                memset(zeroed, 0xa5, bytes);
+                sc_alloc_free(allocs[i], zeroed);
+            }
+        }
+    assert_int_equal(host.live_blocks, 0);
+    sc_alloc_done(&alloc);
+    sc_alloc_done(&hosted);
+}
+
 static void sizes_that_overflow_are_refused(void **state)
 {
     (void)state;
@@ -118,6 +150,8 @@ static void sizes_that_overflow_are_refused(void **state)
     assert_null(sc_alloc_array(&alloc, UINT64_MAX, UINT64_MAX));
     for (uint64_t less = 0; less < 200; less++) /* the header and the rounding do not wrap */
         assert_null(sc_alloc_aligned(&alloc, UINT64_MAX - less, 4096));
+    for (uint64_t less = 0; less < 200; less++)
+        assert_null(sc_alloc_zero_aligned(&alloc, UINT64_MAX - less, 4096));
     assert_int_equal(host.live_blocks, 0);
     assert_int_equal(atomic_load(&alloc.peak_bytes), 0);
 }
@@ -209,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_aligned_writable_and_counted),
         cmocka_unit_test(zero_array_and_string_have_their_contents),
+        cmocka_unit_test(zeroed_blocks_are_aligned_and_zero_from_used_memory),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(a_host_that_refuses_or_misaligns_means_no_memory),
         cmocka_unit_test(a_seal_refuses_and_counts_and_nests_and_lets_frees_through),

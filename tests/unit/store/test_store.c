@@ -459,8 +459,8 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
         struct sc_store_range ranges[32];
         for (uint32_t r = 0; r < 32; r++)
             ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
+        assert_int_equal(sc_store_readers_open(world->store, 24, readers, NULL), SPEC_OK);
         for (uint32_t r = 0; r < 24; r++) {
-            readers[r] = world_reader(world);
             enum sc_exec_lane lane = r % 3 == 2 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
             sc_store_reader_begin(readers[r], r % setups[i].layers, ranges, 32, lane);
         }
@@ -474,8 +474,7 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
             } while (got.row_count > 0);
         }
         assert_int_equal(rows, 24 * 32 * 64);
-        for (uint32_t r = 0; r < 24; r++)
-            sc_store_reader_close(readers[r]);
+        sc_store_readers_close(readers[0], 24);
         world_free(world);
     }
 }
