@@ -1,0 +1,561 @@
+/* bench-replay: time to first token, the way "replay": the plugin, the disk and the bytes are real,
+ * with rows as long as a large model's; its GPU is a wait.
+ *
+ *   --mode fill   stores the prefixes, with planted keys
+ *   --mode run    requests, one after the other: lookup -> { begin_layer -> get_important ->
+ *                 prefetch_next -> the layer's compute (a wait) } per layer -> release
+ *
+ * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
+ * dimension v of a key stands how important its token is to query variant v, and a query is the
+ * unit vector of its variant. Per prefix, layer and variant:
+ *
+ *   S(l)      k of R tokens; `recall` of them are in S(l - 1) too
+ *   head h    its own set: a layer that passes shares c of S(l), so that two heads have a Jaccard
+ *             index of about `similarity` (c^2 = 2 s / (1 + s)); a layer that falls back has
+ *             independent ones, in all heads
+ *   hint      in dimension VARIANTS + v: a set that shares `hint` of S(l)
+ *
+ * The plugin scores one query row, on the processor, in the clock; what a GPU takes to score all
+ * new rows is added to the layer's wait. All other processor time counts.
+ *
+ * Threads: the plugin's. Tests: none (a measurement; every request's sets are compared with what
+ * was planted, outside the clock, and what was found is printed). */
+#include "abi/spec_load.h"
+#include "bench/bench.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define VARIANTS   4u
+#define ROUND_SEED UINT64_C(20261121)
+#define HUGE_BYTES (2ull << 20)
+#define LAUNCH_NS  20000.0 /* of the kernels that score: an assumption, printed */
+
+struct state {
+    struct spec_plugin plugin;
+    spec_connector *conn;
+    uint32_t layers, kv_heads, query_heads, head_size, probe_heads;
+    uint64_t tokens, prefixes, requests, new_tokens, stage_bytes;
+    double retain, similarity, recall, fallback, hint;
+    double layer_params, gpu_flop_per_s, gpu_bytes_per_s, slower; /* slower: compute times this */
+    bool gives_hints, selects;
+    uint64_t half_bytes; /* of a row: its K, its V */
+    uint8_t *area;       /* [K rows][V rows] of one layer */
+    uint32_t *ids;
+    uint32_t *positions; /* [layers][tokens * kv_heads] of the last request */
+    uint64_t *voted;     /* [layers] rows of its sets that were one for all heads; 0: none was */
+    uint32_t *set, *before, *own; /* planted: [k] each */
+    uint8_t *is_in;               /* [tokens] scratch */
+};
+
+struct outcome { /* of one request */
+    uint64_t ttft_ns, read_bytes, wanted_bytes, ops, exposed_ns, probe_ns, unused_bytes;
+    uint64_t rows, prefetched_rows, union_rows, fallbacks, denses, planted_rows, planted_found;
+};
+
+static void must(spec_status status, const struct spec_error *error, const char *what)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %d: %s", what, (int)status, error->text);
+}
+
+static uint64_t next_word(uint64_t *seed)
+{
+    uint64_t x = *seed += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static double next_unit(uint64_t *seed)
+{
+    return (double)(next_word(seed) >> 11) * 0x1p-53;
+}
+
+static uint64_t picks_of(const struct state *state)
+{
+    return (uint64_t)ceil((double)state->tokens * state->retain);
+}
+
+/* ---- What is planted ------------------------------------------------------------------------ */
+
+/* A set of k tokens that holds `kept` of `from` and else others; from NULL: any. */
+static void set_draw(struct state *state, uint64_t *seed, const uint32_t *from, double kept,
+                     uint32_t *ret_set)
+{
+    uint64_t k = picks_of(state), count = 0;
+    uint64_t keep = from != NULL ? (uint64_t)llround(kept * (double)k) : 0;
+    memset(state->is_in, 0, state->tokens);
+    for (uint64_t i = 0; from != NULL && i < k; i++)
+        state->is_in[from[i]] = 2; /* not to be drawn as another */
+    for (uint64_t i = 0; i < k && keep > 0; i++)
+        if (next_unit(seed) * (double)(k - i) < (double)(keep - count) && count < keep) {
+            state->is_in[from[i]] = 1;
+            ret_set[count++] = from[i];
+        }
+    while (count < k) {
+        uint32_t token = (uint32_t)(next_word(seed) % state->tokens);
+        if (state->is_in[token] != 0 && k * 2 <= state->tokens)
+            continue;
+        if (state->is_in[token] == 1)
+            continue;
+        state->is_in[token] = 1;
+        ret_set[count++] = token;
+    }
+}
+
+static bool falls_back(const struct state *state, uint64_t prefix, uint32_t layer)
+{
+    uint64_t seed = ROUND_SEED ^ (prefix << 20 | layer);
+    return next_unit(&seed) < state->fallback;
+}
+
+/* S(layer) of a prefix and variant: drawn anew from layer 0 on, so that any process finds it. */
+static void set_of(struct state *state, uint64_t prefix, uint32_t layer, uint32_t variant)
+{
+    uint64_t seed = (prefix * VARIANTS + variant) * UINT64_C(1000003) + ROUND_SEED;
+    set_draw(state, &seed, NULL, 0, state->set);
+    for (uint32_t i = 1; i <= layer; i++) {
+        uint32_t *swap = state->before;
+        state->before = state->set;
+        state->set = swap;
+        set_draw(state, &seed, state->before, state->recall, state->set);
+    }
+}
+
+/* The half of v >= 2^-14; what lies between two halves is cut off. */
+static uint16_t half_of(double v)
+{
+    int exponent;
+    double part = frexp(v, &exponent); /* v = part * 2^exponent, part in [.5, 1) */
+    return (uint16_t)((uint32_t)(exponent + 14) << 10 | (uint32_t)((part * 2 - 1) * 1024));
+}
+
+/* Writes a dimension of one head: tokens of the set score above all others. */
+static void plant(struct state *state, uint64_t *seed, uint32_t head, uint32_t dimension,
+                  const uint32_t *set)
+{
+    uint64_t k = picks_of(state);
+    memset(state->is_in, 0, state->tokens);
+    for (uint64_t i = 0; i < k; i++)
+        state->is_in[set[i]] = 1;
+    for (uint64_t j = 0; j < state->tokens; j++) {
+        uint16_t half = half_of((state->is_in[j] ? 4.0 : 1.0) * (1 + next_unit(seed)));
+        memcpy(state->area + j * state->half_bytes +
+                   ((uint64_t)head * state->head_size + dimension) * 2,
+               &half, sizeof(half));
+    }
+}
+
+static void plant_layer(struct state *state, uint64_t prefix, uint32_t layer)
+{
+    double shared = sqrt(2 * state->similarity / (1 + state->similarity));
+    uint64_t seed = (prefix << 24 | layer) * UINT64_C(7919) + 1;
+    for (uint32_t variant = 0; variant < VARIANTS; variant++) {
+        set_of(state, prefix, layer, variant);
+        bool apart = falls_back(state, prefix, layer);
+        for (uint32_t head = 0; head < state->kv_heads; head++) {
+            set_draw(state, &seed, apart ? NULL : state->set, shared, state->own);
+            plant(state, &seed, head, variant, state->own);
+            set_draw(state, &seed, state->set, state->hint, state->own);
+            plant(state, &seed, head, VARIANTS + variant, state->own);
+        }
+    }
+}
+
+/* ---- The host ------------------------------------------------------------------------------- */
+
+static struct spec_memory memory_of(const struct state *state)
+{
+    uint64_t part_bytes = state->tokens * state->half_bytes;
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = SPEC_DTYPE_F16,
+                                .k_base = state->area,
+                                .v_base = state->area + part_bytes,
+                                .k_bytes = part_bytes,
+                                .v_bytes = part_bytes,
+                                .token_stride_bytes = state->half_bytes,
+                                .head_stride_bytes = (uint64_t)state->head_size * 2};
+}
+
+static void print_log(int32_t level, const char *line, void *user)
+{
+    (void)user;
+    (void)fprintf(stderr, "plugin (%d): %s\n", (int)level, line);
+}
+
+static void open_connector(struct state *state, int argc, char **argv)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_model model = {.struct_size = sizeof(model),
+                               .layer_count = state->layers,
+                               .kv_head_count = state->kv_heads,
+                               .query_head_count = state->query_heads,
+                               .head_size = state->head_size,
+                               .kv_dtype = SPEC_DTYPE_F16,
+                               .weights_id = {"bench-replay", 12}};
+    struct spec_open_params params = {.struct_size = sizeof(params),
+                                      .role = SPEC_ROLE_WRITER,
+                                      .config = bench_option(argc, argv, "--config", NULL),
+                                      .model = &model,
+                                      .log = print_log,
+                                      .log_level_max = SPEC_LOG_WARN};
+    const char *path = bench_option(argc, argv, "--connector", "build/lib/libspec_connector.so");
+    must(spec_load(path, &state->plugin, &error), &error, "load");
+    must(state->plugin.api->open(&params, &state->conn, &error), &error, "open");
+}
+
+static void ids_of(struct state *state, uint64_t prefix)
+{
+    uint64_t seed = prefix * UINT64_C(104729) + 17;
+    for (uint64_t i = 0; i <= state->tokens; i++)
+        state->ids[i] = (uint32_t)(next_word(&seed) % 50000);
+}
+
+static struct spec_lookup_result lookup(const struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_lookup_params params = {
+        .struct_size = sizeof(params), .tokens = state->ids, .token_count = state->tokens + 1};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    must(state->plugin.api->lookup(state->conn, &params, &result, &error), &error, "lookup");
+    return result;
+}
+
+static void wait_until(uint64_t when_ns)
+{
+    struct timespec when = {.tv_sec = (time_t)(when_ns / 1000000000),
+                            .tv_nsec = (long)(when_ns % 1000000000)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
+        continue;
+}
+
+/* ---- Filling -------------------------------------------------------------------------------- */
+
+static void await_room(const struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_stats stats = {.struct_size = sizeof(stats)};
+    uint64_t layer_bytes = 2 * state->tokens * state->half_bytes;
+    if (layer_bytes > state->stage_bytes / 2)
+        bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
+    do {
+        (void)usleep(500);
+        must(state->plugin.api->stats(state->conn, &stats, &error), &error, "stats");
+    } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
+}
+
+static void store_prefix(struct state *state, uint64_t prefix)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state);
+    ids_of(state, prefix);
+    struct spec_lookup_result found = lookup(state);
+    if (found.matched_tokens != 0)
+        bench_die("prefix %" PRIu64 " is stored already", prefix);
+    spec_ticket ticket = 0;
+    spec_status ended = SPEC_PENDING;
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        plant_layer(state, prefix, layer);
+        await_room(state);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .layer = layer,
+                                           .token_count = state->tokens,
+                                           .memory = &memory};
+        must(state->plugin.api->store(state->conn, &params, &ticket, &error), &error, "store");
+        if (layer + 1 < state->layers) /* an earlier layer's ticket is done at once */
+            must(state->plugin.api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
+    }
+    must(state->plugin.api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error,
+         "wait");
+    must(ended, &error, "the last ticket");
+    must(state->plugin.api->release(state->conn, found.request, &error), &error, "release");
+}
+
+static void mode_fill(struct state *state)
+{
+    /* Finite halves: a query's zeros would make nothing of a NaN. */
+    uint64_t seed = 3;
+    for (uint64_t i = 0; i < 2 * state->tokens * state->half_bytes; i += 8) {
+        uint64_t word = next_word(&seed) & UINT64_C(0xbfffbfffbfffbfff);
+        memcpy(state->area + i, &word, sizeof(word));
+    }
+    for (uint64_t prefix = 0; prefix < state->prefixes; prefix++) {
+        store_prefix(state, prefix);
+        (void)fprintf(stderr, "\rstored %" PRIu64 "/%" PRIu64, prefix + 1, state->prefixes);
+    }
+    (void)fprintf(stderr, "\n");
+}
+
+/* ---- The GPU, as a wait --------------------------------------------------------------------- */
+
+static double gpu_ns(const struct state *state, double flop, double bytes)
+{
+    double compute = flop / state->gpu_flop_per_s, memory = bytes / state->gpu_bytes_per_s;
+    return (compute > memory ? compute : memory) * 1e9 * state->slower;
+}
+
+/* One layer over `new_count` tokens that attend to `rows` rows of the prefix. */
+static double layer_ns(const struct state *state, uint64_t new_count, uint64_t rows)
+{
+    double n = (double)new_count, width = (double)state->query_heads * state->head_size;
+    double flop = 2 * state->layer_params * n + 4 * n * ((double)rows + n / 2) * width;
+    double bytes = 2 * state->layer_params + 2 * (double)rows * (double)state->half_bytes;
+    return gpu_ns(state, flop, bytes);
+}
+
+/* Scores of all new rows against all R keys of so many query heads. */
+static double score_ns(const struct state *state, uint64_t heads)
+{
+    double pairs = (double)state->new_tokens * (double)state->tokens * (double)heads;
+    double keys = (double)state->tokens * (double)heads * state->head_size * 2;
+    return LAUNCH_NS * state->slower + gpu_ns(state, 2 * pairs * state->head_size, keys);
+}
+
+/* ---- Requests ------------------------------------------------------------------------------- */
+
+/* How many of the planted sets are among the last request's positions. */
+static void compare(struct state *state, uint64_t prefix, uint32_t variant, struct outcome *outcome)
+{
+    uint64_t k = picks_of(state);
+    for (uint32_t layer = 0; layer < state->layers; layer++) {
+        const uint32_t *positions = state->positions + layer * state->tokens * state->kv_heads;
+        if (state->voted[layer] == 0)
+            continue;
+        set_of(state, prefix, layer, variant);
+        memset(state->is_in, 0, state->tokens);
+        for (uint64_t i = 0; i < state->voted[layer]; i++)
+            state->is_in[positions[i]] = 1;
+        for (uint64_t i = 0; i < k; i++)
+            outcome->planted_found += state->is_in[state->set[i]];
+        outcome->planted_rows += k;
+    }
+}
+
+static void note(struct outcome *outcome, const struct spec_important *item)
+{
+    outcome->read_bytes += item->read_bytes;
+    outcome->wanted_bytes += item->wanted_bytes;
+    outcome->ops += item->io_ops;
+    outcome->exposed_ns += item->io_exposed_ns;
+    outcome->probe_ns += item->probe_ns;
+    outcome->unused_bytes += item->unused_bytes;
+    outcome->rows += item->row_count;
+    outcome->prefetched_rows += item->prefetched_rows;
+    outcome->union_rows += item->union_rows;
+    outcome->fallbacks += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
+}
+
+static struct spec_queries queries_of(const struct state *state, uint16_t *rows, uint32_t dimension)
+{
+    uint64_t count = (uint64_t)state->query_heads * state->head_size;
+    memset(rows, 0, count * sizeof(*rows));
+    for (uint32_t head = 0; head < state->query_heads; head++)
+        rows[(uint64_t)head * state->head_size + dimension] = half_of(8.0);
+    return (struct spec_queries){.struct_size = sizeof(struct spec_queries),
+                                 .dtype = SPEC_DTYPE_F16,
+                                 .data = rows,
+                                 .byte_count = count * sizeof(*rows),
+                                 .row_count = 1,
+                                 .heads = SPEC_QUERIES_ALL,
+                                 .row_stride_bytes = count * sizeof(*rows),
+                                 .head_stride_bytes = (uint64_t)state->head_size * 2,
+                                 .first_position = state->tokens};
+}
+
+static void run_layer(struct state *state, spec_request request, uint32_t layer, uint32_t variant,
+                      uint16_t *rows[2], struct outcome *outcome)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    const struct spec_api *api = state->plugin.api;
+    struct spec_memory memory = memory_of(state);
+    struct spec_queries queries = queries_of(state, rows[0], variant);
+    struct spec_queries hint = queries_of(state, rows[1], VARIANTS + variant);
+    struct spec_important item = {
+        .struct_size = sizeof(item),
+        .request = request,
+        .layer = layer,
+        .queries = state->selects ? &queries : NULL,
+        .destination = &memory,
+        .positions = state->positions + layer * state->tokens * state->kv_heads,
+        .position_capacity = state->tokens * state->kv_heads,
+    };
+    must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
+    if (state->gives_hints) /* of the hidden state that goes into this layer */
+        must(api->prefetch_next(state->conn, request, layer, &hint, &error), &error, "prefetch");
+    must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+    if (!state->gives_hints)
+        must(api->prefetch_next(state->conn, request, layer, NULL, &error), &error, "prefetch");
+    uint64_t done_ns = bench_now_ns();
+    bool fell = (item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    double wait = layer_ns(state, state->new_tokens, item.row_count);
+    uint64_t group = state->query_heads / state->kv_heads;
+    if (item.row_count < state->tokens)
+        wait += score_ns(state, state->probe_heads * group) +
+                (fell ? score_ns(state, state->query_heads) : 0);
+    state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
+    note(outcome, &item);
+    wait_until(done_ns + (uint64_t)wait);
+}
+
+static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
+                        struct outcome *ret_outcome)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t seed = number * UINT64_C(2654435761) + ROUND_SEED;
+    double bell = 0; /* the sum of twelve units: a normal distribution's */
+    for (uint32_t i = 0; i < 12; i++)
+        bell += next_unit(&seed) - 0.5;
+    double at = ((double)state->prefixes - 1) / 2 + bell * (double)state->prefixes / 6;
+    at = at < 0 ? 0 : at > (double)state->prefixes - 1 ? (double)state->prefixes - 1 : at;
+    uint64_t prefix = (uint64_t)llround(at);
+    uint32_t variant = (uint32_t)(number % VARIANTS);
+    *ret_outcome = (struct outcome){0};
+    ids_of(state, prefix);
+    uint64_t begin_ns = bench_now_ns();
+    struct spec_lookup_result found = lookup(state);
+    if (found.matched_tokens != state->tokens)
+        bench_die("%" PRIu64 " of %" PRIu64 " tokens match", found.matched_tokens, state->tokens);
+    for (uint32_t layer = 0; layer < state->layers; layer++)
+        run_layer(state, found.request, layer, variant, rows, ret_outcome);
+    ret_outcome->ttft_ns = bench_now_ns() - begin_ns;
+    must(state->plugin.api->release(state->conn, found.request, &error), &error, "release");
+    compare(state, prefix, variant, ret_outcome);
+}
+
+static void print_facts(const struct state *state, const struct outcome *sum)
+{
+    printf("{\"facts\": {\"requests\": %" PRIu64 ", \"layers\": %" PRIu32
+           ", \"read_bytes\": %" PRIu64 ", \"wanted_bytes\": %" PRIu64 ", \"ops\": %" PRIu64
+           ", \"exposed_ns\": %" PRIu64 ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64
+           ", \"rows\": %" PRIu64 ", \"prefetched_rows\": %" PRIu64 ", \"union_rows\": %" PRIu64
+           ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64 ", \"planted_rows\": %" PRIu64
+           ", \"planted_found\": %" PRIu64 ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f}}\n",
+           state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
+           sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->rows, sum->prefetched_rows,
+           sum->union_rows, sum->fallbacks, sum->denses, sum->planted_rows, sum->planted_found,
+           layer_ns(state, state->new_tokens, picks_of(state)),
+           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers);
+}
+
+static void mode_run(struct state *state)
+{
+    static struct bench_series ttft = {.name = "ttft", .unit = "request", .work = 1};
+    uint64_t values = (uint64_t)state->query_heads * state->head_size;
+    uint16_t *rows[2] = {calloc(values, 2), calloc(values, 2)};
+    struct outcome sum = {0}, one;
+    if (rows[0] == NULL || rows[1] == NULL)
+        bench_die("no memory for queries");
+    run_request(state, 0, rows, &one); /* memory is touched from now on */
+    for (uint64_t i = 1; i <= state->requests; i++) {
+        run_request(state, i, rows, &one);
+        bench_series_add(&ttft, one.ttft_ns);
+        uint64_t *to = (uint64_t *)&sum, *from = (uint64_t *)&one;
+        for (uint64_t j = 0; j < sizeof(sum) / sizeof(*to); j++)
+            to[j] += from[j];
+    }
+    print_facts(state, &sum);
+    bench_series_print(&ttft);
+    free(rows[0]);
+    free(rows[1]);
+}
+
+/* ---- Options -------------------------------------------------------------------------------- */
+
+static double option_real(int argc, char **argv, const char *name, const char *fallback)
+{
+    const char *text = bench_option(argc, argv, name, fallback);
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0))
+        bench_die("%s %s: expected a number, 0 or more", name, text);
+    return value;
+}
+
+static void read_options(struct state *state, int argc, char **argv)
+{
+    state->layers = (uint32_t)bench_option_u64(argc, argv, "--layers", 8);
+    state->kv_heads = (uint32_t)bench_option_u64(argc, argv, "--kv-heads", 32);
+    state->query_heads = (uint32_t)bench_option_u64(argc, argv, "--query-heads", 32);
+    state->head_size = (uint32_t)bench_option_u64(argc, argv, "--head-size", 128);
+    state->probe_heads = (uint32_t)bench_option_u64(argc, argv, "--probe-heads", 3);
+    state->tokens = bench_option_u64(argc, argv, "--tokens", 4096);
+    state->prefixes = bench_option_u64(argc, argv, "--prefixes", 4);
+    state->requests = bench_option_u64(argc, argv, "--requests", 30);
+    state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
+    state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
+    state->gives_hints = bench_option_u64(argc, argv, "--hints", 0) != 0;
+    state->selects = bench_option_u64(argc, argv, "--selects", 1) != 0;
+    state->retain = option_real(argc, argv, "--retain", ".25");
+    state->similarity = option_real(argc, argv, "--similarity", ".8");
+    state->recall = option_real(argc, argv, "--recall", ".6");
+    state->fallback = option_real(argc, argv, "--fallback", ".2");
+    state->hint = option_real(argc, argv, "--hint-recall", ".9");
+    state->layer_params = option_real(argc, argv, "--layer-params", "201326592");
+    state->gpu_flop_per_s = option_real(argc, argv, "--gpu-flop", "156e12");
+    state->gpu_bytes_per_s = option_real(argc, argv, "--gpu-bytes", "2.0e12");
+    state->slower = option_real(argc, argv, "--slower", "1");
+    state->half_bytes = (uint64_t)state->kv_heads * state->head_size * 2;
+    if (state->tokens == 0 || state->prefixes == 0 || state->requests == 0 ||
+        state->requests > BENCH_ROUNDS_MAX || state->head_size < 2 * VARIANTS ||
+        state->kv_heads == 0 || state->query_heads % state->kv_heads != 0 || state->retain > 1)
+        bench_die("a size is out of range");
+}
+
+static void *memory_get(uint64_t count, uint64_t bytes)
+{
+    void *memory = calloc(count, bytes);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " x %" PRIu64 " bytes", count, bytes);
+    return memory;
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    const char *mode = bench_option(argc, argv, "--mode", "run");
+    read_options(&state, argc, argv);
+    uint64_t k = picks_of(&state), area_bytes = 2 * state.tokens * state.half_bytes;
+    area_bytes = (area_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    state.area = aligned_alloc(HUGE_BYTES, area_bytes);
+    if (state.area == NULL)
+        bench_die("no memory for a layer of %" PRIu64 " bytes", area_bytes);
+    (void)madvise(state.area, area_bytes, MADV_HUGEPAGE);
+    memset(state.area, 0, area_bytes);
+    state.ids = memory_get(state.tokens + 1, sizeof(*state.ids));
+    state.positions =
+        memory_get(state.layers * state.tokens * state.kv_heads, sizeof(*state.positions));
+    state.voted = memory_get(state.layers, sizeof(*state.voted));
+    state.set = memory_get(k, sizeof(*state.set));
+    state.before = memory_get(k, sizeof(*state.before));
+    state.own = memory_get(k, sizeof(*state.own));
+    state.is_in = memory_get(state.tokens, 1);
+    open_connector(&state, argc, argv);
+    if (strcmp(mode, "fill") == 0)
+        mode_fill(&state);
+    else if (strcmp(mode, "run") == 0)
+        mode_run(&state);
+    else
+        bench_die("--mode %s: expected fill or run", mode);
+    state.plugin.api->close(state.conn);
+    spec_unload(&state.plugin);
+    free(state.area);
+    free(state.ids);
+    free(state.positions);
+    free(state.voted);
+    free(state.set);
+    free(state.before);
+    free(state.own);
+    free(state.is_in);
+    return 0;
+}

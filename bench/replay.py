@@ -1,0 +1,169 @@
+"""bench/run ttft --way replay: every preset over the same stored prefixes, rows as long as a large
+model's, the plugin, the disk and the bytes real, the GPU a wait (bench_replay.c says what is
+planted and what is charged).
+
+Bounds: what a preset must spend on the device, max(bytes / line rate, operations x t_op), with both
+from fio in the same run; bound(as-like, preset) is how many times faster it could at most be."""
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Name: layers of the model, KV heads, query heads, head size, parameters of a layer (attention and
+# feed-forward matrices). OPT: 12 h^2. Llama: 4 h^2 (2 h^2 and 2 h x KV width with GQA) + 3 h x ffn.
+SHAPES = {
+    "opt-6.7b": (32, 32, 32, 128, 201_326_592),
+    "opt-13b": (40, 40, 40, 128, 314_572_800),
+    "opt-30b": (48, 56, 56, 128, 616_562_688),
+    "llama-2-7b": (32, 32, 32, 128, 202_375_168),
+    "llama-2-13b": (40, 40, 40, 128, 317_194_240),
+    "llama-3-8b": (32, 8, 32, 128, 218_103_808),
+}
+# A100 80 GB: 312 Tflop/s in bf16, of which half is reached; 2.0 TB/s (NVIDIA A100 data sheet).
+GPU_FLOP, GPU_BYTES = 156e12, 2.0e12
+PAPERS_DISK = 5e9  # bytes/s of the papers' SSD; a slower disk slows the GPU by the same factor
+
+# Preset: (its store: presets of one layout share one, does it choose rows, does it give hints).
+PRESETS = {
+    "as-like": ("paired", False, False),
+    "as-h2o-lru": ("split", True, False), "as-h2o-lru+range": ("split", True, False),
+    "random": ("paired", True, False), "random+range": ("paired", True, False),
+    "impress": ("paired", True, False), "impress+range": ("paired", True, False),
+    "spec": ("paired", True, False), "spec+range": ("paired", True, False),
+    "spec+range, hints": ("paired", True, True),
+}
+FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
+
+
+def config(store, preset):
+    name, hints = (preset.split(",")[0], ", hints" in preset)
+    out = {"path": store, "preset": name, "disk_bytes": "20GB", "stage_bytes": "512MiB"}
+    if hints:
+        out["prefetch"] = {"predictor": "hint"}
+    return json.dumps(out)
+
+
+def fio_ns(words):
+    out = subprocess.run([sys.executable, os.path.join(HERE, "fio_job.py"), *words], check=True,
+                         capture_output=True, text=True).stdout
+    return float(out.split()[1])
+
+
+def device_model(rank, row_bytes):
+    """Line rate (bytes/s) and what an operation of a row costs at depth (s), by fio."""
+    size = sum(os.path.getsize(os.path.join(rank, f)) for f in os.listdir(rank)
+               if f.startswith("seg-"))
+    size = min(size, 1 << 30)
+    line = size / (fio_ns(["--engine", "io_uring", "--threads", "1", "--depth", "8", "--bytes",
+                           str(size), "--op-bytes", str(1 << 20), rank]) / 1e9)
+    segment = next(os.path.join(rank, f) for f in sorted(os.listdir(rank)) if f.startswith("seg-"))
+    done = subprocess.run(
+        ["fio", "--output-format=json", "--readonly", "--name=r", f"--filename={segment}",
+         "--rw=randread", "--ioengine=io_uring", "--direct=1", "--iodepth=128", "--norandommap",
+         f"--bs={max(4096, row_bytes // 4096 * 4096)}", "--runtime=2", "--time_based"],
+        check=True, capture_output=True, text=True).stdout
+    return line, 1 / json.loads(done[done.index("{"):])["jobs"][0]["read"]["iops"]
+
+
+def must_ns(facts, line, t_op):
+    """What one request has to spend on the device."""
+    each = facts["requests"]
+    return max(facts["read_bytes"] / each / line, facts["ops"] / each * t_op) * 1e9
+
+
+def head(shape, args, line, t_op, slower, facts):
+    print(f"{shape}: {args['layers']} of {SHAPES[shape][0]} layers, rows of "
+          f"{4 * SHAPES[shape][1] * SHAPES[shape][3] // 1024} KiB, {args['prefixes']} prefixes of "
+          f"{args['tokens']} tokens, {args['requests']} requests with {args['new']} new tokens, "
+          "caches off, reads O_DIRECT")
+    print(f"planted (inputs): rho .25, head similarity {args['similarity']}, adjacent layers' "
+          f"recall {args['recall']}, recall of hints .9, layers that fall back {args['fallback']}")
+    print(f"device: line rate {line / 1e9:.2f} GB/s, an operation of a row {t_op * 1e6:.1f} us at "
+          f"depth 128 (fio); GPU: {GPU_FLOP / 1e12:.0f} Tflop/s, {GPU_BYTES / 1e12:.1f} TB/s (half "
+          f"of an A100's), slowed x {slower:.2f} as the disk is slower than the papers' 5 GB/s; a "
+          f"layer's compute {facts['layer_wait_ns'] / 1e6:.2f} ms")
+
+
+def row(name, series, facts, base, line, t_op):
+    ns = sorted(series["ttft"]["ns"])
+    each = facts["requests"]
+    median = statistics.median(ns)
+    bound = must_ns(base[1], line, t_op) / must_ns(facts, line, t_op)
+    gain = statistics.median(base[0]["ttft"]["ns"]) / median
+    layers = each * facts["layers"]
+    print(f"{name:18} {median / 1e6:9.1f} {statistics.fmean(ns) / 1e6:9.1f} "
+          f"{ns[len(ns) * 99 // 100] / 1e6:9.1f} {facts['read_bytes'] / each / 2**20:9.1f} "
+          f"{facts['ops'] // each:7} {facts['read_bytes'] / facts['wanted_bytes']:6.2f} "
+          f"{facts['fallbacks'] / layers:6.2f} {facts['denses'] / layers:6.2f} "
+          f"{facts['exposed_ns'] / each / 1e6:9.1f} {facts['probe_ns'] / each / 1e6:8.1f} "
+          f"{facts['prefetched_rows'] / max(1, facts['rows']):6.2f} "
+          f"{facts['unused_bytes'] / max(1, facts['read_bytes']):6.2f} {gain:7.2f} {bound:7.2f} "
+          f"{gain / bound:7.2f}")
+
+
+def cell(shape, args, presets, build, read_series):
+    """One combination of planted inputs, all presets; returns {preset: (series, facts)}."""
+    _, kv, heads, size, params = SHAPES[shape]
+    program = os.path.join(build, "bin", "bench-replay")
+    common = ["--connector", os.path.join(build, "lib", "libspec_connector.so"), "--layers",
+              str(args["layers"]), "--kv-heads", str(kv), "--query-heads", str(heads),
+              "--head-size", str(size), "--layer-params", str(params), "--tokens",
+              str(args["tokens"]), "--prefixes", str(args["prefixes"]), "--requests",
+              str(args["requests"]), "--new-tokens", str(args["new"]), "--similarity",
+              str(args["similarity"]), "--recall", str(args["recall"]), "--fallback",
+              str(args["fallback"]), "--gpu-flop", str(GPU_FLOP), "--gpu-bytes", str(GPU_BYTES)]
+    results, stores = {}, {}
+    try:
+        for layout in dict.fromkeys(PRESETS[p][0] for p in presets):
+            stores[layout] = os.path.join(build, f"bench-store-{layout}")
+            shutil.rmtree(stores[layout], ignore_errors=True)
+            subprocess.run([program, "--mode", "fill", *common, "--config",
+                            config(stores[layout], FILLED_BY[layout])], check=True)
+        rank = os.path.join(next(iter(stores.values())), "rank-0000-of-0001")
+        line, t_op = device_model(rank, 4 * kv * size)
+        slower = max(1.0, PAPERS_DISK / line)
+        for preset in presets:
+            layout, selects, hints = PRESETS[preset]
+            results[preset] = read_series(
+                [program, "--mode", "run", *common, "--slower", str(slower), "--config",
+                 config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
+                 str(int(hints))])
+    finally:
+        for store in stores.values():
+            shutil.rmtree(store, ignore_errors=True)
+    first = results[presets[0]][1]
+    print()
+    head(shape, args, line, t_op, slower, first)
+    print(f"{'preset':18} {'ttft ms':>9} {'mean':>9} {'p99':>9} {'MiB read':>9} {'ops':>7} "
+          f"{'amplif':>6} {'fallb':>6} {'dense':>6} {'exposed':>9} {'scoring':>8} {'ahead':>6} "
+          f"{'waste':>6} {'x asl.':>7} {'bound':>7} {'share':>7}")
+    recompute = first["recompute_ns"] * slower
+    print(f"{'recompute':18} {recompute / 1e6:9.1f}  (computed from the same table)")
+    for preset, (series, facts) in results.items():
+        row(preset, series, facts, results[presets[0]], line, t_op)
+        if facts["planted_rows"] and preset.split("+")[0] not in ("as-h2o-lru",):
+            found = facts["planted_found"] / facts["planted_rows"]
+            if found < 0.9:
+                sys.exit(f"replay: {preset} found {found:.2f} of the planted sets: not a result")
+    return {"device": [line, t_op, slower], "results": results}
+
+
+def replay(quick, build, read_series):
+    """All cells; True (there is no floor here: bounds are aims) and the raw samples."""
+    args = {"layers": 4 if quick else 8, "tokens": 2048 if quick else 4864, "prefixes": 2,
+            "requests": 10 if quick else 30, "new": 64, "similarity": 0.8, "recall": 0.6,
+            "fallback": 0.2}
+    presets = ["as-like", "impress", "impress+range", "spec+range"] if quick else list(PRESETS)
+    shapes = ["opt-6.7b"] if quick else ["opt-6.7b", "opt-13b", "llama-3-8b"]
+    out = {}
+    for shape in shapes:
+        sweeps = [(0.2, 0.6)] if quick else [(0.0, 0.6), (0.2, 0.4), (0.2, 0.6), (0.2, 0.8),
+                                             (0.7, 0.6)]
+        for fallback, recall in sweeps:
+            args.update(fallback=fallback, recall=recall, prefixes=2 if quick else 4)
+            out[f"{shape} {fallback} {recall}"] = cell(shape, args, presets, build, read_series)
+    return True, out
