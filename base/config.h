@@ -37,6 +37,8 @@ struct sc_config {
     uint64_t retain_ppm;            /* "select.retain_ppm": 1000000; others unsupported in 0.1 */
     uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
     uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
+    uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
+    uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
     uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */
     uint64_t sim_bytes_per_s;       /* "sim.bytes_per_s": 5 GB/s */
     uint64_t sim_op_ns;             /* "sim.op_ns": 80 us latency of one operation */

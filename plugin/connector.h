@@ -94,7 +94,8 @@ struct sc_plugin_request {
     uint64_t from_token, matched_tokens;
     uint64_t range_count;
     struct sc_radix_ref pinned;
-    struct spec_provenance provenance;
+    struct spec_provenance provenance; /* the worst over the match */
+    struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
     uint64_t failed_position; /* UINT64_MAX: nothing failed */
     spec_status failed_status;
 

@@ -241,6 +241,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     make_ranges(request);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;
+    request->delivered = (struct spec_provenance){0};
     request->pass_layer = 0;
     request->pass_saves = 0;
     request->stored_end = request->matched_tokens;
