@@ -389,6 +389,12 @@ static void probe_ahead(struct walk *walk, uint64_t chunk)
         walk->group *= 2;
 }
 
+static bool is_refused(const struct walk *walk, const struct sc_radix_node *node)
+{
+    uint32_t flags_end = walk->query->flags_end;
+    return flags_end != 0 && node->value_flags >= flags_end;
+}
+
 /* True when the run is the whole chunk at `position` of this query, below the last one. */
 static bool is_next(const struct walk *walk, const struct sc_radix_node *node, uint64_t up)
 {
@@ -399,7 +405,8 @@ static bool is_next(const struct walk *walk, const struct sc_radix_node *node, u
     sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
                      marked ? &query->marks[walk->mark] : NULL);
     if (sc_radix_up_parent(up) != walk->at || sc_radix_up_cut(up) != 0 ||
-        sc_radix_node_length(node) != chunk_tokens || !key_matches(node, up, &key))
+        sc_radix_node_length(node) != chunk_tokens || !key_matches(node, up, &key) ||
+        is_refused(walk, node))
         return false;
     uint64_t next = walk->mark + (marked ? 1 : 0);
     if (next < query->mark_count && query->marks[next].token < walk->position + chunk_tokens)
@@ -467,7 +474,7 @@ static bool take_child(struct walk *walk)
     struct sc_radix_node *node;
     uint64_t up;
     uint32_t id = sc_radix_child_find(walk->index, &key, &node, &up, &walk->match.steps);
-    if (id == 0)
+    if (id == 0 || is_refused(walk, node))
         return false;
     uint32_t cut = sc_radix_up_cut(up);
     uint64_t length = sc_radix_node_length(node) - cut;
@@ -514,6 +521,10 @@ static void walk_all(struct walk *walk)
             break;
     }
     walk->match.token_count = walk->position;
+    if (walk->last == 0)
+        return;
+    walk->match.last_piece = sc_radix_node_at(walk->index, walk->last)->piece;
+    walk->match.last_flags = sc_radix_node_at(walk->index, walk->last)->value_flags;
 }
 
 /* Pins the run that the walk ended in. False: the writer is removing or hiding it. */

@@ -43,7 +43,8 @@ struct sc_radix_params {
     uint64_t bytes_max;       /* all memory of the index; 1 MiB .. 64 GiB */
 };
 
-/* What the caller stores with a run. Opaque here, except that a split advances row_first. */
+/* What the caller stores with a run. Opaque here, except that a split advances row_first, and that
+ * of two values for the same tokens the one with larger flags is the worse. */
 struct sc_radix_value {
     uint64_t piece;
     uint32_t row_first; /* row in the piece of the run's first token */
@@ -70,6 +71,7 @@ struct sc_radix_query {
     uint64_t token_count;
     const struct sc_mark *marks; /* ascending; those at or after token_count do not matter */
     uint64_t mark_count;
+    uint32_t flags_end; /* not 0: the match ends before the first run with these flags or larger */
 };
 
 struct sc_radix_match {
@@ -78,8 +80,10 @@ struct sc_radix_match {
     struct sc_radix_ref last;  /* the run that holds the last matched token; none when 0 tokens */
     struct sc_radix_ref whole; /* the deepest run that matches to its end; none: the root */
     uint64_t whole_end;        /* where it ends; insert continues there */
-    uint64_t steps;            /* table slots and runs looked at: a measure of the work */
-    uint32_t shortened;        /* 1: a concurrent change or a full reader table cut the answer */
+    uint64_t last_piece;       /* of the value of `last`; 0 when 0 tokens */
+    uint32_t last_flags;
+    uint64_t steps;     /* table slots and runs looked at: a measure of the work */
+    uint32_t shortened; /* 1: a concurrent change or a full reader table cut the answer */
 };
 
 /* Errors: INVALID (chunk_tokens, bytes_max), NO_MEMORY. */
@@ -104,6 +108,13 @@ void sc_radix_pin(struct sc_radix *index, struct sc_radix_ref pinned);
 /* Takes one pin back. A none ref is ignored. Threads: any. */
 void sc_radix_unpin(struct sc_radix *index, struct sc_radix_ref pinned);
 
+/* Called once for every run that is removed, parents before children where nothing else is said;
+ * must not call the index. */
+struct sc_radix_removal {
+    void (*removed)(const struct sc_radix_segment *segment, void *user); /* may be NULL */
+    void *user;
+};
+
 /* What is inserted: rows for the tokens [run_first, first + token_count), inside one chunk of the
  * grid, in one piece. */
 struct sc_radix_insertion {
@@ -116,6 +127,12 @@ struct sc_radix_insertion {
     const struct sc_mark *marks; /* of the whole prompt; those in the inserted range are used */
     uint64_t mark_count;
     struct sc_radix_value value; /* row_first: the row of token run_first */
+    /* Not NULL: a run at or behind run_first with larger flags makes way, with all below it. The
+     * new runs are found before the old ones go, so that no match ends early between. What is
+     * pinned goes as after SC_RADIX_LATER. */
+    const struct sc_radix_removal *replaces;
+    /* Called before with the first of them; may pin it. May be NULL; user: that of replaces. */
+    void (*replacing)(struct sc_radix_ref top, void *user);
 };
 
 struct sc_radix_inserted {
@@ -127,7 +144,7 @@ struct sc_radix_inserted {
 };
 
 /* Adds what is missing below what is there; tokens that are there keep their value (the first
- * wins). `value` is used for the added runs only. Writer.
+ * wins), or with `replaces` the better. `value` is used for the added runs only. Writer.
  * Errors, nothing changed: INVALID (empty, beyond 2^32 tokens, not inside one chunk, run_first or
  * first wrong); STALE (`after` was removed, or the tokens before run_first are not stored: an
  * orphan); NO_MEMORY (allocator or bytes_max); CORRUPT (another run already owns the chain hash: a
@@ -138,6 +155,8 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
 /* The run that ends at the grid border `end` with this chain hash; end 0: the root. None when there
  * is none. For recovery, where a record names its parent by hash. Writer. */
 struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end);
+/* Whether the run is `top` or below it; false when one of them is stale. Writer. */
+bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct sc_radix_ref top);
 /* What a ref names, whole: false when it is stale. Writer. */
 bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
                   struct sc_radix_segment *ret_segment);
@@ -150,13 +169,6 @@ enum sc_radix_when {
     SC_RADIX_NOW,  /* refused while anything in it is pinned */
     SC_RADIX_LATER /* no new match finds it; what is pinned goes when sc_radix_sweep finds it free
                     */
-};
-
-/* Called once for every run that is removed, parents before children where nothing else is said;
- * must not call the index. */
-struct sc_radix_removal {
-    void (*removed)(const struct sc_radix_segment *segment, void *user); /* may be NULL */
-    void *user;
 };
 
 /* Removes; a root that is left without runs goes too. Writer.

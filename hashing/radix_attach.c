@@ -192,6 +192,8 @@ static void answer(struct sc_radix *index, uint32_t id, uint64_t length,
     match->token_count = length;
     match->segment_count = path.segments;
     match->last = (struct sc_radix_ref){id, node->generation};
+    match->last_piece = node->piece;
+    match->last_flags = node->value_flags;
     match->whole = match->last;
     match->whole_end = sc_radix_node_end(node);
     if (match->whole_end == length)

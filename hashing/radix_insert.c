@@ -2,6 +2,7 @@
  *
  *   plan      find what is there; take all memory that the change needs; compute the hashes
  *   publish   cannot fail: split, link, enter into the tables
+ *   replace   what is worse stood beside the new runs, under the same key, until now: it goes
  *
  * Holds: an error has changed nothing that a match can see.
  * Threads: writer.
@@ -22,6 +23,7 @@ struct plan {
     uint64_t part_up; /* its state */
     uint32_t part_count;
     uint32_t last;     /* the run that holds the last token found */
+    uint32_t worse;    /* the run at `position` that makes way, with all below it; 0: none */
     uint64_t position; /* of the first token that is missing */
 
     /* What is new. */
@@ -166,6 +168,11 @@ static void find_common(struct plan *plan)
         uint32_t id = sc_radix_child_find(plan->index, &key, &node, &up, &steps);
         if (id == 0)
             return;
+        if (in->replaces != NULL && plan->position >= in->run_first &&
+            node->value_flags > in->value.flags) {
+            plan->worse = id;
+            return;
+        }
         uint32_t cut = sc_radix_up_cut(up);
         uint32_t length = sc_radix_node_length(node) - cut;
         uint64_t limit = run_end(plan, plan->position) - plan->position;
@@ -423,16 +430,44 @@ static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, u
         ret_inserted->whole = (struct sc_radix_ref){whole, whole_node->generation};
 }
 
-/* True when a run that stays has the chain hash. One that is being cleared makes way for the new.
- */
-static bool is_taken(struct sc_radix *index, struct sc_hash hash, uint64_t end)
+static bool is_below(const struct sc_radix *index, uint32_t id, uint32_t top)
+{
+    while (id != 0 && id != top)
+        id = sc_radix_up_parent(up_of(sc_radix_node_at(index, id)));
+    return id != 0;
+}
+
+bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct sc_radix_ref top)
+{
+    return sc_radix_node_of(index, run) != NULL && sc_radix_node_of(index, top) != NULL &&
+           is_below(index, run.id, top.id);
+}
+
+/* True when a run that stays has the chain hash. One that is being cleared makes way for the new,
+ * and so does what is worse. */
+static bool is_taken(struct sc_radix *index, struct sc_hash hash, uint64_t end, uint32_t worse)
 {
     uint64_t steps = 0;
     uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
+    if (worse != 0 && id != 0 && is_below(index, id, worse))
+        return false;
     if (id == 0 || !sc_radix_is_old(index, id))
         return id != 0;
     sc_radix_chunks_leave(index, id);
     return false;
+}
+
+/* The new runs are there: what they are better than goes. */
+static void replace(struct plan *plan)
+{
+    struct sc_radix *index = plan->index;
+    const struct sc_radix_insertion *in = plan->in;
+    if (plan->worse == 0)
+        return;
+    struct sc_radix_ref top = {plan->worse, sc_radix_node_at(index, plan->worse)->generation};
+    if (in->replacing != NULL)
+        in->replacing(top, in->replaces->user);
+    (void)sc_radix_remove(index, top, SC_RADIX_RUN, SC_RADIX_LATER, in->replaces, NULL, NULL);
 }
 
 static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_inserted,
@@ -450,13 +485,14 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     fill_runs(plan);
     uint32_t last = plan->runs[plan->run_count - 1];
     if (plan->end % index->chunk_tokens == 0 &&
-        is_taken(index, sc_radix_node_at(index, last)->hash, plan->end)) {
+        is_taken(index, sc_radix_node_at(index, last)->hash, plan->end, plan->worse)) {
         add(&index->collisions, 1);
         drop_plan(plan);
         return sc_fail(reterr, SPEC_E_CORRUPT,
                        "chain hash at token %" PRIu64 " belongs to another prefix", plan->end);
     }
     publish(plan, split_hash);
+    replace(plan);
     answer(plan, plan->end - plan->position, last, last, ret_inserted);
     return SPEC_OK;
 }

@@ -79,8 +79,11 @@ struct prompt {
 
 static inline struct sc_radix_query query_of(const struct prompt *prompt)
 {
-    return (struct sc_radix_query){prompt->root, prompt->tokens, prompt->count, prompt->marks,
-                                   prompt->mark_count};
+    return (struct sc_radix_query){.root = prompt->root,
+                                   .tokens = prompt->tokens,
+                                   .token_count = prompt->count,
+                                   .marks = prompt->marks,
+                                   .mark_count = prompt->mark_count};
 }
 
 static inline struct sc_radix_match match_of(struct fixture *fx, const struct prompt *prompt)
