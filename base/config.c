@@ -13,7 +13,7 @@
  * Does not: recurse; accept escapes inside keys (no key of ours needs one).
  * Threads: any.
  * Tests: tests/unit/base/test_config.c, tests/fuzz/fuzz_config.c */
-#include "base/config.h"
+#include "base/config_keys.h"
 
 #include "base/assert.h"
 
@@ -32,192 +32,12 @@
 #define JSON_DEPTH_MAX  8  /* ours has 2; more is for a clear error instead of "too deep" */
 #define FOUND_BYTES_MAX 48 /* of a wrong value, quoted in an error */
 #define KEY_PATH_BYTES  96 /* "select.retain_ppm" has 17; a longer unknown key is cut */
-#define PATH_BYTES_MAX  (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
-#define CHOICES_MAX     4
 
-enum kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
-
-struct key {
-    struct sc_config_key shown;
-    enum kind kind;
-    uint32_t offset;       /* of the member */
-    uint32_t member_bytes; /* 4 or 8 */
-    uint64_t min, max;
-    uint64_t multiple_of;             /* 0: any */
-    bool is_power_of_two;             /* only powers of two */
-    bool is_initial_only;             /* well-formed other values are unsupported in this version */
-    const char *choices[CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
-};
-
-#define MEMBER(name)                                                                               \
-    .offset = (uint32_t)offsetof(struct sc_config, name),                                          \
-    .member_bytes = (uint32_t)sizeof(((struct sc_config *)NULL)->name)
-
-static const struct key keys[] = {
-    {{"path", "string", "required", "a directory's path, 1 .. 3840 bytes",
-      "The store's directory. It is made when absent; its parent must exist."},
-     .kind = KIND_PATH,
-     MEMBER(path),
-     .min = 1,
-     .max = PATH_BYTES_MAX},
-    {{"preset", "choice", "as-like", "\"recompute\" or \"as-like\"",
-      "as-like: the whole prefix is reused, the next layer read ahead. recompute: nothing is "
-      "stored "
-      "or reused."},
-     .kind = KIND_CHOICE,
-     MEMBER(preset),
-     .choices = {"recompute", "as-like"}},
-    {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
-      "Tokens of a chunk, the unit of hashing and of eviction. What was stored with another value "
-      "is not found."},
-     .kind = KIND_INTEGER,
-     MEMBER(chunk_tokens),
-     .min = 16,
-     .max = 256,
-     .is_power_of_two = true},
-    {{"disk_bytes", "size", "0", "0, or segment_bytes .. 1024TiB",
-      "Hard cap of the store on disk, at least 2MiB a rank. 0: the smaller of 20 GiB and half of "
-      "what is free at open."},
-     .kind = KIND_SIZE,
-     MEMBER(disk_bytes),
-     .min = 0,
-     .max = 1024 * TIB},
-    {{"segment_bytes", "size", "64MiB", "1MiB .. 1GiB, a multiple of 1MiB",
-      "Size of one file of rows; space grows by it."},
-     .kind = KIND_SIZE,
-     MEMBER(segment_bytes),
-     .min = MIB,
-     .max = GIB,
-     .multiple_of = MIB},
-    {{"stage_bytes", "size", "256MiB", "16MiB .. 1TiB",
-      "Memory between the host and the disk, for reads and writes together."},
-     .kind = KIND_SIZE,
-     MEMBER(stage_bytes),
-     .min = 16 * MIB,
-     .max = TIB},
-    {{"host_bytes", "size", "0", "0 .. 1024TiB",
-      "Cap of the host-memory tier. This version has no such tier: only 0 is supported."},
-     .kind = KIND_SIZE,
-     MEMBER(host_bytes),
-     .max = 1024 * TIB,
-     .is_initial_only = true},
-    {{"gpu_bytes", "size", "0", "0 .. 1024TiB",
-      "Cap of the GPU-memory tier. This version has no such tier: only 0 is supported."},
-     .kind = KIND_SIZE,
-     MEMBER(gpu_bytes),
-     .max = 1024 * TIB,
-     .is_initial_only = true},
-    {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\", \"pread\" or \"sim\"",
-      "How files are read and written. auto: io_uring where the kernel allows it, else pread. sim: "
-      "files in memory on a modelled device and a virtual clock, for tests."},
-     .kind = KIND_CHOICE,
-     MEMBER(io_backend),
-     .choices = {"auto", "io_uring", "pread", "sim"}},
-    {{"io.threads", "integer", "2", "1 .. 64",
-      "Worker threads of the connector; io_uring has as many more, each with a ring."},
-     .kind = KIND_INTEGER,
-     MEMBER(io_threads),
-     .min = 1,
-     .max = SC_LIMIT_THREADS},
-    {{"io.in_flight_bytes", "size", "8MiB", "1MiB .. 1GiB",
-      "io_uring: how much is in flight at once. Reads ahead may fill three quarters of it, writes "
-      "half, upkeep a quarter."},
-     .kind = KIND_SIZE,
-     MEMBER(io_in_flight_bytes),
-     .min = MIB,
-     .max = GIB},
-    {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
-      "The largest single read or write."},
-     .kind = KIND_SIZE,
-     MEMBER(io_op_bytes),
-     .min = 64 * KIB,
-     .max = 8 * MIB,
-     .multiple_of = 4 * KIB},
-    {{"max_requests", "integer", "64", "1 .. 65536",
-      "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY."},
-     .kind = KIND_INTEGER,
-     MEMBER(max_requests),
-     .min = 1,
-     .max = SC_LIMIT_REQUESTS},
-    {{"max_request_tokens", "integer", "131072", "1 .. 16777216",
-      "Tokens of one request: prompt and answer."},
-     .kind = KIND_INTEGER,
-     MEMBER(max_request_tokens),
-     .min = 1,
-     .max = SC_LIMIT_REQUEST_TOKENS},
-    {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
-      "Hard cap of the index's memory; when it is reached nothing new is stored."},
-     .kind = KIND_SIZE,
-     MEMBER(index_bytes_max),
-     .min = MIB,
-     .max = TIB},
-    {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
-      "How long a lease may promise, in nanoseconds, and how long dropped rows keep their place. "
-      "The same in all processes of a store. 0: no leases, and lookup in a reader or a rank set "
-      "promises nothing."},
-     .kind = KIND_INTEGER,
-     MEMBER(lease_ns_max),
-     .max = 86400000000000ull},
-    {{"select.retain_ppm", "integer", "1000000", "0 .. 1000000",
-      "Share of prefix rows that get_important delivers, in millionths. This version delivers all: "
-      "only 1000000 is supported."},
-     .kind = KIND_INTEGER,
-     MEMBER(retain_ppm),
-     .max = 1000000,
-     .is_initial_only = true},
-    {{"store.checkpoint_bytes", "size", "64MiB", "1MiB .. 1TiB",
-      "Growth of a rank's log, beyond what the last checkpoint left, after which it is written "
-      "anew, shorter. On a small disk it is less: a 128th of the rank's share."},
-     .kind = KIND_SIZE,
-     MEMBER(checkpoint_bytes),
-     .min = MIB,
-     .max = TIB},
-    {{"store.min_tokens", "integer", "1", "1 .. 16777216",
-      "Passes with fewer new tokens are not stored."},
-     .kind = KIND_INTEGER,
-     MEMBER(store_min_tokens),
-     .min = 1,
-     .max = SC_LIMIT_REQUEST_TOKENS},
-    {{"store.lossy", "choice", "yes", "\"no\" or \"yes\"",
-      "Whether KV that was computed on decoded codes is stored. It says so in lookup."},
-     .kind = KIND_CHOICE,
-     MEMBER(store_lossy),
-     .choices = {"no", "yes"}},
-    {{"store.pruned", "choice", "no", "\"no\" or \"yes\"",
-      "Whether KV that was computed on a part of its prefix's rows is stored. It says so in "
-      "lookup."},
-     .kind = KIND_CHOICE,
-     MEMBER(store_pruned),
-     .choices = {"no", "yes"}},
-    {{"sim.seed", "integer", "1", "0 .. 18446744073709551615",
-      "sim: the order of background steps, and the faults."},
-     .kind = KIND_INTEGER,
-     MEMBER(sim_seed),
-     .max = UINT64_MAX},
-    {{"sim.bytes_per_s", "size", "5GB", "1MiB .. 1024TiB",
-      "sim: the modelled device's rate, a second."},
-     .kind = KIND_SIZE,
-     MEMBER(sim_bytes_per_s),
-     .min = MIB,
-     .max = 1024 * TIB},
-    {{"sim.op_ns", "integer", "80000", "0 .. 10000000000",
-      "sim: the modelled device's latency of one operation, in nanoseconds."},
-     .kind = KIND_INTEGER,
-     MEMBER(sim_op_ns),
-     .max = 10000000000ull},
-};
-#define KEY_COUNT (sizeof(keys) / sizeof(keys[0]))
-_Static_assert(KEY_COUNT <= 64, "seen is a 64-bit set");
-_Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQUESTS == 65536 &&
-                   SC_LIMIT_REQUEST_TOKENS == 16777216,
-               "the texts above name these limits");
-_Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_BACKEND_AUTO == 0 &&
-                   SC_BACKEND_URING == 1 && SC_BACKEND_PREAD == 2 && SC_BACKEND_SIM == 3,
-               "choices stand in the order of their numbers");
+#define KEY_COUNT sc_config_row_count()
 
 const struct sc_config_key *sc_config_key_at(uint32_t i)
 {
-    return i < KEY_COUNT ? &keys[i].shown : NULL;
+    return i < KEY_COUNT ? &sc_config_row_at(i)->shown : NULL;
 }
 
 /* ---- Convert: a span of text to a member ---------------------------------------------------- */
@@ -271,7 +91,7 @@ static bool read_size(struct span span, uint64_t *ret_value)
     return false;
 }
 
-static void member_write(const struct key *key, struct sc_config *config, uint64_t value)
+static void member_write(const struct sc_config_row *key, struct sc_config *config, uint64_t value)
 {
     char *member = (char *)config + key->offset;
     uint32_t narrow = (uint32_t)value; /* the table's max fits: checked by the test of limits */
@@ -281,7 +101,7 @@ static void member_write(const struct key *key, struct sc_config *config, uint64
         memcpy(member, &value, sizeof(value));
 }
 
-static bool is_in_range(const struct key *key, uint64_t value)
+static bool is_in_range(const struct sc_config_row *key, uint64_t value)
 {
     if (value < key->min || value > key->max)
         return false;
@@ -290,9 +110,9 @@ static bool is_in_range(const struct key *key, uint64_t value)
     return !key->is_power_of_two || (value & (value - 1)) == 0;
 }
 
-static bool read_choice(const struct key *key, struct span span, uint64_t *ret_value)
+static bool read_choice(const struct sc_config_row *key, struct span span, uint64_t *ret_value)
 {
-    for (uint32_t i = 0; i < CHOICES_MAX && key->choices[i] != NULL; i++) {
+    for (uint32_t i = 0; i < SC_CONFIG_CHOICES_MAX && key->choices[i] != NULL; i++) {
         if (span_is(span, key->choices[i])) {
             *ret_value = i;
             return true;
@@ -303,7 +123,7 @@ static bool read_choice(const struct key *key, struct span span, uint64_t *ret_v
 
 /* The number that a value stands for; false: of another type, or out of range. A quoted value comes
  * without its quotes. */
-static bool read_number(const struct key *key, struct span span, bool is_quoted,
+static bool read_number(const struct sc_config_row *key, struct span span, bool is_quoted,
                         uint64_t *ret_value)
 {
     if (key->kind == KIND_CHOICE)
@@ -313,22 +133,27 @@ static bool read_number(const struct key *key, struct span span, bool is_quoted,
     return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);
 }
 
-/* The default as a number: the table's text, read like a value of the configuration. */
-static uint64_t initial_value(const struct key *key)
+/* A default as a number: the table's text, read like a value of the configuration. */
+static uint64_t text_value(const struct sc_config_row *key, const char *text)
 {
-    struct span span = {key->shown.initial, strlen(key->shown.initial)};
+    struct span span = {text, strlen(text)};
     uint64_t value = 0;
     bool is_read = read_number(key, span, false, &value) || read_number(key, span, true, &value);
     SC_ASSERT(NULL, is_read);
     return value;
 }
 
+static uint64_t initial_value(const struct sc_config_row *key)
+{
+    return text_value(key, key->shown.initial);
+}
+
 static void defaults_write(struct sc_config *config)
 {
     memset(config, 0, sizeof(*config));
     for (uint32_t i = 0; i < KEY_COUNT; i++)
-        if (keys[i].kind != KIND_PATH) /* that one is required */
-            member_write(&keys[i], config, initial_value(&keys[i]));
+        if (sc_config_row_at(i)->kind != KIND_PATH) /* that one is required */
+            member_write(sc_config_row_at(i), config, initial_value(sc_config_row_at(i)));
 }
 
 /* ---- Parse: the scan over the text ---------------------------------------------------------- */
@@ -338,8 +163,8 @@ struct parse {
     uint64_t bytes;
     uint64_t at;
     struct json_object *root;
-    uint64_t seen;        /* bit i: keys[i] was given */
-    uint64_t groups_seen; /* bit i: the group of keys[i] was given, i its first key */
+    uint64_t seen;        /* bit i: key i was given */
+    uint64_t groups_seen; /* bit i: the group of key i was given, i its first key */
     struct sc_config *config;
     struct spec_error *reterr;
 };
@@ -365,7 +190,8 @@ static int quoted_bytes(struct span span, uint64_t bytes_max)
     return (int)bytes;
 }
 
-static spec_status fail_value(const struct parse *parse, const struct key *key, struct span found)
+static spec_status fail_value(const struct parse *parse, const struct sc_config_row *key,
+                              struct span found)
 {
     static const char *const nouns[] = {"", "a size ", "an integer ", ""};
     const char *cut = found.bytes > FOUND_BYTES_MAX ? "..." : "";
@@ -415,7 +241,8 @@ static spec_status scan_string(struct parse *parse, struct span *ret_inner)
 }
 
 /* The string that json-c decoded for a key, as a path. */
-static spec_status path_write(struct parse *parse, const struct key *key, struct span found)
+static spec_status path_write(struct parse *parse, const struct sc_config_row *key,
+                              struct span found)
 {
     struct json_object *value = NULL;
     if (!json_object_object_get_ex(parse->root, key->shown.path, &value) ||
@@ -452,7 +279,7 @@ static spec_status scan_span(struct parse *parse, struct span *ret_whole, struct
     return SPEC_OK;
 }
 
-static spec_status scan_value(struct parse *parse, const struct key *key)
+static spec_status scan_value(struct parse *parse, const struct sc_config_row *key)
 {
     struct span whole = {"", 0}, inner = {"", 0};
     bool is_quoted = false;
@@ -493,7 +320,7 @@ static uint32_t key_find(const char *path, bool *ret_is_group)
 {
     uint64_t bytes = strlen(path);
     for (uint32_t i = 0; i < KEY_COUNT; i++) {
-        const char *name = keys[i].shown.path;
+        const char *name = sc_config_row_at(i)->shown.path;
         *ret_is_group = strncmp(name, path, bytes) == 0 && name[bytes] == '.';
         if (*ret_is_group || strcmp(name, path) == 0)
             return i;
@@ -502,8 +329,8 @@ static uint32_t key_find(const char *path, bool *ret_is_group)
 }
 
 /* Reads `"key" :` inside a group ("": the outermost object) and marks it as seen. */
-static spec_status scan_key(struct parse *parse, const char *group, const struct key **ret_key,
-                            bool *ret_is_group)
+static spec_status scan_key(struct parse *parse, const char *group,
+                            const struct sc_config_row **ret_key, bool *ret_is_group)
 {
     struct span name = {"", 0};
     spec_status status = scan_string(parse, &name);
@@ -523,7 +350,7 @@ static spec_status scan_key(struct parse *parse, const char *group, const struct
     if ((*seen >> i & 1u) != 0)
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: given twice", path);
     *seen |= 1ull << i;
-    *ret_key = &keys[i];
+    *ret_key = sc_config_row_at(i);
     return expect(parse, ':', "expected ':'");
 }
 
@@ -533,7 +360,7 @@ static spec_status scan_all(struct parse *parse)
     bool is_after_value = false, is_after_comma = false;
     spec_status status = expect(parse, '{', "expected an object");
     while (status == SPEC_OK) {
-        const struct key *key = NULL;
+        const struct sc_config_row *key = NULL;
         bool is_group = false;
         if (peek(parse) == '}' && !is_after_comma) {
             parse->at++;
@@ -589,6 +416,38 @@ static spec_status tree_parse(struct parse *parse)
     return SPEC_OK;
 }
 
+static void default_write(const struct parse *parse, const char *path, const char *value)
+{
+    bool is_group;
+    uint32_t i = key_find(path, &is_group);
+    SC_ASSERT(NULL, i < KEY_COUNT && !is_group);
+    const struct sc_config_row *key = sc_config_row_at(i);
+    if ((parse->seen >> i & 1u) == 0)
+        member_write(key, parse->config, text_value(key, value));
+}
+
+/* What the preset says of keys that were not given. */
+static void preset_apply(const struct parse *parse)
+{
+    struct sc_config *config = parse->config;
+    if (config->preset >= SC_PRESETS) {
+        config->preset -= SC_PRESETS;
+        default_write(parse, "read.planner", "range");
+    }
+    const struct sc_config_preset_default *line;
+    for (uint32_t i = 0; (line = sc_config_preset_default_at(i)) != NULL; i++)
+        if (line->preset == config->preset)
+            default_write(parse, line->path, line->value);
+    bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICT_HINT;
+    if (!sc_config_selects(config) || !probes)
+        default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
+}
+
+bool sc_config_selects(const struct sc_config *config)
+{
+    return config->budget != SPEC_BUDGET_RATIO || config->retain_ppm < 1000000;
+}
+
 static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,
                               struct spec_error *reterr)
 {
@@ -603,12 +462,13 @@ static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config
         return status;
     if (config.path[0] == '\0')
         return sc_fail(reterr, SPEC_E_CONFIG, "config: path: missing, expected %s",
-                       keys[0].shown.allowed);
+                       sc_config_row_at(0)->shown.allowed);
     if (config.disk_bytes != 0 && config.disk_bytes < config.segment_bytes)
         return sc_fail(reterr, SPEC_E_CONFIG,
                        "config: disk_bytes: found %" PRIu64
                        ", expected 0 or at least segment_bytes, %" PRIu64,
                        config.disk_bytes, config.segment_bytes);
+    preset_apply(&parse);
     *ret_config = config;
     return SPEC_OK;
 }

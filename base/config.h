@@ -14,12 +14,34 @@
 #include "base/limits.h"
 #include "base/status.h"
 
-enum sc_config_preset { SC_PRESET_RECOMPUTE, SC_PRESET_AS_LIKE };
+enum sc_config_preset {
+    SC_PRESET_RECOMPUTE,
+    SC_PRESET_AS_LIKE,
+    SC_PRESET_AS_H2O_LRU,
+    SC_PRESET_AS_H2O_LFU,
+    SC_PRESET_SPI,
+    SC_PRESET_RANDOM,
+    SC_PRESET_IMPRESS,
+    SC_PRESET_SPEC,
+    SC_PRESETS
+};
+enum sc_config_identify { SC_IDENTIFY_PROBES, SC_IDENTIFY_KEYS, SC_IDENTIFY_STATIC };
+enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
+enum sc_config_sticky { SC_STICKY_LAST, SC_STICKY_FIRST };
+enum sc_config_predictor {
+    SC_PREDICT_NONE,
+    SC_PREDICT_RANDOM,
+    SC_PREDICT_SINK,
+    SC_PREDICT_STATIC,
+    SC_PREDICT_LAYER,
+    SC_PREDICT_HINT
+};
+enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD, SC_BACKEND_SIM };
 
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
-    uint32_t preset;                /* "preset": "as-like" | "recompute" */
+    uint32_t preset;                /* "preset": enum sc_config_preset, without "+range" */
     uint32_t chunk_tokens;          /* "chunk_tokens": 64; a power of two, 16 .. 256 */
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
@@ -34,7 +56,28 @@ struct sc_config {
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
     uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */
     uint64_t lease_ns_max;          /* "lease_ns_max": 30 s in ns */
-    uint64_t retain_ppm;            /* "select.retain_ppm": 1000000; others unsupported in 0.1 */
+    uint32_t budget;                /* "select.budget": SPEC_BUDGET_* */
+    uint32_t metric;                /* "select.metric": SPEC_METRIC_* */
+    uint64_t retain_ppm;            /* "select.retain_ppm": 1000000: every row */
+    uint64_t select_count;          /* "select.count" */
+    uint64_t mass_ppm;              /* "select.mass_ppm" */
+    uint32_t identify;              /* "select.identify": enum sc_config_identify */
+    uint32_t probe_heads;           /* "select.probe_heads": 0: no probe rows are stored */
+    uint32_t alpha_milli;           /* "select.alpha_milli": 600 */
+    uint32_t similarity;            /* "select.similarity": enum sc_config_similarity */
+    uint64_t similarity_mass_ppm;   /* "select.similarity_mass_ppm" */
+    uint64_t keep_first, keep_last; /* "select.keep_first", "select.keep_last": rows */
+    uint32_t dense_layers;          /* "select.dense_layers" */
+    uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
+    uint32_t sticky;                /* "select.sticky": enum sc_config_sticky */
+    uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
+    uint64_t sketch_bytes;          /* "select.sketch_bytes": cap of memory, 256 MiB */
+    uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
+    uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
+    uint32_t hint_rows;             /* "hint.rows": 64 */
+    uint32_t planner;               /* "read.planner": enum sc_config_planner */
+    uint64_t gap_bytes;             /* "read.gap_bytes": 0: from the device model */
+    uint32_t layout;                /* "store.layout": as enum sc_store_layout */
     uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
     uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
@@ -51,6 +94,9 @@ struct sc_config {
  * SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
 spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
                             struct spec_error *reterr);
+
+/* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
+bool sc_config_selects(const struct sc_config *config);
 
 /* The table, for docs/config.md's test and for spec-ctl: i = 0, 1, ... until NULL. */
 struct sc_config_key {

@@ -19,7 +19,7 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(memchr(config->path, '\0', sizeof(config->path)) != NULL);
     FUZZ_CHECK(config->path[0] != '\0');
     FUZZ_CHECK(strlen(config->path) <= SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES);
-    FUZZ_CHECK(config->preset <= SC_PRESET_AS_LIKE);
+    FUZZ_CHECK(config->preset < SC_PRESETS);
     FUZZ_CHECK(config->chunk_tokens >= 16 && config->chunk_tokens <= 256);
     FUZZ_CHECK((config->chunk_tokens & (config->chunk_tokens - 1)) == 0);
     FUZZ_CHECK(config->disk_bytes == 0 || config->disk_bytes >= config->segment_bytes);
@@ -34,7 +34,10 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->max_requests >= 1 && config->max_requests <= SC_LIMIT_REQUESTS);
     FUZZ_CHECK(config->max_request_tokens >= 1);
     FUZZ_CHECK(config->max_request_tokens <= SC_LIMIT_REQUEST_TOKENS);
-    FUZZ_CHECK(config->retain_ppm == 1000000);
+    FUZZ_CHECK(config->retain_ppm <= 1000000 && config->mass_ppm <= 1000000);
+    FUZZ_CHECK(config->budget <= SPEC_BUDGET_MASS && config->metric <= SPEC_METRIC_RANDOM);
+    FUZZ_CHECK(config->identify <= SC_IDENTIFY_STATIC && config->predictor <= SC_PREDICT_HINT);
+    FUZZ_CHECK(config->probe_heads <= SC_LIMIT_PROBE_HEADS && config->unit >= 1);
     FUZZ_CHECK(config->sim_bytes_per_s > 0);
 }
 

@@ -111,7 +111,119 @@ static const struct expected expected[] = {
      {"0", "86400000000000"},
      {0, 86400000000000},
      {"86400000000001", "\"30s\""}},
-    {"select.retain_ppm", MEMBER(retain_ppm), 1000000, {"1000000"}, {1000000}, {"1000001"}},
+    {"select.retain_ppm", MEMBER(retain_ppm), 1000000, {"1000000", "0"}, {1000000, 0}, {"1000001"}},
+    {"select.budget",
+     MEMBER(budget),
+     0,
+     {"\"ratio\"", "\"count\"", "\"mass\""},
+     {0, 1, 2},
+     {"\"\"", "\"ratio \"", "\"RATIO\"", "0", "1"}},
+    {"select.count",
+     MEMBER(select_count),
+     1024,
+     {"0", "16777216"},
+     {0, 16777216},
+     {"16777217", "\"1\""}},
+    {"select.mass_ppm",
+     MEMBER(mass_ppm),
+     900000,
+     {"0", "1000000", "7"},
+     {0, 1000000, 7},
+     {"1000001", "\"1\""}},
+    {"select.identify",
+     MEMBER(identify),
+     0,
+     {"\"probes\"", "\"keys\"", "\"static\""},
+     {0, 1, 2},
+     {"\"\"", "\"probes \"", "\"PROBES\"", "0", "1"}},
+    {"select.probe_heads", MEMBER(probe_heads), 0, {"0", "3", "16"}, {0, 3, 16}, {"17", "\"3\""}},
+    {"select.alpha_milli",
+     MEMBER(alpha_milli),
+     600,
+     {"0", "50000"},
+     {0, 50000},
+     {"50001", "\"600\""}},
+    {"select.similarity",
+     MEMBER(similarity),
+     0,
+     {"\"jaccard\"", "\"mass\""},
+     {0, 1},
+     {"\"\"", "\"jaccard \"", "\"JACCARD\"", "0", "1"}},
+    {"select.similarity_mass_ppm",
+     MEMBER(similarity_mass_ppm),
+     900000,
+     {"0", "1000000", "7"},
+     {0, 1000000, 7},
+     {"1000001", "\"1\""}},
+    {"select.keep_first",
+     MEMBER(keep_first),
+     0,
+     {"0", "4", "16777216"},
+     {0, 4, 16777216},
+     {"16777217", "\"4\""}},
+    {"select.keep_last",
+     MEMBER(keep_last),
+     0,
+     {"0", "4", "16777216"},
+     {0, 4, 16777216},
+     {"16777217", "\"4\""}},
+    {"select.dense_layers", MEMBER(dense_layers), 0, {"0", "1024"}, {0, 1024}, {"1025"}},
+    {"select.unit", MEMBER(unit), 1, {"1", "16", "1024"}, {1, 16, 1024}, {"0", "1025"}},
+    {"select.metric",
+     MEMBER(metric),
+     0,
+     {"\"h2o\"", "\"last\"", "\"random\""},
+     {0, 1, 2},
+     {"\"\"", "\"h2o \"", "\"H2O\"", "0", "1"}},
+    {"select.sticky",
+     MEMBER(sticky),
+     0,
+     {"\"last\"", "\"first\""},
+     {0, 1},
+     {"\"\"", "\"last \"", "\"LAST\"", "0", "1"}},
+    {"select.sketch_bytes",
+     MEMBER(sketch_bytes),
+     256 * MIB,
+     {"0", "\"16MiB\"", "\"1TiB\""},
+     {0, 16 * MIB, TIB},
+     {"\"2TiB\""}},
+    {"select.average_bytes",
+     MEMBER(average_bytes),
+     64 * MIB,
+     {"0", "\"16MiB\"", "\"1TiB\""},
+     {0, 16 * MIB, TIB},
+     {"\"2TiB\""}},
+    {"prefetch.predictor",
+     MEMBER(predictor),
+     0,
+     {"\"none\"", "\"random\"", "\"sink\"", "\"static\"", "\"layer\""},
+     {0, 1, 2, 3, 4},
+     {"\"\"", "\"none \"", "\"NONE\"", "0", "1"}},
+    {"prefetch.min_precision_ppm",
+     MEMBER(min_precision_ppm),
+     750000,
+     {"0", "1000000", "7"},
+     {0, 1000000, 7},
+     {"1000001", "\"1\""}},
+    {"hint.rows", MEMBER(hint_rows), 64, {"1", "4096"}, {1, 4096}, {"0", "4097"}},
+    {"read.planner",
+     MEMBER(planner),
+     0,
+     {"\"chunk\"", "\"range\""},
+     {0, 1},
+     {"\"\"", "\"chunk \"", "\"CHUNK\"", "0", "1"}},
+    {"read.gap_bytes",
+     MEMBER(gap_bytes),
+     0,
+     {"0", "\"64KiB\"", "\"1GiB\""},
+     {0, 64 * KIB, GIB},
+     {"\"2GiB\""}},
+    {"store.layout",
+     MEMBER(layout),
+     0,
+     {"\"paired\"", "\"split\""},
+     {0, 1},
+     {"\"\"", "\"paired \"", "\"PAIRED\"", "0", "1"}},
     {"store.checkpoint_bytes",
      MEMBER(checkpoint_bytes),
      64 * MIB,
@@ -281,9 +393,12 @@ static void good_values_reach_their_member_and_no_other(void **state)
             const char *text = with(fx, expected[i].path, expected[i].good[j]);
             if (parse(fx, text) != SPEC_OK)
                 fail_msg("%s: %s", text, fx->error.text);
-            for (size_t k = 0; k < EXPECTED_COUNT; k++)
-                assert_int_equal(member(&fx->config, &expected[k]),
-                                 k == i ? expected[i].good_values[j] : expected[k].initial);
+            for (size_t k = 0; k < EXPECTED_COUNT; k++) {
+                uint64_t wanted = k == i ? expected[i].good_values[j] : expected[k].initial;
+                if (k != i && strcmp(expected[k].path, "select.probe_heads") == 0)
+                    wanted = sc_config_selects(&fx->config) ? 3 : 0;
+                assert_int_equal(member(&fx->config, &expected[k]), wanted);
+            }
         }
 }
 
@@ -316,7 +431,9 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: disk_bytes: found 4096, expected 0 or at least segment_bytes, 67108864"},
         {"preset", "\"0123456789012345678901234567890123456789012345678901234567890\"",
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
-         "expected \"recompute\" or \"as-like\""},
+         "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
+         "\"random\", "
+         "\"impress\" or \"spec\", each also as \"NAME+range\""},
         {"sim", "3", "config: sim: found 3, expected an object"},
         {"sim", "\"x\"", "config: sim: found \"x\", expected an object"},
     };
@@ -332,8 +449,6 @@ static void what_this_version_cannot_do_is_unsupported(void **state)
     assert_refused(fx, with(fx, "host_bytes", "\"4GiB\""), SPEC_E_UNSUPPORTED,
                    "config: host_bytes: found \"4GiB\", this version supports only 0");
     assert_refused(fx, with(fx, "gpu_bytes", "1"), SPEC_E_UNSUPPORTED, "gpu_bytes: found 1,");
-    assert_refused(fx, with(fx, "select.retain_ppm", "250000"), SPEC_E_UNSUPPORTED,
-                   "select.retain_ppm: found 250000, this version supports only 1000000");
 }
 
 static void unknown_keys_are_refused_wherever_they_stand(void **state)
@@ -400,6 +515,59 @@ static void all_keys_may_be_given_at_once(void **state)
     assert_int_equal(fx->config.store_min_tokens, 7);
     assert_int_equal(fx->config.preset, SC_PRESET_RECOMPUTE);
     assert_int_equal(fx->config.io_threads, 2);
+}
+
+/* What each preset says of other keys, by hand; the rest is as without it. */
+static void a_preset_is_defaults_and_given_keys_win(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct {
+        const char *name;
+        uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads;
+    } cases[] = {
+        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0},
+        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0},
+        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0},
+        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0},
+        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0},
+        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3},
+        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3},
+        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3},
+    };
+    assert_int_equal(sizeof(cases) / sizeof(cases[0]), SC_PRESETS);
+    for (size_t i = 0; i < 2 * SC_PRESETS; i++) {
+        size_t c = i % SC_PRESETS;
+        struct sc_config plain;
+        assert_int_equal(parse(fx, "{\"path\":\"d\"}"), SPEC_OK);
+        plain = fx->config;
+        plain.preset = (uint32_t)cases[c].preset;
+        plain.retain_ppm = cases[c].retain_ppm;
+        plain.identify = (uint32_t)cases[c].identify;
+        plain.layout = (uint32_t)cases[c].layout;
+        plain.predictor = (uint32_t)cases[c].predictor;
+        plain.probe_heads = (uint32_t)cases[c].probe_heads;
+        plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : SC_PLANNER_CHUNK;
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", cases[c].name,
+                 i >= SC_PRESETS ? "+range" : "");
+        assert_int_equal(parse(fx, fx->text), SPEC_OK);
+        for (size_t k = 0; k < EXPECTED_COUNT; k++)
+            assert_int_equal(member(&fx->config, &expected[k]), member(&plain, &expected[k]));
+        snprintf(fx->text, TEXT_BYTES,
+                 "{\"path\":\"d\",\"select\":{\"retain_ppm\":7,\"probe_heads\":0,"
+                 "\"identify\":\"keys\"},\"preset\":\"%s+range\",\"store\":{\"layout\":\"split\"},"
+                 "\"read\":{\"planner\":\"chunk\"},\"prefetch\":{\"predictor\":\"hint\"}}",
+                 cases[c].name);
+        assert_int_equal(parse(fx, fx->text), SPEC_OK);
+        assert_int_equal(fx->config.preset, cases[c].preset);
+        assert_int_equal(fx->config.retain_ppm, 7);
+        assert_int_equal(fx->config.probe_heads, 0);
+        assert_int_equal(fx->config.identify, SC_IDENTIFY_KEYS);
+        assert_int_equal(fx->config.layout, 1);
+        assert_int_equal(fx->config.planner, SC_PLANNER_CHUNK);
+        assert_int_equal(fx->config.predictor, SC_PREDICT_HINT);
+    }
+    assert_refused(fx, with(fx, "preset", "\"spec+\""), SPEC_E_CONFIG, "config: preset: found");
+    assert_refused(fx, with(fx, "preset", "\"+range\""), SPEC_E_CONFIG, "config: preset: found");
 }
 
 static void a_path_is_required_and_bounded(void **state)
@@ -567,6 +735,7 @@ int main(void)
         CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
         CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),
         CONFIG_TEST(all_keys_may_be_given_at_once),
+        CONFIG_TEST(a_preset_is_defaults_and_given_keys_win),
         CONFIG_TEST(a_path_is_required_and_bounded),
         CONFIG_TEST(text_that_is_not_strict_json_is_refused_with_its_place),
         CONFIG_TEST(a_file_is_read_like_inline_text),

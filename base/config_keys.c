@@ -1,0 +1,351 @@
+/* The table of keys and of presets; see config_keys.h.
+ *
+ * Threads: any; constant. Tests: tests/unit/base/test_config.c */
+#include "base/config_keys.h"
+
+#define KIB            (1ull << 10)
+#define MIB            (1ull << 20)
+#define GIB            (1ull << 30)
+#define TIB            (1ull << 40)
+#define PATH_BYTES_MAX (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
+
+/* The second half is the first with read.planner range. */
+#define SC_CONFIG_PRESET_NAMES                                                                     \
+    {                                                                                              \
+        "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress", "spec",    \
+            "recompute+range", "as-like+range", "as-h2o-lru+range", "as-h2o-lfu+range",            \
+            "spi+range", "random+range", "impress+range", "spec+range"                             \
+    }
+
+#define MEMBER(name)                                                                               \
+    .offset = (uint32_t)offsetof(struct sc_config, name),                                          \
+    .member_bytes = (uint32_t)sizeof(((struct sc_config *)NULL)->name)
+
+static const struct sc_config_row rows[] = {
+    {{"path", "string", "required", "a directory's path, 1 .. 3840 bytes",
+      "The store's directory. It is made when absent; its parent must exist."},
+     .kind = KIND_PATH,
+     MEMBER(path),
+     .min = 1,
+     .max = PATH_BYTES_MAX},
+    {{"preset", "choice", "as-like",
+      "\"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", \"random\", "
+      "\"impress\" or \"spec\", each also as \"NAME+range\"",
+      "Defaults of other keys, by the name of a system; keys that are given win. See below."},
+     .kind = KIND_CHOICE,
+     MEMBER(preset),
+     .choices = SC_CONFIG_PRESET_NAMES},
+    {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
+      "Tokens of a chunk, the unit of hashing and of eviction. What was stored with another value "
+      "is not found."},
+     .kind = KIND_INTEGER,
+     MEMBER(chunk_tokens),
+     .min = 16,
+     .max = 256,
+     .is_power_of_two = true},
+    {{"disk_bytes", "size", "0", "0, or segment_bytes .. 1024TiB",
+      "Hard cap of the store on disk, at least 2MiB a rank. 0: the smaller of 20 GiB and half of "
+      "what is free at open."},
+     .kind = KIND_SIZE,
+     MEMBER(disk_bytes),
+     .min = 0,
+     .max = 1024 * TIB},
+    {{"segment_bytes", "size", "64MiB", "1MiB .. 1GiB, a multiple of 1MiB",
+      "Size of one file of rows; space grows by it."},
+     .kind = KIND_SIZE,
+     MEMBER(segment_bytes),
+     .min = MIB,
+     .max = GIB,
+     .multiple_of = MIB},
+    {{"stage_bytes", "size", "256MiB", "16MiB .. 1TiB",
+      "Memory between the host and the disk, for reads and writes together."},
+     .kind = KIND_SIZE,
+     MEMBER(stage_bytes),
+     .min = 16 * MIB,
+     .max = TIB},
+    {{"host_bytes", "size", "0", "0 .. 1024TiB",
+      "Cap of the host-memory tier. This version has no such tier: only 0 is supported."},
+     .kind = KIND_SIZE,
+     MEMBER(host_bytes),
+     .max = 1024 * TIB,
+     .is_initial_only = true},
+    {{"gpu_bytes", "size", "0", "0 .. 1024TiB",
+      "Cap of the GPU-memory tier. This version has no such tier: only 0 is supported."},
+     .kind = KIND_SIZE,
+     MEMBER(gpu_bytes),
+     .max = 1024 * TIB,
+     .is_initial_only = true},
+    {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\", \"pread\" or \"sim\"",
+      "How files are read and written. auto: io_uring where the kernel allows it, else pread. sim: "
+      "files in memory on a modelled device and a virtual clock, for tests."},
+     .kind = KIND_CHOICE,
+     MEMBER(io_backend),
+     .choices = {"auto", "io_uring", "pread", "sim"}},
+    {{"io.threads", "integer", "2", "1 .. 64",
+      "Worker threads of the connector; io_uring has as many more, each with a ring."},
+     .kind = KIND_INTEGER,
+     MEMBER(io_threads),
+     .min = 1,
+     .max = SC_LIMIT_THREADS},
+    {{"io.in_flight_bytes", "size", "8MiB", "1MiB .. 1GiB",
+      "io_uring: how much is in flight at once. Reads ahead may fill three quarters of it, writes "
+      "half, upkeep a quarter."},
+     .kind = KIND_SIZE,
+     MEMBER(io_in_flight_bytes),
+     .min = MIB,
+     .max = GIB},
+    {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
+      "The largest single read or write."},
+     .kind = KIND_SIZE,
+     MEMBER(io_op_bytes),
+     .min = 64 * KIB,
+     .max = 8 * MIB,
+     .multiple_of = 4 * KIB},
+    {{"max_requests", "integer", "64", "1 .. 65536",
+      "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY."},
+     .kind = KIND_INTEGER,
+     MEMBER(max_requests),
+     .min = 1,
+     .max = SC_LIMIT_REQUESTS},
+    {{"max_request_tokens", "integer", "131072", "1 .. 16777216",
+      "Tokens of one request: prompt and answer."},
+     .kind = KIND_INTEGER,
+     MEMBER(max_request_tokens),
+     .min = 1,
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
+      "Hard cap of the index's memory; when it is reached nothing new is stored."},
+     .kind = KIND_SIZE,
+     MEMBER(index_bytes_max),
+     .min = MIB,
+     .max = TIB},
+    {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
+      "How long a lease may promise, in nanoseconds, and how long dropped rows keep their place. "
+      "The same in all processes of a store. 0: no leases, and lookup in a reader or a rank set "
+      "promises nothing."},
+     .kind = KIND_INTEGER,
+     MEMBER(lease_ns_max),
+     .max = 86400000000000ull},
+    {{"select.budget", "choice", "ratio", "\"ratio\", \"count\" or \"mass\"",
+      "How many prefix rows get_important delivers. ratio: a share of them. count: so many. "
+      "mass: the fewest that hold a share of the importance, at most the ratio."},
+     .kind = KIND_CHOICE,
+     MEMBER(budget),
+     .choices = {"ratio", "count", "mass"}},
+    {{"select.retain_ppm", "integer", "1000000", "0 .. 1000000",
+      "Share of the rows, in millionths, rounded up to whole rows, at least one. 1000000: "
+      "every row, and nothing is looked at to choose."},
+     .kind = KIND_INTEGER,
+     MEMBER(retain_ppm),
+     .max = 1000000},
+    {{"select.count", "integer", "1024", "0 .. 16777216",
+      "Rows of the budget count; 0 reads as 1."},
+     .kind = KIND_INTEGER,
+     MEMBER(select_count),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"select.mass_ppm", "integer", "900000", "0 .. 1000000",
+      "Share of the importance of the budget mass, in millionths."},
+     .kind = KIND_INTEGER,
+     MEMBER(mass_ppm),
+     .max = 1000000},
+    {{"select.identify", "choice", "probes", "\"probes\", \"keys\" or \"static\"",
+      "Where scores come from. probes: keys of the first heads, stored a second time; one "
+      "set for all heads, or one a head where they disagree. keys: the keys of all heads, "
+      "one set a head. static: stored averages of earlier requests."},
+     .kind = KIND_CHOICE,
+     MEMBER(identify),
+     .choices = {"probes", "keys", "static"}},
+    {{"select.probe_heads", "integer", "3", "0 .. 16",
+      "KV heads whose keys are stored a second time for probes (all, when there are fewer). Unless "
+      "this key is given, none are stored by a configuration that does not probe; rows stored "
+      "without them are delivered whole."},
+     .kind = KIND_INTEGER,
+     MEMBER(probe_heads),
+     .max = SC_LIMIT_PROBE_HEADS},
+    {{"select.alpha_milli", "integer", "600", "0 .. 50000",
+      "Exponent of the threshold of similarity, in thousandths (IMPRESS: 0.6). 0: every "
+      "layer has a set a head. 50000: none has."},
+     .kind = KIND_INTEGER,
+     MEMBER(alpha_milli),
+     .max = 50000},
+    {{"select.similarity", "choice", "jaccard", "\"jaccard\" or \"mass\"",
+      "How probe heads are compared. jaccard: their sets, with the threshold of alpha. "
+      "mass: what the voted set catches of the importance that each head's own set catches."},
+     .kind = KIND_CHOICE,
+     MEMBER(similarity),
+     .choices = {"jaccard", "mass"}},
+    {{"select.similarity_mass_ppm", "integer", "900000", "0 .. 1000000",
+      "Threshold of the similarity mass, in millionths."},
+     .kind = KIND_INTEGER,
+     MEMBER(similarity_mass_ppm),
+     .max = 1000000},
+    {{"select.keep_first", "integer", "0", "0 .. 16777216",
+      "First rows of the match that are always chosen, within the budget."},
+     .kind = KIND_INTEGER,
+     MEMBER(keep_first),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"select.keep_last", "integer", "0", "0 .. 16777216",
+      "Last rows of the match that are always chosen, within the budget."},
+     .kind = KIND_INTEGER,
+     MEMBER(keep_last),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"select.dense_layers", "integer", "0", "0 .. 1024",
+      "First layers of the model that are delivered whole."},
+     .kind = KIND_INTEGER,
+     MEMBER(dense_layers),
+     .max = SC_LIMIT_LAYERS},
+    {{"select.unit", "integer", "1", "1 .. 1024",
+      "Rows that are chosen together: 1, or granules of so many tokens, counted from the "
+      "prompt's start; the last granule is cut at the budget."},
+     .kind = KIND_INTEGER,
+     MEMBER(unit),
+     .min = 1,
+     .max = 1024},
+    {{"select.metric", "choice", "h2o", "\"h2o\", \"last\" or \"random\"",
+      "What importance is. h2o: attention summed over the rows of the pass. last: that of "
+      "its last row. random: none, any rows, for comparison."},
+     .kind = KIND_CHOICE,
+     MEMBER(metric),
+     .choices = {"h2o", "last", "random"}},
+    {{"select.sticky", "choice", "last", "\"last\" or \"first\"",
+      "A request with several passes. last: each pass chooses anew. first: what its first "
+      "pass chose at a layer is kept."},
+     .kind = KIND_CHOICE,
+     MEMBER(sticky),
+     .choices = {"last", "first"}},
+    {{"select.sketch_bytes", "size", "256MiB", "0 .. 1TiB",
+      "Cap of the memory for keys of probe heads and tags that are read ahead; layers "
+      "beyond it are delivered whole."},
+     .kind = KIND_SIZE,
+     MEMBER(sketch_bytes),
+     .max = TIB},
+    {{"select.average_bytes", "size", "64MiB", "0 .. 1TiB",
+      "Cap of the memory for average importance; what falls out is forgotten."},
+     .kind = KIND_SIZE,
+     MEMBER(average_bytes),
+     .max = TIB},
+    {{"prefetch.predictor", "choice", "none",
+      "\"none\", \"random\", \"sink\", \"static\", \"layer\" or \"hint\"",
+      "How rows that the next layer will want are guessed. sink: first and last ones. "
+      "static: stored averages. layer: the ranking of this layer. hint: the host's "
+      "approximate queries. What is delivered does not depend on it."},
+     .kind = KIND_CHOICE,
+     MEMBER(predictor),
+     .choices = {"none", "random", "sink", "static", "layer", "hint"}},
+    {{"prefetch.min_precision_ppm", "integer", "750000", "0 .. 1000000",
+      "Rows are read ahead down to the rank at which this share of earlier guesses was "
+      "right, in millionths."},
+     .kind = KIND_INTEGER,
+     MEMBER(min_precision_ppm),
+     .max = 1000000},
+    {{"hint.rows", "integer", "64", "1 .. 4096",
+      "Query rows of a hint that are used: the last ones."},
+     .kind = KIND_INTEGER,
+     MEMBER(hint_rows),
+     .min = 1,
+     .max = 4096},
+    {{"read.planner", "choice", "chunk", "\"chunk\" or \"range\"",
+      "How chosen rows are read. chunk: the whole slab of each. range: the rows, neighbours "
+      "together."},
+     .kind = KIND_CHOICE,
+     MEMBER(planner),
+     .choices = {"chunk", "range"}},
+    {{"read.gap_bytes", "size", "0", "0 .. 1GiB",
+      "range: unwanted bytes between two rows that are read rather than skipped. 0: as the "
+      "device was measured."},
+     .kind = KIND_SIZE,
+     MEMBER(gap_bytes),
+     .max = GIB},
+    {{"store.layout", "choice", "paired", "\"paired\" or \"split\"",
+      "How rows lie on disk. paired: K and V of a token together. split: K rows, then V "
+      "rows, for identify keys. What was stored with the other one is not found."},
+     .kind = KIND_CHOICE,
+     MEMBER(layout),
+     .choices = {"paired", "split"}},
+    {{"store.checkpoint_bytes", "size", "64MiB", "1MiB .. 1TiB",
+      "Growth of a rank's log, beyond what the last checkpoint left, after which it is written "
+      "anew, shorter. On a small disk it is less: a 128th of the rank's share."},
+     .kind = KIND_SIZE,
+     MEMBER(checkpoint_bytes),
+     .min = MIB,
+     .max = TIB},
+    {{"store.min_tokens", "integer", "1", "1 .. 16777216",
+      "Passes with fewer new tokens are not stored."},
+     .kind = KIND_INTEGER,
+     MEMBER(store_min_tokens),
+     .min = 1,
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"store.lossy", "choice", "yes", "\"no\" or \"yes\"",
+      "Whether KV that was computed on decoded codes is stored. It says so in lookup."},
+     .kind = KIND_CHOICE,
+     MEMBER(store_lossy),
+     .choices = {"no", "yes"}},
+    {{"store.pruned", "choice", "no", "\"no\" or \"yes\"",
+      "Whether KV that was computed on a part of its prefix's rows is stored. It says so in "
+      "lookup."},
+     .kind = KIND_CHOICE,
+     MEMBER(store_pruned),
+     .choices = {"no", "yes"}},
+    {{"sim.seed", "integer", "1", "0 .. 18446744073709551615",
+      "sim: the order of background steps, and the faults."},
+     .kind = KIND_INTEGER,
+     MEMBER(sim_seed),
+     .max = UINT64_MAX},
+    {{"sim.bytes_per_s", "size", "5GB", "1MiB .. 1024TiB",
+      "sim: the modelled device's rate, a second."},
+     .kind = KIND_SIZE,
+     MEMBER(sim_bytes_per_s),
+     .min = MIB,
+     .max = 1024 * TIB},
+    {{"sim.op_ns", "integer", "80000", "0 .. 10000000000",
+      "sim: the modelled device's latency of one operation, in nanoseconds."},
+     .kind = KIND_INTEGER,
+     MEMBER(sim_op_ns),
+     .max = 10000000000ull},
+};
+#define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
+_Static_assert(ROW_COUNT <= 64, "config.c keeps a 64-bit set of the keys that were given");
+_Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQUESTS == 65536 &&
+                   SC_LIMIT_REQUEST_TOKENS == 16777216 && SC_LIMIT_PROBE_HEADS == 16 &&
+                   SC_LIMIT_LAYERS == 1024,
+               "the texts above name these limits");
+_Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_SPEC == 7 &&
+                   SC_PRESETS == 8 && SC_BACKEND_AUTO == 0 && SC_BACKEND_SIM == 3 &&
+                   SC_IDENTIFY_STATIC == 2 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
+                   SC_PLANNER_RANGE == 1 && SC_STICKY_FIRST == 1,
+               "choices stand in the order of their numbers");
+_Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
+                   SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,
+               "budgets and metrics have the numbers of the ABI");
+
+const struct sc_config_row *sc_config_row_at(uint32_t i)
+{
+    return i < ROW_COUNT ? &rows[i] : NULL;
+}
+
+uint32_t sc_config_row_count(void)
+{
+    return ROW_COUNT;
+}
+
+static const struct sc_config_preset_default defaults[] = {
+    {SC_PRESET_AS_H2O_LRU, "select.retain_ppm", "250000"},
+    {SC_PRESET_AS_H2O_LRU, "select.identify", "keys"},
+    {SC_PRESET_AS_H2O_LRU, "store.layout", "split"},
+    {SC_PRESET_AS_H2O_LFU, "select.retain_ppm", "250000"},
+    {SC_PRESET_AS_H2O_LFU, "select.identify", "keys"},
+    {SC_PRESET_AS_H2O_LFU, "store.layout", "split"},
+    {SC_PRESET_SPI, "select.retain_ppm", "250000"},
+    {SC_PRESET_SPI, "select.identify", "static"},
+    {SC_PRESET_SPI, "prefetch.predictor", "static"},
+    {SC_PRESET_RANDOM, "select.retain_ppm", "250000"},
+    {SC_PRESET_RANDOM, "prefetch.predictor", "random"},
+    {SC_PRESET_IMPRESS, "select.retain_ppm", "250000"},
+    {SC_PRESET_SPEC, "select.retain_ppm", "250000"},
+    {SC_PRESET_SPEC, "prefetch.predictor", "layer"},
+};
+
+const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)
+{
+    return i < sizeof(defaults) / sizeof(defaults[0]) ? &defaults[i] : NULL;
+}

@@ -1,0 +1,40 @@
+/* The configuration's table: one row a key, and what a preset changes of the defaults.
+ *
+ * Holds: a row's default is an allowed value of it; choices stand in the order of their numbers.
+ * Does not: parse (config.c).
+ * Threads: any; constant.
+ * Tests: tests/unit/base/test_config.c */
+#ifndef SC_BASE_CONFIG_KEYS_H
+#define SC_BASE_CONFIG_KEYS_H
+
+#include "base/config.h"
+
+#include <stddef.h>
+
+#define SC_CONFIG_CHOICES_MAX 16
+
+enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
+
+struct sc_config_row {
+    struct sc_config_key shown;
+    enum sc_config_kind kind;
+    uint32_t offset;       /* of the member */
+    uint32_t member_bytes; /* 4 or 8 */
+    uint64_t min, max;
+    uint64_t multiple_of;                       /* 0: any */
+    bool is_power_of_two;                       /* only powers of two */
+    bool is_initial_only;                       /* other values are unsupported in this version */
+    const char *choices[SC_CONFIG_CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
+};
+/* i = 0, 1, ... until NULL. */
+const struct sc_config_row *sc_config_row_at(uint32_t i);
+uint32_t sc_config_row_count(void);
+
+/* What the preset says of other keys: i = 0, 1, ... until NULL. */
+struct sc_config_preset_default {
+    uint32_t preset; /* enum sc_config_preset */
+    const char *path, *value;
+};
+const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i);
+
+#endif
