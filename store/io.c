@@ -433,8 +433,10 @@ void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
     sc_fault_gate_pass(io->fault);
     if (sys_errno == 0 && sc_fault_hit(io->fault, SC_FAULT_COMPLETION))
         sys_errno = EIO;
-    op->status = sys_errno == OP_INVALID ? SPEC_E_INVALID : sc_io_status_of(sys_errno);
-    op->sys_errno = sys_errno == OP_INVALID ? 0 : sys_errno;
+    op->status = sys_errno == OP_INVALID      ? SPEC_E_INVALID
+                 : sys_errno == SC_IO_DROPPED ? SPEC_E_DROPPED
+                                              : sc_io_status_of(sys_errno);
+    op->sys_errno = sys_errno < 0 ? 0 : sys_errno;
     /* Before done: what done wakes may close the back end. */
     (void)atomic_fetch_sub_explicit(&io->in_flight, 1, memory_order_acq_rel);
     op->done(op);

@@ -40,12 +40,13 @@ struct sc_io_op {
     void *user;
     /* NULL, or called once, before the first byte moves and with no lock of the back end's held;
      * not for an operation that fails before. It may set buffer, and does not wait: so memory is
-     * taken when the device takes the operation, not while that stands in a queue. */
-    void (*start)(struct sc_io_op *op);
+     * taken when the device takes the operation, not while that stands in a queue. false: nobody
+     * wants it any more; it ends with SPEC_E_DROPPED, and the device never sees it. */
+    bool (*start)(struct sc_io_op *op);
 
     /* Set by the back end before done. SPEC_E_INVALID: bytes 0, offset + bytes overflows, or not
      * aligned in a file opened with SC_IO_OPEN_DIRECT (whether or not O_DIRECT was granted). */
-    spec_status status; /* SPEC_OK, SPEC_E_IO, SPEC_E_NO_SPACE, SPEC_E_INVALID */
+    spec_status status; /* SPEC_OK, SPEC_E_IO, SPEC_E_NO_SPACE, SPEC_E_INVALID, SPEC_E_DROPPED */
     int32_t sys_errno;  /* 0 when status is not SPEC_E_IO or SPEC_E_NO_SPACE; past the end: EIO */
 
     /* The back end's. */

@@ -121,12 +121,12 @@ spec_status sc_io_status_of(int sys_errno);
 /* True when bytes at offset (and buffer) may be transferred on this file. */
 bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
                       uint64_t bytes);
-/* Before the first byte of an operation moves; no lock held. */
-static inline void sc_io_op_start(struct sc_io_op *op)
+/* Before the first byte of an operation moves; no lock held. false: it ends with SC_IO_DROPPED. */
+static inline bool sc_io_op_start(struct sc_io_op *op)
 {
-    if (op->start != NULL)
-        op->start(op);
+    return op->start == NULL || op->start(op);
 }
+#define SC_IO_DROPPED (-2) /* no errno: SPEC_E_DROPPED */
 /* Ends an operation: fault point COMPLETION, status, count, done. sys_errno 0: SPEC_OK. The
  * operation, its file and io are not touched after. Executor thread, no lock held. */
 void sc_io_op_complete(struct sc_io_op *op, int sys_errno);

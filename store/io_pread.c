@@ -9,8 +9,9 @@ static void op_step(struct sc_task *task)
 {
     struct sc_io_op *op = (struct sc_io_op *)((char *)task - offsetof(struct sc_io_op, task));
     int sys_errno;
-    sc_io_op_start(op);
-    if (op->kind == SC_IO_READ)
+    if (!sc_io_op_start(op))
+        sys_errno = SC_IO_DROPPED;
+    else if (op->kind == SC_IO_READ)
         sys_errno = sc_io_posix_read(op->file, op->buffer, op->bytes, op->offset);
     else
         sys_errno = sc_io_posix_write(op->file, op->buffer, op->bytes, op->offset);

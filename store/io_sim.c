@@ -348,10 +348,8 @@ static struct sc_io_op *start_next(struct sc_io_sim_disk *disk)
 
 static void transfer_step(struct sc_task *task);
 
-static void post_transfer(struct sc_io_op *op)
+static void transfer_go(struct sc_io_op *op)
 {
-    if (op == NULL)
-        return;
     const struct sim *sim = op->io->own;
     const uint64_t part = op->state >> OP_PART_SHIFT;
     uint64_t ns = 0;
@@ -361,6 +359,38 @@ static void post_transfer(struct sc_io_op *op)
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;
     sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane, sc_exec_now_ns(exec) + ns);
+}
+
+static void post_transfer(struct sc_io_op *op);
+
+/* The device is the operation's. One that nobody wants any more ends without it. */
+static void start_step(struct sc_task *task)
+{
+    struct sc_io_op *op = op_of(task);
+    struct sc_io_sim_disk *disk = ((const struct sim *)op->io->own)->disk;
+    if (sc_io_op_start(op)) {
+        transfer_go(op);
+        return;
+    }
+    lock(disk);
+    disk->is_busy = 0;
+    struct sc_io_op *next = start_next(disk);
+    unlock(disk);
+    post_transfer(next);
+    sc_io_op_complete(op, SC_IO_DROPPED);
+}
+
+/* Submitters may hold locks that start takes: it is asked by a task. */
+static void post_transfer(struct sc_io_op *op)
+{
+    if (op == NULL)
+        return;
+    if (op->start == NULL || op->moved_bytes > 0) {
+        transfer_go(op);
+        return;
+    }
+    op->task.step = start_step;
+    sc_exec_post(op->io->exec, &op->task, (enum sc_exec_lane)op->lane);
 }
 
 /* The end of a transfer: its bytes move, the next one starts, this one's latency begins. */
@@ -373,8 +403,6 @@ static void transfer_step(struct sc_task *task)
     const uint64_t part = op->state >> OP_PART_SHIFT;
     const uint64_t flags = op->state;
 
-    if (op->moved_bytes == 0)
-        sc_io_op_start(op);
     lock(disk);
     int sys_errno;
     if (op->kind == SC_IO_READ)

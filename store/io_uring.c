@@ -2,7 +2,8 @@
  *
  *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
- *                            as long as the bytes in flight of all rings stay in the lane's share
+ *                            as long as the bytes in flight of all rings stay in the lane's share,
+ *                            and operations in FLIGHT_OPS
  *
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
@@ -40,9 +41,10 @@
 
 #define RINGS_DEFAULT   2u
 #define FLIGHT_DEFAULT  (8ull << 20)
+#define FLIGHT_OPS      128u  /* in flight over all rings: more gave no more, and 512 less */
 #define SLOT_BYTES      8192u /* of the target for a slot: smaller operations fill it by count */
 #define SLOTS_MIN       64u
-#define SLOTS_MAX       1024u
+#define SLOTS_MAX       256u
 #define FILES_MAX       4096u
 #define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
 #define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
@@ -80,6 +82,7 @@ struct ring {
     uint32_t free_slot, free_count, retry_slot;
     uint32_t flying, flying_demand; /* slots with an operation */
     uint64_t released_bytes;        /* completed, not yet taken off flight_bytes */
+    uint32_t released_ops;          /* likewise */
     uint32_t wanted_slice, plain_ops;
     uint8_t pinned[SLICES_MAX];
     bool has_table; /* of buffers */
@@ -99,6 +102,7 @@ struct uring { /* io->own */
     uint32_t ring_count, slot_count;
     pid_t owner_pid;
     uint64_t share_bytes[SC_LANES];
+    uint32_t share_ops[SC_LANES];
 
     /* Guarded by lock (rank 71). */
     pthread_mutex_t lock;
@@ -106,6 +110,7 @@ struct uring { /* io->own */
         struct sc_io_op *head, *tail;
     } queue[SC_LANES];
     uint64_t flight_bytes, flight_bytes_max;
+    uint32_t flight_ops;
     struct ring *idle;
     struct region region;
     bool is_closing;
@@ -148,7 +153,7 @@ static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lan
         const uint64_t share = uring->share_bytes[lane];
         const uint64_t flight = uring->flight_bytes;
         *ret_lane = lane;
-        return flight < share ? op : NULL;
+        return flight < share && uring->flight_ops < uring->share_ops[lane] ? op : NULL;
     }
     return NULL;
 }
@@ -166,6 +171,7 @@ static struct sc_io_op *queue_take(struct uring *uring, uint32_t max)
         *link = op;
         link = &op->next;
         uring->flight_bytes += op->bytes;
+        uring->flight_ops++;
     }
     if (uring->flight_bytes > uring->flight_bytes_max)
         uring->flight_bytes_max = uring->flight_bytes;
@@ -320,6 +326,8 @@ static void slot_go(struct ring *ring, struct slot *slot)
     io_uring_sqe_set_data64(sqe, user_data_of(ring, slot));
 }
 
+static void slot_end(struct ring *ring, struct slot *slot, int sys_errno);
+
 static void slot_start(struct ring *ring, struct sc_io_op *op)
 {
     struct slot *slot = &ring->slots[ring->free_slot];
@@ -329,8 +337,10 @@ static void slot_start(struct ring *ring, struct sc_io_op *op)
     slot->tries = 0;
     ring->flying++;
     ring->flying_demand += op->lane == SC_LANE_DEMAND;
-    sc_io_op_start(op);
-    slot_go(ring, slot);
+    if (sc_io_op_start(op))
+        slot_go(ring, slot);
+    else
+        slot_end(ring, slot, SC_IO_DROPPED);
 }
 
 static void slot_retry(struct ring *ring, struct slot *slot)
@@ -349,6 +359,7 @@ static void slot_end(struct ring *ring, struct slot *slot, int sys_errno)
     ring->flying--;
     ring->flying_demand -= op->lane == SC_LANE_DEMAND;
     ring->released_bytes += op->bytes;
+    ring->released_ops++;
     count(&ring->uring->ops);
     if (sys_errno == 0)
         sc_io_posix_moved(op->file, op->bytes, op->offset);
@@ -462,7 +473,7 @@ static void uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, ui
 
 /* ---- A ring's turn -------------------------------------------------------------------------- */
 
-enum turn { TURN_ENTER, TURN_PIN, TURN_IDLE };
+enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
 
 /* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
 static void ring_rests(struct ring *ring)
@@ -488,6 +499,36 @@ static uint32_t wait_count_of(const struct ring *ring, uint32_t flying, uint32_t
     return flying;
 }
 
+/* Lock held. What completed is in flight no more. */
+static void ring_release(struct ring *ring)
+{
+    struct uring *uring = ring->uring;
+    SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
+    SC_ASSERT(NULL, uring->flight_ops >= ring->released_ops);
+    uring->flight_bytes -= ring->released_bytes;
+    uring->flight_ops -= ring->released_ops;
+    ring->released_bytes = 0;
+    ring->released_ops = 0;
+}
+
+/* Puts entries for what was taken. TURN_AGAIN: nobody wanted it any more, and nothing else flies:
+ * there is nothing to wait for. */
+static enum turn ring_start(struct ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
+{
+    while (ring->retry_slot != NONE) {
+        struct slot *slot = &ring->slots[ring->retry_slot];
+        ring->retry_slot = slot->next;
+        slot_go(ring, slot);
+    }
+    while (ops != NULL) {
+        struct sc_io_op *op = ops;
+        ops = op->next;
+        slot_start(ring, op);
+    }
+    *wait_count = *wait_count < ring->flying ? *wait_count : ring->flying;
+    return ring->flying > 0 ? TURN_ENTER : TURN_AGAIN;
+}
+
 /* Takes operations into slots and entries. After TURN_IDLE the ring is not this thread's. */
 static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
 {
@@ -497,9 +538,7 @@ static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
     uint32_t lane, taken = 0, taken_demand = 0;
     const bool has_retries = ring->retry_slot != NONE;
     (void)pthread_mutex_lock(&uring->lock);
-    SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
-    uring->flight_bytes -= ring->released_bytes;
-    ring->released_bytes = 0;
+    ring_release(ring);
     ring->region = uring->region;
     struct sc_io_op *ops = queue_take(uring, ring->free_count);
     for (const struct sc_io_op *op = ops; op != NULL; op = op->next) {
@@ -522,19 +561,7 @@ static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
     }
     (void)pthread_mutex_unlock(&uring->lock);
     ring_post(other);
-    if (turn != TURN_ENTER)
-        return turn;
-    while (ring->retry_slot != NONE) {
-        struct slot *slot = &ring->slots[ring->retry_slot];
-        ring->retry_slot = slot->next;
-        slot_go(ring, slot);
-    }
-    while (ops != NULL) {
-        struct sc_io_op *op = ops;
-        ops = op->next;
-        slot_start(ring, op);
-    }
-    return TURN_ENTER;
+    return turn == TURN_ENTER ? ring_start(ring, ops, ret_wait_count) : turn;
 }
 
 /* Entries that the kernel has not taken come back as retries; it never sees them. */
@@ -584,8 +611,7 @@ static bool dead_turn(struct ring *ring)
         ring->retry_slot = slot->next;
     } else {
         (void)pthread_mutex_lock(&uring->lock);
-        uring->flight_bytes -= ring->released_bytes;
-        ring->released_bytes = 0;
+        ring_release(ring);
         struct sc_io_op *op = ring->free_count > 0 ? queue_take(uring, 1) : NULL;
         const bool rests = op == NULL && ring->flying == 0;
         if (rests)
@@ -604,7 +630,10 @@ static bool dead_turn(struct ring *ring)
         slot->op = op;
         ring->flying++;
         ring->flying_demand += op->lane == SC_LANE_DEMAND;
-        sc_io_op_start(op);
+        if (!sc_io_op_start(op)) {
+            slot_end(ring, slot, SC_IO_DROPPED);
+            return true;
+        }
     }
     struct sc_io_op *op = slot->op;
     uint8_t *buffer = op->buffer + op->moved_bytes;
@@ -634,6 +663,9 @@ static void ring_step(struct sc_task *task)
             return;
         case TURN_PIN:
             slice_pin(ring);
+            (void)atomic_fetch_add(&ring->uring->awake_count, 1);
+            break;
+        case TURN_AGAIN:
             (void)atomic_fetch_add(&ring->uring->awake_count, 1);
             break;
         default:
@@ -937,6 +969,10 @@ static spec_status uring_alloc(struct sc_io *io, const struct sc_io_params *para
     uring->share_bytes[SC_LANE_SPECULATIVE] = target - target / 4;
     uring->share_bytes[SC_LANE_WRITER] = target / 2;
     uring->share_bytes[SC_LANE_BACKGROUND] = target / 4;
+    uring->share_ops[SC_LANE_DEMAND] = FLIGHT_OPS;
+    uring->share_ops[SC_LANE_SPECULATIVE] = FLIGHT_OPS - FLIGHT_OPS / 4;
+    uring->share_ops[SC_LANE_WRITER] = FLIGHT_OPS / 2;
+    uring->share_ops[SC_LANE_BACKGROUND] = FLIGHT_OPS / 4;
     uint64_t slots = target / SLOT_BYTES;
     slots = slots < SLOTS_MIN ? SLOTS_MIN : (slots > SLOTS_MAX ? SLOTS_MAX : slots);
     uring->slot_count = (uint32_t)slots;

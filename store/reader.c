@@ -166,7 +166,7 @@ struct batch {
 static void on_read_done(struct sc_io_op *op);
 
 /* A device takes the operation: its slot gets a frame, unless its other one has fetched it. */
-static void on_read_start(struct sc_io_op *op)
+static bool on_read_start(struct sc_io_op *op)
 {
     struct slot *slot = op->user;
     struct sc_store_reader *reader = slot->reader;
@@ -175,6 +175,7 @@ static void on_read_start(struct sc_io_op *op)
         slot->frame = sc_frames_pick(reader->store->frames);
     op->buffer = slot->frame + slot->plan.parts[op - slot->ops].at;
     pthread_mutex_unlock(&reader->lock);
+    return true;
 }
 
 /* Lock held. */

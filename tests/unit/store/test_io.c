@@ -303,11 +303,12 @@ struct late_op { /* its buffer is known when it starts */
     _Atomic uint32_t starts;
 };
 
-static void late_start(struct sc_io_op *op)
+static bool late_start(struct sc_io_op *op)
 {
     struct late_op *late = op->user;
     op->buffer = late->buffer;
     (void)atomic_fetch_add(&late->starts, 1);
+    return late->buffer != NULL;
 }
 
 static void asks_for_a_buffer_when_the_operation_starts(void **state)
@@ -343,6 +344,44 @@ static void asks_for_a_buffer_when_the_operation_starts(void **state)
     wait_done(fx, 2 * OPS + 1);
     assert_int_equal(ops[OPS].test.op.status, SPEC_E_IO);
     assert_int_equal(atomic_load(&ops[OPS].starts), 1);
+    sc_io_file_close(fx->io, file);
+    free(data);
+    free(back);
+}
+
+static void drops_what_nobody_wants_when_its_turn_comes(void **state)
+{
+    struct fixture *fx = *state;
+    enum { OPS = 60 };
+    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
+    fill(data, OPS * PAGE, 6);
+    memset(back, 0xee, OPS * PAGE);
+    struct sc_io_file *file = open_file(fx, "f", NEW_DIRECT);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, OPS * PAGE, 0), SPEC_OK);
+    static struct late_op ops[OPS];
+    struct sc_io_op *batch[OPS];
+    for (uint32_t round = 0; round < 2; round++) { /* two of three are wanted; none is */
+        for (uint32_t i = 0; i < OPS; i++) {
+            const bool is_wanted = round == 0 && i % 3 != 0;
+            op_set(fx, &ops[i].test, file, SC_IO_READ, NULL, PAGE, (uint64_t)i * PAGE);
+            ops[i].test.op.start = late_start;
+            ops[i].buffer = is_wanted ? back + (uint64_t)i * PAGE : NULL;
+            batch[i] = &ops[i].test.op;
+        }
+        sc_io_submit(fx->io, batch, OPS);
+        wait_done(fx, 1 + (round + 1) * OPS);
+        for (uint32_t i = 0; i < OPS; i++) {
+            const bool is_wanted = round == 0 && i % 3 != 0;
+            assert_int_equal(ops[i].test.op.status, is_wanted ? SPEC_OK : SPEC_E_DROPPED);
+            assert_int_equal(ops[i].test.op.sys_errno, 0);
+        }
+    }
+    for (uint32_t i = 0; i < OPS; i++) {
+        if (i % 3 != 0)
+            assert_memory_equal(back + (uint64_t)i * PAGE, data + (uint64_t)i * PAGE, PAGE);
+        else
+            assert_int_equal(back[(uint64_t)i * PAGE], 0xee);
+    }
     sc_io_file_close(fx->io, file);
     free(data);
     free(back);
@@ -1036,6 +1075,7 @@ static const struct {
     {"serves_a_higher_lane_first", serves_a_higher_lane_first},
     {"serves_what_was_raised_before_what_was_not", serves_what_was_raised_before_what_was_not},
     {"asks_for_a_buffer_when_the_operation_starts", asks_for_a_buffer_when_the_operation_starts},
+    {"drops_what_nobody_wants_when_its_turn_comes", drops_what_nobody_wants_when_its_turn_comes},
     {"locks_out_a_second_writer_and_names_the_first",
      locks_out_a_second_writer_and_names_the_first},
     {"names_an_unreadable_holder_as_unknown", names_an_unreadable_holder_as_unknown},
