@@ -34,11 +34,23 @@ enum sc_kernels_level sc_kernels_level_best(void)
 }
 #endif
 
+#define RUNG(rung, unit, most)                                                                     \
+    {                                                                                              \
+        .widen_f16 = sc_kernels_##rung##_widen_f16, .widen_bf16 = sc_kernels_##rung##_widen_bf16,  \
+        .lane_unit = (unit), .lane_most = (most), .lanes_score = sc_kernels_##rung##_lanes_score,  \
+        .lanes_soften = sc_kernels_##rung##_lanes_soften,                                          \
+        .lanes_weigh = sc_kernels_##rung##_lanes_weigh,                                            \
+        .lanes_fold = sc_kernels_##rung##_lanes_fold, .few_score = sc_kernels_##rung##_few_score,  \
+        .few_best = sc_kernels_##rung##_few_best, .few_soften = sc_kernels_##rung##_few_soften,    \
+        .accumulate = sc_kernels_##rung##_accumulate,                                              \
+        .order_count = sc_kernels_##rung##_order_count,                                            \
+        .order_collect = sc_kernels_##rung##_order_collect,                                        \
+    }
 static const struct sc_kernels TABLE[SC_KERNELS_LEVELS] = {
-    [SC_KERNELS_REF] = {sc_kernels_ref_widen_f16, sc_kernels_ref_widen_bf16},
+    [SC_KERNELS_REF] = RUNG(ref, 1, 16),
 #if defined(__x86_64__)
-    [SC_KERNELS_AVX2] = {sc_kernels_avx2_widen_f16, sc_kernels_avx2_widen_bf16},
-    [SC_KERNELS_AVX512] = {sc_kernels_avx512_widen_f16, sc_kernels_avx512_widen_bf16},
+    [SC_KERNELS_AVX2] = RUNG(avx2, 8, 24),
+    [SC_KERNELS_AVX512] = RUNG(avx512, 16, 48),
 #endif
 };
 

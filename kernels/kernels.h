@@ -4,10 +4,10 @@
  *   memory      slot -> base + (slot / block) * block stride + (slot % block) * token stride
  *                            + head * head stride                (struct spec_memory)
  *
- * Holds: every rung writes the same bits as ref/, and no byte outside its outputs.
- * Does not: check addresses (plugin/memory.c did), allocate, choose threads.
- * Threads: any.
- * Tests: tests/unit/kernels/test_rows.c, tests/unit/kernels/test_widen.c */
+ * Holds: every rung writes the same bits as ref/ where it moves, orders or widens; scores may
+ * differ in their last bits (each rung always adds in the same order); no byte outside outputs is
+ * written. Does not: check addresses (plugin/memory.c did), allocate, choose threads. Threads: any.
+ * Tests: tests/unit/kernels/: test_rows.c, test_widen.c, test_importance.c, test_choose.c */
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H
 
@@ -21,7 +21,55 @@ struct sc_kernels {
      * bf16 bits are kept as they are.  src, dst [count] */
     void (*widen_f16)(float *dst, const uint16_t *src, uint64_t count);
     void (*widen_bf16)(float *dst, const uint16_t *src, uint64_t count);
+
+    /* Scoring a tile of keys, which are rows of float32, key_stride apart; SC_KERNELS_TILE_KEYS of
+     * them can be read (what lies behind key_count takes no part in any result).
+     *
+     *   many queries   [key][lane], lane = query; width lanes, a multiple of lane_unit, at most
+     *                  lane_most: exp and maxima run down a lane, no key is moved
+     *   few queries    [key], one query at a time */
+    uint64_t lane_unit, lane_most;
+    /* scores[key * width + lane] = sum over t of keys[key][t] * queries[t * width + lane]
+     *   scores [SC_KERNELS_TILE_KEYS, width]  written up to any key at or behind key_count */
+    void (*lanes_score)(const float *queries, uint64_t width, const float *keys,
+                        uint64_t key_stride, uint64_t head_size, uint64_t key_count, float *scores);
+    /* One step of the softmax down each lane, in base 2: best = max(best, scores), scores =
+     * 2^(score
+     * - best), sums = sums * 2^(old best - best) + their sum. Where seen is not NULL, lane sees
+     * keys 0 .. seen[lane] - 1 alone; the others' scores become 0. best, sums [width], in and out;
+     * before the first step: -infinity and 0 */
+    void (*lanes_soften)(float *scores, uint64_t width, uint64_t key_count, const uint32_t *seen,
+                         float *best, float *sums);
+    /* weights[lane] = 2^(best_then - best) / sums, 0 from lane used on */
+    void (*lanes_weigh)(const float *best_then, const float *best, const float *sums,
+                        uint64_t width, uint64_t used, float *weights);
+    /* dst[key] += sum over lanes of scores[key * width + lane] * weights[lane] */
+    void (*lanes_fold)(const float *scores, uint64_t width, uint64_t key_count,
+                       const float *weights, float *dst);
+    /* scores[key] = sum over t of keys[key][t] * query[t]; head_padded is a multiple of 16
+     *   scores [SC_KERNELS_TILE_KEYS]  written up to any key at or behind key_count */
+    void (*few_score)(const float *query, const float *keys, uint64_t head_padded,
+                      uint64_t key_count, float *scores);
+    /* The largest of scores and `floor`; NaN takes no part. */
+    float (*few_best)(const float *scores, uint64_t count, float floor);
+    /* scores[i] = 2^(scores[i] - best); returns their sum. */
+    float (*few_soften)(float *scores, uint64_t count, float best);
+    /* dst[i] += src[i] * factor */
+    void (*accumulate)(float *dst, const float *src, float factor, uint64_t count);
+
+    /* Choosing. The order of a score is a uint32: sc_kernels_order_of.
+     * bins[(order >> shift) & (SC_KERNELS_BINS - 1)]++ where (order & mask) == prefix */
+    void (*order_count)(const float *scores, uint64_t count, uint32_t mask, uint32_t prefix,
+                        uint32_t shift, uint32_t *bins);
+    /* Indexes of all scores whose order is above `edge`, and of the first equal_count whose order
+     * is edge, ascending. */
+    void (*order_collect)(const float *scores, uint64_t count, uint32_t edge, uint64_t equal_count,
+                          uint32_t *ret_rows);
 };
+
+#define SC_KERNELS_TILE_KEYS 48u
+#define SC_KERNELS_LANES_MAX 48u   /* lane_most of any rung */
+#define SC_KERNELS_BINS      2048u /* of order_count */
 
 /* The highest level this machine and operating system run (CPUID, XGETBV; no static state). */
 enum sc_kernels_level sc_kernels_level_best(void);
@@ -64,9 +112,65 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
 /* The rungs, for the table and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
+                                uint64_t key_stride, uint64_t head_size, uint64_t key_count,
+                                float *scores);
+void sc_kernels_ref_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
+                                 const uint32_t *seen, float *best, float *sums);
+void sc_kernels_ref_lanes_weigh(const float *best_then, const float *best, const float *sums,
+                                uint64_t width, uint64_t used, float *weights);
+void sc_kernels_ref_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                               const float *weights, float *dst);
+void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t head_padded,
+                              uint64_t key_count, float *scores);
+float sc_kernels_ref_few_best(const float *scores, uint64_t count, float floor);
+float sc_kernels_ref_few_soften(float *scores, uint64_t count, float best);
+void sc_kernels_ref_accumulate(float *dst, const float *src, float factor, uint64_t count);
+void sc_kernels_ref_order_count(const float *scores, uint64_t count, uint32_t mask, uint32_t prefix,
+                                uint32_t shift, uint32_t *bins);
+void sc_kernels_ref_order_collect(const float *scores, uint64_t count, uint32_t edge,
+                                  uint64_t equal_count, uint32_t *ret_rows);
+
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
+                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
+                                 float *scores);
+void sc_kernels_avx2_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
+                                  const uint32_t *seen, float *best, float *sums);
+void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, const float *sums,
+                                 uint64_t width, uint64_t used, float *weights);
+void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                                const float *weights, float *dst);
+void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t head_padded,
+                               uint64_t key_count, float *scores);
+float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor);
+float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best);
+void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count);
+void sc_kernels_avx2_order_count(const float *scores, uint64_t count, uint32_t mask,
+                                 uint32_t prefix, uint32_t shift, uint32_t *bins);
+void sc_kernels_avx2_order_collect(const float *scores, uint64_t count, uint32_t edge,
+                                   uint64_t equal_count, uint32_t *ret_rows);
+
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
+                                   uint64_t key_stride, uint64_t head_size, uint64_t key_count,
+                                   float *scores);
+void sc_kernels_avx512_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
+                                    const uint32_t *seen, float *best, float *sums);
+void sc_kernels_avx512_lanes_weigh(const float *best_then, const float *best, const float *sums,
+                                   uint64_t width, uint64_t used, float *weights);
+void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                                  const float *weights, float *dst);
+void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t head_padded,
+                                 uint64_t key_count, float *scores);
+float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor);
+float sc_kernels_avx512_few_soften(float *scores, uint64_t count, float best);
+void sc_kernels_avx512_accumulate(float *dst, const float *src, float factor, uint64_t count);
+void sc_kernels_avx512_order_count(const float *scores, uint64_t count, uint32_t mask,
+                                   uint32_t prefix, uint32_t shift, uint32_t *bins);
+void sc_kernels_avx512_order_collect(const float *scores, uint64_t count, uint32_t edge,
+                                     uint64_t equal_count, uint32_t *ret_rows);
 
 #endif

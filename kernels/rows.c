@@ -1,8 +1,9 @@
 /* Packing rows out of, and unpacking rows into, memory that struct spec_memory describes. Pure
- * address arithmetic and memcpy: the widening inside is the table's.
+ * address arithmetic and memcpy: the widening inside is the table's. Compacting goes upward: row r
+ * comes from a slot at or behind r, so nothing is overwritten before it moved.
  *
  * Threads: any. Tests: tests/unit/kernels/test_rows.c */
-#include "kernels/kernels.h"
+#include "kernels/select.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -103,5 +104,42 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
             for (uint64_t h = 0; h < how->head_count; h++)
                 lines_prefetch(dst + h * memory->head_stride_bytes, head_bytes);
         }
+    }
+}
+
+void sc_kernels_rows_compact(const struct sc_kernels_memory *memory, uint64_t head_count,
+                             uint64_t head_bytes, uint64_t head, const uint32_t *rows,
+                             uint64_t row_count)
+{
+    uint64_t first = head == UINT64_MAX ? 0 : head, count = head == UINT64_MAX ? head_count : 1;
+    uint64_t piece_bytes = head_bytes;
+    if (memory->head_stride_bytes == head_bytes) { /* heads side by side move as one */
+        piece_bytes *= count;
+        count = 1;
+    }
+    for (uint64_t r = 0; r < row_count; r++) {
+        if (rows[r] == r)
+            continue;
+        uint64_t to = slot_offset(memory, memory->slots ? (uint64_t)memory->slots[r] : r);
+        uint64_t from = slot_offset(memory, memory->slots ? (uint64_t)memory->slots[rows[r]]
+                                                          : (uint64_t)rows[r]);
+        for (uint32_t part = 0; part < 2; part++) {
+            uint8_t *base =
+                (part ? memory->v_base : memory->k_base) + first * memory->head_stride_bytes;
+            for (uint64_t h = 0; h < count; h++, base += memory->head_stride_bytes)
+                memcpy(base + to, base + from, piece_bytes);
+        }
+    }
+}
+
+void sc_kernels_keys_pack(const struct sc_kernels_memory *memory, uint64_t token_first,
+                          uint64_t token_count, uint64_t head_count, uint64_t head_bytes,
+                          uint8_t *dst)
+{
+    for (uint64_t j = token_first; j < token_first + token_count; j++) {
+        const uint8_t *src =
+            memory->k_base + slot_offset(memory, memory->slots ? (uint64_t)memory->slots[j] : j);
+        for (uint64_t h = 0; h < head_count; h++, dst += head_bytes)
+            memcpy(dst, src + h * memory->head_stride_bytes, head_bytes);
     }
 }

@@ -1,0 +1,216 @@
+/* Scoring tiles of keys. Adds: AVX2 and FMA: 24 queries in three registers by 4 keys, 12 sums, as
+ * the AVX-512 rung does it with its registers.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+#include "kernels/exp2.h"
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <math.h>
+
+static inline __m256 exp2_of(__m256 x)
+{
+    __m256 live = _mm256_cmp_ps(x, _mm256_set1_ps(SC_KERNELS_EXP2_LEAST), _CMP_NLT_UQ);
+    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(SC_KERNELS_EXP2_P6);
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P5));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P4));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P3));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P2));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P1));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
+    __m256i power =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_and_ps(live, _mm256_mul_ps(p, _mm256_castsi256_ps(power)));
+}
+
+/* -infinity counts as 0: a lane that has seen nothing finite subtracts nothing. */
+static inline __m256 base_of(__m256 best)
+{
+    return _mm256_and_ps(best, _mm256_cmp_ps(best, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ));
+}
+
+static inline __attribute__((always_inline)) void
+block_score(const float *queries, uint64_t width, const float *keys, uint64_t key_stride,
+            uint64_t head_size, float *scores, uint32_t keys_at_once, uint32_t vectors)
+{
+    __m256 sums[12];
+#pragma GCC unroll 24
+    for (uint32_t i = 0; i < keys_at_once * vectors; i++)
+        sums[i] = _mm256_setzero_ps();
+    for (uint64_t t = 0; t < head_size; t++, queries += width) {
+        __m256 lanes[3];
+#pragma GCC unroll 3
+        for (uint32_t v = 0; v < vectors; v++)
+            lanes[v] = _mm256_loadu_ps(queries + 8 * v);
+#pragma GCC unroll 12
+        for (uint32_t k = 0; k < keys_at_once; k++) {
+            __m256 key = _mm256_broadcast_ss(keys + k * key_stride + t);
+#pragma GCC unroll 3
+            for (uint32_t v = 0; v < vectors; v++)
+                sums[k * vectors + v] = _mm256_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
+        }
+    }
+#pragma GCC unroll 24
+    for (uint32_t k = 0; k < keys_at_once; k++)
+#pragma GCC unroll 3
+        for (uint32_t v = 0; v < vectors; v++)
+            _mm256_storeu_ps(scores + k * width + 8 * v, sums[k * vectors + v]);
+}
+
+void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
+                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
+                                 float *scores)
+{
+    uint64_t j = 0;
+    if (width == 24)
+        for (; j < key_count; j += 4)
+            block_score(queries, 24, keys + j * key_stride, key_stride, head_size,
+                        scores + j * width, 4, 3);
+    else if (width == 16)
+        for (; j < key_count; j += 6)
+            block_score(queries, 16, keys + j * key_stride, key_stride, head_size,
+                        scores + j * width, 6, 2);
+    else
+        for (; j < key_count; j += 12)
+            block_score(queries, 8, keys + j * key_stride, key_stride, head_size,
+                        scores + j * width, 12, 1);
+}
+
+static inline __attribute__((always_inline)) void vector_soften(float *scores, uint64_t width,
+                                                                uint64_t key_count,
+                                                                const uint32_t *seen, float *best,
+                                                                float *sums)
+{
+    __m256 old = _mm256_loadu_ps(best), most = old;
+    if (seen != NULL)
+        for (uint64_t j = 0; j < key_count; j++) { /* visible: j < seen, both below 2^31 */
+            __m256i visible = _mm256_cmpgt_epi32(_mm256_loadu_si256((const void *)seen),
+                                                 _mm256_set1_epi32((int32_t)j));
+            __m256 score =
+                _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), _mm256_loadu_ps(scores + j * width),
+                                 _mm256_castsi256_ps(visible));
+            _mm256_storeu_ps(scores + j * width, score);
+        }
+    for (uint64_t j = 0; j < key_count; j++) /* most where the score is NaN */
+        most = _mm256_max_ps(_mm256_loadu_ps(scores + j * width), most);
+    __m256 base = base_of(most), sum = _mm256_setzero_ps();
+    for (uint64_t j = 0; j < key_count; j++) {
+        __m256 power = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(scores + j * width), base));
+        _mm256_storeu_ps(scores + j * width, power);
+        sum = _mm256_add_ps(sum, power);
+    }
+    __m256 before = exp2_of(_mm256_sub_ps(old, base));
+    _mm256_storeu_ps(sums, _mm256_fmadd_ps(_mm256_loadu_ps(sums), before, sum));
+    _mm256_storeu_ps(best, most);
+}
+
+void sc_kernels_avx2_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
+                                  const uint32_t *seen, float *best, float *sums)
+{
+    for (uint64_t lane = 0; lane < width; lane += 8)
+        vector_soften(scores + lane, width, key_count, seen != NULL ? seen + lane : NULL,
+                      best + lane, sums + lane);
+}
+
+void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, const float *sums,
+                                 uint64_t width, uint64_t used, float *weights)
+{
+    for (uint64_t lane = 0; lane < width; lane += 8) {
+        __m256 base = base_of(_mm256_loadu_ps(best + lane));
+        __m256 power = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(best_then + lane), base));
+        _mm256_storeu_ps(weights + lane, _mm256_div_ps(power, _mm256_loadu_ps(sums + lane)));
+    }
+    for (uint64_t lane = used; lane < width; lane++)
+        weights[lane] = 0;
+}
+
+/* Sums of the lanes of 8 vectors: lane i of the result is the sum of rows[i]. */
+static inline __m256 reduce8(const __m256 *r)
+{
+    __m256 ab = _mm256_hadd_ps(r[0], r[1]), cd = _mm256_hadd_ps(r[2], r[3]);
+    __m256 ef = _mm256_hadd_ps(r[4], r[5]), gh = _mm256_hadd_ps(r[6], r[7]);
+    __m256 low = _mm256_hadd_ps(ab, cd), high = _mm256_hadd_ps(ef, gh);
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
+                         _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                                const float *weights, float *dst)
+{
+    for (uint64_t j = 0; j < key_count; j += 8) {
+        uint64_t count = key_count - j < 8 ? key_count - j : 8;
+        __m256 rows[8];
+        for (uint64_t k = 0; k < 8; k++) {
+            const float *row = scores + (j + k) * width;
+            rows[k] = _mm256_setzero_ps();
+            for (uint64_t lane = 0; k < count && lane < width; lane += 8)
+                rows[k] = _mm256_fmadd_ps(_mm256_loadu_ps(row + lane),
+                                          _mm256_loadu_ps(weights + lane), rows[k]);
+        }
+        float sums[8];
+        _mm256_storeu_ps(sums, reduce8(rows));
+        for (uint64_t k = 0; k < count; k++)
+            dst[j + k] += sums[k];
+    }
+}
+
+void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t head_padded,
+                               uint64_t key_count, float *scores)
+{
+    for (uint64_t j = 0; j < key_count; j += 8) {
+        __m256 sums[8];
+        const float *rows = keys + j * head_padded;
+#pragma GCC unroll 8
+        for (uint32_t k = 0; k < 8; k++)
+            sums[k] = _mm256_setzero_ps();
+        for (uint64_t t = 0; t < head_padded; t += 8) {
+            __m256 q = _mm256_loadu_ps(query + t);
+#pragma GCC unroll 8
+            for (uint32_t k = 0; k < 8; k++)
+                sums[k] = _mm256_fmadd_ps(_mm256_loadu_ps(rows + k * head_padded + t), q, sums[k]);
+        }
+        _mm256_storeu_ps(scores + j, reduce8(sums));
+    }
+}
+
+float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor)
+{
+    __m256 most = _mm256_set1_ps(floor);
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        most = _mm256_max_ps(_mm256_loadu_ps(scores + i), most);
+    float lanes[8];
+    _mm256_storeu_ps(lanes, most);
+    floor = sc_kernels_ref_few_best(lanes, 8, floor);
+    return sc_kernels_ref_few_best(scores + i, count - i, floor);
+}
+
+float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best)
+{
+    __m256 base = _mm256_set1_ps(best), sums[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    uint64_t i = 0;
+    for (uint64_t turn = 0; i + 8 <= count; i += 8, turn ^= 1) {
+        __m256 power = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(scores + i), base));
+        _mm256_storeu_ps(scores + i, power);
+        sums[turn] = _mm256_add_ps(sums[turn], power);
+    }
+    float lanes[8];
+    _mm256_storeu_ps(lanes, _mm256_add_ps(sums[0], sums[1]));
+    float sum = 0;
+    for (uint32_t lane = 0; lane < 8; lane++)
+        sum += lanes[lane];
+    return sum + sc_kernels_ref_few_soften(scores + i, count - i, best);
+}
+
+void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count)
+{
+    __m256 by = _mm256_set1_ps(factor);
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(dst + i,
+                         _mm256_fmadd_ps(_mm256_loadu_ps(src + i), by, _mm256_loadu_ps(dst + i)));
+    sc_kernels_ref_accumulate(dst + i, src + i, factor, count - i);
+}
+#endif

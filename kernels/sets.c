@@ -1,0 +1,63 @@
+/* Arithmetic of ascending sets of rows, and sums of scores.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_choose.c */
+#include "kernels/select.h"
+
+#include <math.h>
+
+uint64_t sc_kernels_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
+                            uint64_t b_count)
+{
+    uint64_t i = 0, j = 0, both = 0;
+    while (i < a_count && j < b_count) { /* no branch that data decides */
+        uint32_t x = a[i], y = b[j];
+        both += x == y;
+        i += x <= y;
+        j += y <= x;
+    }
+    return both;
+}
+
+double sc_kernels_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count)
+{
+    if (a_count + b_count == 0)
+        return 1;
+    uint64_t both = sc_kernels_overlap(a, a_count, b, b_count);
+    return (double)both / (double)(a_count + b_count - both);
+}
+
+double sc_kernels_similarity(const uint32_t *sets, uint64_t set_count, uint64_t k)
+{
+    if (set_count < 2)
+        return 1;
+    double sum = 0;
+    for (uint64_t a = 0; a < set_count; a++)
+        for (uint64_t b = a + 1; b < set_count; b++)
+            sum += sc_kernels_jaccard(sets + a * k, k, sets + b * k, k);
+    return sum / (double)(set_count * (set_count - 1) / 2);
+}
+
+double sc_kernels_threshold(uint64_t k, uint64_t row_total, double alpha)
+{
+    double share = (double)k / (double)row_total;
+    return pow(share / (2 - share), alpha);
+}
+
+void sc_kernels_add(const struct sc_kernels *kernels, float *dst, const float *src, uint64_t count)
+{
+    kernels->accumulate(dst, src, 1, count);
+}
+
+uint64_t sc_kernels_granules(const float *scores, uint64_t count, uint64_t position, uint64_t unit,
+                             float *ret_sums)
+{
+    uint64_t granules = 0;
+    for (uint64_t j = 0; j < count; granules++) {
+        uint64_t end = j + unit - (position + j) % unit;
+        float sum = 0;
+        for (; j < end && j < count; j++)
+            sum += scores[j];
+        ret_sums[granules] = sum;
+    }
+    return granules;
+}

@@ -1,0 +1,388 @@
+/* Column sums against a float64 reference over a grid of shapes, types, layouts and masks, on every
+ * rung this machine has; guard bytes around what is written; exp2 against libm's. */
+#include "kernels/exp2.h"
+#include "kernels/select.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GUARD     64u
+#define POISON    0xa5
+#define TOLERANCE 1e-5 /* of the largest sum: the contract's */
+
+enum layout { ROWS, HEADS_APART, BLOCKS, SLOTS, LAYOUTS };
+
+struct shape {
+    uint64_t kv_heads, group, head_size, rows, prefix, fresh;
+    uint32_t query_dtype, key_dtype;
+    enum layout layout;
+    bool last_row;
+    float spread; /* of scores: how sharp the softmax is */
+};
+
+struct keys {
+    struct sc_kernels_keys view;
+    uint8_t *bytes;
+    int64_t *slots;
+};
+
+static uint64_t g_random;
+
+static uint64_t next_random(void)
+{
+    g_random = g_random * 6364136223846793005u + 1442695040888963407u;
+    return g_random >> 33;
+}
+
+static float next_float(void)
+{
+    return (float)((double)next_random() / (double)(1u << 30) - 1.0);
+}
+
+static uint64_t element_bytes(uint32_t dtype)
+{
+    return dtype == SC_KERNELS_F32 ? 4 : 2;
+}
+
+/* Writes an element of the type (f16: by hand, from values that it holds exactly). */
+static void element_put(uint8_t *at, uint32_t dtype, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (dtype == SC_KERNELS_F32) {
+        memcpy(at, &value, sizeof(value));
+        return;
+    }
+    if (dtype == SC_KERNELS_F16) {
+        uint32_t exponent = bits >> 23 & 0xff;
+        half = exponent < 113 || exponent > 142
+                   ? 0
+                   : (uint16_t)((bits >> 16 & 0x8000u) | (exponent - 112) << 10 |
+                                (bits >> 13 & 0x3ffu));
+    }
+    memcpy(at, &half, sizeof(half));
+}
+
+static double element_get(const uint8_t *at, uint32_t dtype)
+{
+    uint16_t half;
+    float value;
+    memcpy(&half, at, sizeof(half));
+    if (dtype == SC_KERNELS_F32)
+        memcpy(&value, at, sizeof(value));
+    else if (dtype == SC_KERNELS_F16)
+        sc_kernels_ref_widen_f16(&value, &half, 1);
+    else
+        sc_kernels_ref_widen_bf16(&value, &half, 1);
+    return (double)value;
+}
+
+static uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t head, uint64_t j)
+{
+    const struct sc_kernels_memory *m = &keys->memory;
+    uint64_t slot = m->slots != NULL ? (uint64_t)m->slots[j] : j;
+    uint64_t blocks = m->block_tokens != 0 ? slot / m->block_tokens : 0;
+    uint64_t in = m->block_tokens != 0 ? slot % m->block_tokens : slot;
+    return m->k_base + blocks * m->block_stride_bytes + in * m->token_stride_bytes +
+           head * m->head_stride_bytes;
+}
+
+static struct keys keys_make(const struct shape *shape, uint64_t count)
+{
+    uint64_t head_bytes = shape->head_size * element_bytes(shape->key_dtype);
+    uint64_t row_bytes = shape->kv_heads * head_bytes, places = 2 * count + 16;
+    struct keys keys = {.view = {.count = count, .dtype = shape->key_dtype}};
+    keys.bytes = calloc(places, row_bytes + 4 * 16);
+    keys.slots = calloc(places, sizeof(*keys.slots));
+    assert_true(keys.bytes != NULL && keys.slots != NULL);
+    struct sc_kernels_memory *m = &keys.view.memory;
+    m->k_base = keys.bytes;
+    m->token_stride_bytes = row_bytes;
+    m->head_stride_bytes = head_bytes;
+    if (shape->layout == HEADS_APART) {
+        m->token_stride_bytes = head_bytes;
+        m->head_stride_bytes = (count + 3) * head_bytes;
+    } else if (shape->layout == BLOCKS || shape->layout == SLOTS) {
+        m->block_tokens = 8;
+        m->block_stride_bytes = 8 * row_bytes + 32;
+    }
+    for (uint64_t j = 0; j < count; j++)
+        keys.slots[j] = (int64_t)(2 * (count - 1 - j) + 1);
+    m->slots = shape->layout == SLOTS ? keys.slots : NULL;
+    for (uint64_t j = 0; j < count; j++)
+        for (uint64_t i = 0; i < shape->kv_heads * shape->head_size; i++)
+            element_put(key_at(&keys.view, i / shape->head_size, j) +
+                            i % shape->head_size * element_bytes(shape->key_dtype),
+                        shape->key_dtype, next_float());
+    return keys;
+}
+
+static void keys_free(struct keys *keys)
+{
+    free(keys->bytes);
+    free(keys->slots);
+}
+
+static double score_of(const struct sc_kernels_importance *what, const uint8_t *query,
+                       const struct sc_kernels_keys *keys, uint64_t head, uint64_t j)
+{
+    const uint8_t *key = key_at(keys, head, j);
+    double sum = 0;
+    for (uint64_t t = 0; t < what->head_size; t++)
+        sum += element_get(query + t * element_bytes(what->queries.dtype), what->queries.dtype) *
+               element_get(key + t * element_bytes(keys->dtype), keys->dtype);
+    return sum * (double)what->scale;
+}
+
+/* algorithms.md section 1, word for word, in double. */
+static void reference(const struct sc_kernels_importance *what, uint64_t head, double *ret_sums)
+{
+    uint64_t prefix = what->prefix.count, all = prefix + what->fresh.count;
+    uint64_t rows = what->queries.row_count;
+    double *scores = calloc(all + 1, sizeof(*scores));
+    assert_non_null(scores);
+    for (uint64_t j = 0; j < prefix; j++)
+        ret_sums[j] = 0;
+    for (uint64_t i = what->last_row ? rows - 1 : 0; i < rows; i++)
+        for (uint64_t g = head * what->group; g < (head + 1) * what->group; g++) {
+            const uint8_t *query = what->queries.data + i * what->queries.row_stride_bytes +
+                                   g * what->queries.head_stride_bytes;
+            uint64_t seen =
+                what->fresh.count == 0 ? prefix : prefix + what->fresh.count - rows + i + 1;
+            double best = -INFINITY, sum = 0;
+            for (uint64_t j = 0; j < seen; j++) {
+                scores[j] = j < prefix ? score_of(what, query, &what->prefix, head, j)
+                                       : score_of(what, query, &what->fresh, head, j - prefix);
+                best = scores[j] > best ? scores[j] : best;
+            }
+            for (uint64_t j = 0; j < seen; j++)
+                sum += scores[j] = exp(scores[j] - best);
+            for (uint64_t j = 0; j < prefix; j++)
+                ret_sums[j] += scores[j] / sum;
+        }
+    free(scores);
+}
+
+/* Runs a head on a level, with guards around scratch and sums; the caller frees the sums. */
+static float *run(const struct sc_kernels_importance *what, uint64_t head)
+{
+    uint64_t scratch_bytes =
+        sc_kernels_importance_scratch_bytes(what->head_size, what->prefix.count, what->fresh.count);
+    uint64_t sum_bytes = what->prefix.count * sizeof(float);
+    uint8_t *scratch = aligned_alloc(64, scratch_bytes + 2 * GUARD);
+    uint8_t *sums = malloc(sum_bytes + 2 * GUARD);
+    assert_true(scratch != NULL && sums != NULL && scratch_bytes % 64 == 0);
+    memset(scratch, POISON, scratch_bytes + 2 * GUARD);
+    memset(sums, POISON, sum_bytes + 2 * GUARD);
+    sc_kernels_importance(what, head, scratch + GUARD, (float *)(void *)(sums + GUARD));
+    for (uint64_t i = 0; i < GUARD; i++) {
+        assert_int_equal(scratch[i], POISON);
+        assert_int_equal(scratch[GUARD + scratch_bytes + i], POISON);
+        assert_int_equal(sums[i], POISON);
+        assert_int_equal(sums[GUARD + sum_bytes + i], POISON);
+    }
+    free(scratch);
+    memmove(sums, sums + GUARD, sum_bytes);
+    return (float *)(void *)sums;
+}
+
+static void compare(struct sc_kernels_importance *what, uint64_t head)
+{
+    uint64_t count = what->prefix.count;
+    double *expected = calloc(count + 1, sizeof(*expected)), most = 0;
+    assert_non_null(expected);
+    reference(what, head, expected);
+    for (uint64_t j = 0; j < count; j++)
+        most = expected[j] > most ? expected[j] : most;
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        what->kernels = sc_kernels_get((enum sc_kernels_level)level);
+        float *sums = run(what, head), *again = run(what, head);
+        assert_memory_equal(sums, again, count * sizeof(float));
+        for (uint64_t j = 0; j < count; j++)
+            if (!(fabs((double)sums[j] - expected[j]) <= TOLERANCE * most))
+                fail_msg("level %u head %d column %d: found %.9g, expected %.9g (largest %.9g)",
+                         level, (int)head, (int)j, (double)sums[j], expected[j], most);
+        free(sums);
+        free(again);
+    }
+    free(expected);
+}
+
+static void check(const struct shape *shape)
+{
+    uint64_t element = element_bytes(shape->query_dtype), heads = shape->kv_heads * shape->group;
+    uint64_t row_bytes = heads * shape->head_size * element + 8;
+    uint8_t *queries = calloc(shape->rows + 1, row_bytes);
+    assert_non_null(queries);
+    for (uint64_t i = 0; i < shape->rows; i++)
+        for (uint64_t t = 0; t < heads * shape->head_size; t++)
+            element_put(queries + i * row_bytes + t * element, shape->query_dtype,
+                        next_float() * shape->spread);
+    struct keys prefix = keys_make(shape, shape->prefix), fresh = keys_make(shape, shape->fresh);
+    struct sc_kernels_importance what = {
+        .head_size = shape->head_size,
+        .group = shape->group,
+        .scale = 1 / sqrtf((float)shape->head_size),
+        .queries = {.data = queries,
+                    .row_stride_bytes = row_bytes,
+                    .head_stride_bytes = shape->head_size * element,
+                    .row_count = shape->rows,
+                    .dtype = shape->query_dtype},
+        .prefix = prefix.view,
+        .fresh = fresh.view,
+        .last_row = shape->last_row};
+    for (uint64_t head = 0; head < shape->kv_heads; head++)
+        compare(&what, head);
+    keys_free(&prefix);
+    keys_free(&fresh);
+    free(queries);
+}
+
+static void sums_equal_a_float64_reference_over_a_grid_of_shapes(void **state)
+{
+    (void)state;
+    static const uint64_t HEAD_SIZES[] = {32, 64, 80, 128, 5}, GROUPS[] = {1, 3, 7};
+    static const uint64_t PREFIXES[] = {0, 1, 31, 48, 97, 200}, ROWS_OF[] = {1, 2, 7, 24, 33};
+    uint64_t turn = 0;
+    for (uint32_t h = 0; h < 5; h++)
+        for (uint32_t g = 0; g < 3; g++)
+            for (uint32_t p = 0; p < 6; p++)
+                for (uint32_t r = 0; r < 5; r++, turn++) {
+                    uint64_t fresh = turn % 3 == 0 ? 0 : ROWS_OF[r] + (turn % 3 - 1) * 50;
+                    check(&(struct shape){.kv_heads = 1 + turn % 2,
+                                          .group = GROUPS[g],
+                                          .head_size = HEAD_SIZES[h],
+                                          .rows = ROWS_OF[r],
+                                          .prefix = PREFIXES[p],
+                                          .fresh = fresh,
+                                          .query_dtype = (uint32_t)(turn / 3 % 3),
+                                          .key_dtype = (uint32_t)(turn % 3),
+                                          .layout = (enum layout)(turn / 2 % LAYOUTS),
+                                          .last_row = turn % 5 == 4,
+                                          .spread = turn % 7 == 0 ? 30 : 2});
+                }
+}
+
+static void sums_of_many_rows_over_a_long_prefix_stay_within_the_contract(void **state)
+{
+    (void)state;
+    check(&(struct shape){.kv_heads = 1,
+                          .group = 3,
+                          .head_size = 64,
+                          .rows = 300,
+                          .prefix = 1021,
+                          .fresh = 300,
+                          .query_dtype = SC_KERNELS_F16,
+                          .key_dtype = SC_KERNELS_F16,
+                          .layout = ROWS,
+                          .spread = 4});
+    check(&(struct shape){.kv_heads = 1,
+                          .group = 1,
+                          .head_size = 64,
+                          .rows = 1,
+                          .prefix = 9001,
+                          .fresh = 1,
+                          .query_dtype = SC_KERNELS_F32,
+                          .key_dtype = SC_KERNELS_BF16,
+                          .layout = SLOTS,
+                          .spread = 4});
+}
+
+static void no_rows_give_zeros(void **state)
+{
+    (void)state;
+    check(&(struct shape){.kv_heads = 2,
+                          .group = 2,
+                          .head_size = 32,
+                          .rows = 0,
+                          .prefix = 60,
+                          .layout = ROWS,
+                          .spread = 1});
+}
+
+/* A key that is infinite in the wrong way leaves no number; nothing crashes, every rung agrees. */
+static void infinite_keys_give_nan_or_nothing_on_every_rung(void **state)
+{
+    (void)state;
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (uint64_t rows = 1; rows <= 40; rows += 39)
+        for (uint32_t b = 0; b < 3; b++) {
+            float keys[100 * 16], queries[40 * 16];
+            for (uint32_t i = 0; i < 100 * 16; i++)
+                keys[i] = next_float();
+            for (uint32_t i = 0; i < 40 * 16; i++)
+                queries[i] = fabsf(next_float()) + 0.5f;
+            keys[70 * 16 + 3] = bad[b];
+            struct sc_kernels_importance what = {.head_size = 16,
+                                                 .group = 1,
+                                                 .scale = 1,
+                                                 .queries = {.data = (const uint8_t *)queries,
+                                                             .row_stride_bytes = 64,
+                                                             .head_stride_bytes = 64,
+                                                             .row_count = rows},
+                                                 .prefix = {.memory = {.k_base = (uint8_t *)keys,
+                                                                       .token_stride_bytes = 64,
+                                                                       .head_stride_bytes = 64},
+                                                            .count = 100}};
+            for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+                what.kernels = sc_kernels_get((enum sc_kernels_level)level);
+                float *sums = run(&what, 0);
+                double total = 0;
+                for (uint32_t j = 0; j < 100; j++) {
+                    assert_true(b == 2 ? sums[j] >= 0 : isnan(sums[j]));
+                    total += (double)sums[j];
+                }
+                if (b == 2) { /* -infinity: the key has no weight, the others have all */
+                    assert_true(sums[70] == 0);
+                    assert_true(fabs(total - (double)rows) < 1e-4 * (double)rows);
+                }
+                free(sums);
+            }
+        }
+}
+
+static void exp2_is_within_two_units_and_never_denormal(void **state)
+{
+    (void)state;
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+        for (double from = 0; from > -140; from -= 0.37) {
+            float x[37];
+            for (uint32_t i = 0; i < 37; i++)
+                x[i] = (float)(from - (double)i * 0.01);
+            float given[37];
+            memcpy(given, x, sizeof(x));
+            (void)sc_kernels_get((enum sc_kernels_level)level)->few_soften(x, 37, 0);
+            for (uint32_t i = 0; i < 37; i++) {
+                double expected = exp2((double)given[i]);
+                if (given[i] < SC_KERNELS_EXP2_LEAST)
+                    assert_true(x[i] == 0);
+                else if (!(fabs((double)x[i] - expected) <= expected * 0x1p-22))
+                    fail_msg("2^%.9g: found %.9g, expected %.9g", (double)given[i], (double)x[i],
+                             expected);
+            }
+        }
+    assert_true(isnan(sc_kernels_exp2(NAN)));
+    assert_true(sc_kernels_exp2(-INFINITY) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_equal_a_float64_reference_over_a_grid_of_shapes),
+        cmocka_unit_test(sums_of_many_rows_over_a_long_prefix_stay_within_the_contract),
+        cmocka_unit_test(no_rows_give_zeros),
+        cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
+        cmocka_unit_test(exp2_is_within_two_units_and_never_denormal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
