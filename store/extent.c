@@ -650,6 +650,12 @@ static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
     return piece;
 }
 
+static const struct sc_store_provenance *provenance_of(const struct sc_store_extent *extent,
+                                                       const struct sc_store_commit *commit)
+{
+    return commit->provenance != NULL ? commit->provenance : &extent->provenance;
+}
+
 /* Log lock held. Appends namespace (when new), extent and pieces: one write. */
 static spec_status commit_append(struct sc_store_extent *extent,
                                  const struct sc_store_commit *commit, struct spec_error *reterr)
@@ -662,7 +668,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
                                             .row_count = extent->row_count,
                                             .row_offset = extent->row_offset,
                                             .stride = extent->stride,
-                                            .provenance = extent->provenance,
+                                            .provenance = *provenance_of(extent, commit),
                                             .part_count = extent->part_count,
                                             .parts = extent->record_parts};
     for (uint32_t i = 0; i < extent->part_count; i++) {
@@ -713,6 +719,7 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
         .space = atomic_load(&store->space_id),
+        .provenance = *provenance_of(extent, commit),
         .live_count = extent->piece_count - commit->piece_first,
         .piece_first = table->piece_next,
         .piece_last = table->piece_next + extent->piece_count - commit->piece_first - 1};

@@ -470,6 +470,18 @@ bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
     return entry != NULL;
 }
 
+bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
+                               struct sc_store_provenance *ret_provenance)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    if (entry == NULL ||
+        atomic_load_explicit(&entry->state, memory_order_acquire) < SC_STORE_PIECE_LIVE ||
+        entry->extent == 0)
+        return false;
+    *ret_provenance = sc_store_table_extent(&store->table, entry->extent)->provenance;
+    return true;
+}
+
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);

@@ -637,7 +637,8 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
                                                    .exact_ppm = values[4],
                                                    .retain_ppm = values[5],
                                                    .metric = values[6]};
-    return true;
+    return values[0] <= SC_STORE_COMPUTED_MAX && values[1] <= SC_STORE_HELD_MAX &&
+           values[4] <= SC_STORE_PPM_MAX && values[5] <= SC_STORE_PPM_MAX;
 }
 
 static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)

@@ -320,6 +320,7 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
     return entry->row_offset == extent->row_offset && entry->stride == extent->stride &&
            entry->row_count == extent->row_count && entry->space == extent->space &&
            entry->part_count == extent->part_count &&
+           memcmp(&entry->provenance, &extent->provenance, sizeof(extent->provenance)) == 0 &&
            memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
 }
 
@@ -381,7 +382,8 @@ static spec_status replay_extent(struct sc_store *store, struct sc_store_replay 
                                            .stride = extent->stride,
                                            .part_count = extent->part_count,
                                            .row_count = (uint32_t)extent->row_count,
-                                           .space = (uint32_t)extent->space};
+                                           .space = (uint32_t)extent->space,
+                                           .provenance = extent->provenance};
         memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     }
     replay->extent_open = id;

@@ -53,9 +53,12 @@ struct sc_store_namespace {
 };
 
 /* Provenance (algorithms.md section 8), kept in the extent's record. */
+#define SC_STORE_COMPUTED_MAX 2u       /* 0 exact, 1 lossy, 2 pruned */
+#define SC_STORE_HELD_MAX     1u       /* 0 rows, 1 coarse only */
+#define SC_STORE_PPM_MAX      1000000u /* of exact_ppm, retain_ppm */
 struct sc_store_provenance {
-    uint32_t computed_on; /* 0 exact, 1 lossy, 2 pruned */
-    uint32_t held;        /* 0 rows, 1 coarse only */
+    uint32_t computed_on;
+    uint32_t held;
     uint32_t bits_k, bits_v, exact_ppm, retain_ppm, metric, reserved;
 };
 
@@ -202,6 +205,7 @@ struct sc_store_commit {
     const uint32_t *tokens; /* the whole prompt: tokens[p] is the token at absolute position p */
     const struct sc_store_mark *marks; /* [mark_count] of the whole prompt, ascending */
     uint64_t mark_count;
+    const struct sc_store_provenance *provenance; /* NULL: what begin was given */
 };
 /* Appends the records (one buffered write); the pieces get ids ret_first_id, +1, ... The extent
  * object returns to its pool. Executor thread. On error nothing is visible and the space is free.
@@ -225,6 +229,9 @@ uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece);
 /* The piece's hash when it is live; false: it is not. Any thread. */
 bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
                          uint8_t ret_hash[SC_STORE_HASH_BYTES]);
+/* What the piece was computed on, and how it is held: constant. false: an unknown id. Any thread. */
+bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
+                               struct sc_store_provenance *ret_provenance);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
 uint64_t sc_store_piece_next(struct sc_store *store);
 

@@ -51,6 +51,7 @@ struct sc_store_extent_entry {
     uint32_t part_count, row_count;
     uint32_t space;      /* id of its namespace */
     uint32_t live_count; /* log lock: pieces LIVE or DOOMED */
+    struct sc_store_provenance provenance;
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */

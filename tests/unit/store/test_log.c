@@ -449,7 +449,7 @@ static void log_goes_on_behind_the_ids_of_its_head(void **state)
 static void log_extents_that_do_not_fit_are_not_believed(void **state)
 {
     (void)state;
-    for (uint32_t bend = 0; bend < 15; bend++) {
+    for (uint32_t bend = 0; bend < 19; bend++) {
         struct forge *forge = forge_make();
         struct sc_store_part *part = &forge->parts[0];
         struct sc_store_record_extent *extent = &forge->extent;
@@ -501,6 +501,18 @@ static void log_extents_that_do_not_fit_are_not_believed(void **state)
             break;
         case 12: /* a stride that overflows */
             extent->stride = UINT64_MAX - 7;
+            break;
+        case 15: /* a provenance that does not exist: nothing is known of what it is worth */
+            extent->provenance.computed_on = 3;
+            break;
+        case 16:
+            extent->provenance.held = 2;
+            break;
+        case 17:
+            extent->provenance.retain_ppm = 1000001;
+            break;
+        case 18:
+            extent->provenance.exact_ppm = 1000001;
             break;
         default: /* a namespace that is not there */
             extent->space = 2;

@@ -420,6 +420,55 @@ static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
     world_free(world);
 }
 
+static void check_provenance(const struct world *world, uint64_t piece,
+                             const struct sc_store_provenance *expected)
+{
+    struct sc_store_provenance kept;
+    memset(&kept, 0xa5, sizeof(kept));
+    assert_true(sc_store_piece_provenance(world->store, piece, &kept));
+    assert_memory_equal(&kept, expected, sizeof(kept));
+}
+
+/* What the commit says counts, not what was expected when the pass began. */
+static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_provenance said = {.computed_on = 2,
+                                       .held = 1,
+                                       .bits_k = 4,
+                                       .bits_v = 2,
+                                       .exact_ppm = 50000,
+                                       .retain_ppm = 1000000,
+                                       .metric = 1};
+    struct sc_store_provenance exact = {0}, other;
+    world_open_ok(world);
+    struct pass *pass = pass_make(world, 5, 0, 70); /* the twin expects 5 % 3 */
+    pass->commit.provenance = &said;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < world->setup->layers)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    pass_note(pass);
+    pass_free(pass);
+    assert_int_equal(world_store(world, 3, 0, 10), SPEC_OK);
+    for (uint32_t opened = 0; opened < 3; opened++) {
+        check_provenance(world, 1, &said);
+        check_provenance(world, 2, &said);
+        check_provenance(world, 3, &exact);
+        assert_false(sc_store_piece_provenance(world->store, 0, &other));
+        assert_false(sc_store_piece_provenance(world->store, 4, &other));
+        if (opened == 1)
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+        world_close(world);
+        world_open_ok(world);
+    }
+    sc_store_piece_drop(world->store, 1); /* who reads it still wants to know */
+    check_provenance(world, 1, &said);
+    world_free(world);
+}
+
 static void store_full_staging_fails_the_extent_and_nothing_else(void **state)
 {
     (void)state;
@@ -1002,6 +1051,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_an_abort_or_discard_leaves_nothing),
         cmocka_unit_test(store_layers_out_of_order_and_lying_plans_are_refused),
         cmocka_unit_test(store_commit_of_later_pieces_only_and_with_a_skip),
+        cmocka_unit_test(store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop),
         cmocka_unit_test(store_full_staging_fails_the_extent_and_nothing_else),
         cmocka_unit_test(store_many_readers_progress_in_any_order_of_consumption),
         cmocka_unit_test(store_starved_readers_share_the_spare_frame),
