@@ -15,6 +15,7 @@
  */
 #include "conformance/engine/attention.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "conformance/engine/kernels.h"
@@ -76,7 +77,8 @@ static uint64_t scratch_bytes(uint64_t pairs, uint64_t head_dim, uint64_t ranks)
 /* How many ranks the pair attends. */
 static uint64_t pair_ranks(const struct unit *unit, uint64_t pair)
 {
-    return unit->pass->prefix_count + (unit->first + pair) / unit->run->group + 1;
+    return unit->pass->prefix_count + unit->pass->seen_count +
+           (unit->first + pair) / unit->run->group + 1;
 }
 
 static uint64_t units_of_pass(const struct attention_run *run,
@@ -84,6 +86,16 @@ static uint64_t units_of_pass(const struct attention_run *run,
 {
     uint64_t pairs = pass->new_count * run->group;
     return run->shape->kv_heads * ((pairs + run->unit_pairs - 1) / run->unit_pairs);
+}
+
+/* The cache row of a rank. */
+static uint64_t rank_row(const struct eng_attention_pass *pass, uint64_t rank)
+{
+    if (rank < pass->prefix_count)
+        return rank;
+    rank -= pass->prefix_count;
+    return rank < pass->seen_count ? pass->seen_first + rank
+                                   : pass->new_first + (rank - pass->seen_count);
 }
 
 /* The addresses of ranks first .. first + count - 1 in one KV head; the last one repeats past
@@ -96,9 +108,7 @@ static void rank_rows(const struct unit *unit, const void *base, uint64_t stride
     uint64_t value_bytes = eng_dtype_bytes(shape->kv_dtype);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t rank = first + i < end ? first + i : end - 1;
-        uint64_t row =
-            rank < pass->prefix_count ? rank : pass->new_first + (rank - pass->prefix_count);
-        uint64_t at = row * stride + unit->kv_head * shape->head_dim;
+        uint64_t at = rank_row(pass, rank) * stride + unit->kv_head * shape->head_dim;
         ret_rows[i] = (const uint8_t *)base + at * value_bytes;
     }
 }
@@ -255,6 +265,20 @@ static void attention_part(void *arg, uint64_t part, uint64_t part_count, uint32
     run_unit(&unit, eng_pool_scratch(run->pool, thread));
 }
 
+/* Do the three spans stand one behind the other, with counts that can be multiplied? */
+static bool spans_fit(const struct eng_attention_pass *pass, uint64_t q_heads)
+{
+    uint64_t end = pass->prefix_count;
+    if (pass->seen_count > COUNT_MAX || pass->new_count > COUNT_MAX / q_heads)
+        return false;
+    if (pass->seen_count > 0) {
+        if (pass->seen_first < end || pass->seen_first > COUNT_MAX)
+            return false;
+        end = pass->seen_first + pass->seen_count;
+    }
+    return end <= pass->new_first && pass->new_first <= COUNT_MAX;
+}
+
 static eng_status check(const struct eng_attention_shape *shape,
                         const struct eng_attention_pass *passes, uint64_t pass_count,
                         struct eng_error *reterr)
@@ -268,13 +292,14 @@ static eng_status check(const struct eng_attention_shape *shape,
                         (unsigned long long)shape->head_dim);
     for (uint64_t i = 0; i < pass_count; i++) {
         const struct eng_attention_pass *pass = &passes[i];
-        if (pass->prefix_count > pass->new_first || pass->new_first > COUNT_MAX ||
-            pass->new_count > COUNT_MAX / shape->q_heads)
-            return eng_fail(reterr, ENG_E_INVALID,
-                            "pass %llu: prefix of %llu rows, %llu new rows from row %llu",
-                            (unsigned long long)i, (unsigned long long)pass->prefix_count,
-                            (unsigned long long)pass->new_count,
-                            (unsigned long long)pass->new_first);
+        if (!spans_fit(pass, shape->q_heads))
+            return eng_fail(
+                reterr, ENG_E_INVALID,
+                "pass %llu: prefix of %llu rows, %llu seen from row %llu, %llu new "
+                "rows from row %llu",
+                (unsigned long long)i, (unsigned long long)pass->prefix_count,
+                (unsigned long long)pass->seen_count, (unsigned long long)pass->seen_first,
+                (unsigned long long)pass->new_count, (unsigned long long)pass->new_first);
     }
     return ENG_OK;
 }
@@ -295,7 +320,7 @@ eng_status eng_attention(struct eng_pool *pool, const struct eng_attention_shape
     uint64_t pairs = 0;
     uint64_t ranks = 1;
     for (uint64_t i = 0; i < pass_count; i++) {
-        uint64_t longest = passes[i].prefix_count + passes[i].new_count;
+        uint64_t longest = passes[i].prefix_count + passes[i].seen_count + passes[i].new_count;
         pairs += passes[i].new_count * shape->q_heads;
         ranks = passes[i].new_count > 0 && longest > ranks ? longest : ranks;
     }

@@ -1,10 +1,13 @@
 /* Causal attention over a KV cache, for the passes of one or many requests, one layer.
  *
- * Row i of a pass attends a list of cache rows in ascending order: the prefix, then the pass's
- * own rows up to itself (whose K and V the caller has put into the cache before).
+ * Row i of a pass attends a list of cache rows in ascending order: the prefix, what else it has
+ * seen (earlier passes), then its own rows up to itself (whose K and V the caller has put there
+ * before).
  *
- *   cache rows   0 ........ prefix_count    gap (capacity)    new_first ...... new_first + i
- *   rank         0 ........ prefix_count - 1                  prefix_count ... prefix_count + i
+ *   cache rows   0 ... prefix_count - 1   gap   seen_first ...   gap   new_first ... new_first + i
+ *   rank         0 ... prefix_count - 1         prefix_count ...       ... prefix_count +
+ * seen_count
+ *                                                                          + i
  *
  * For one query head, with r the rank:
  *   s_r  = fused chain over 0 .. head_dim-1, ascending, of (q * scale) * k_r
@@ -44,7 +47,9 @@ struct eng_attention_pass {
     float *out;     /* [new_count][q_heads][head_dim], rows out_stride floats apart */
     uint64_t q_stride, k_stride, v_stride, out_stride;
     uint64_t prefix_count; /* rows [0, prefix_count) of the cache, seen by every row of the pass */
-    uint64_t new_first;    /* >= prefix_count: the cache row of the pass's row 0 */
+    uint64_t seen_first;   /* >= prefix_count; behind a gap; not looked at where seen_count is 0 */
+    uint64_t seen_count;   /* rows that every row of the pass sees after the prefix */
+    uint64_t new_first;    /* >= the end of both: the cache row of the pass's row 0 */
     uint64_t new_count;    /* 0 is allowed */
 };
 

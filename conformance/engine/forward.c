@@ -76,7 +76,7 @@ static eng_status pass_check(const struct forward *fw, uint64_t index)
         return eng_fail(fw->reterr, ENG_E_INVALID,
                         "pass %" PRIu64 ": its KV cache has another shape or dtype", index);
     for (uint64_t other = 0; other < index; other++) {
-        if (fw->passes[other].kv == kv)
+        if (fw->passes[other].kv == kv && !(pass->branch && fw->passes[other].branch))
             return eng_fail(fw->reterr, ENG_E_INVALID,
                             "passes %" PRIu64 " and %" PRIu64 " share a KV cache", other, index);
     }
@@ -285,6 +285,15 @@ static void layer_project(struct forward *fw, const struct eng_layer *layer, con
              fw->table_rows, fw->cosine, fw->sine, config->rope.interleaved);
 }
 
+/* Rows that other branches of the same cache have put there in this layer. */
+static uint64_t branch_rows(const struct forward *fw, uint64_t index)
+{
+    uint64_t rows = 0;
+    for (uint64_t i = 0; i < index; i++)
+        rows += fw->passes[i].kv == fw->passes[index].kv ? fw->passes[i].count : 0;
+    return rows;
+}
+
 /* Hands the pass's rounded K and V to the hook, then puts them behind the layer's rows. */
 static eng_status layer_append(struct forward *fw, uint64_t layer, uint64_t index, uint64_t row)
 {
@@ -311,6 +320,8 @@ static eng_status layer_append(struct forward *fw, uint64_t layer, uint64_t inde
                         layer, pass->count, held, kv->capacity);
     memcpy(eng_kv_k(kv, layer, held), view.k, pass->count * kv->row_bytes);
     memcpy(eng_kv_v(kv, layer, held), view.v, pass->count * kv->row_bytes);
+    bool gap = kv->gap_first[layer] < kv->gap_end[layer];
+    uint64_t before = held - branch_rows(fw, index);
     fw->attention[index] = (struct eng_attention_pass){
         .q = view.q,
         .k = eng_kv_k(kv, layer, 0),
@@ -320,7 +331,9 @@ static eng_status layer_append(struct forward *fw, uint64_t layer, uint64_t inde
         .k_stride = kv->row_elems,
         .v_stride = kv->row_elems,
         .out_stride = fw->q_width,
-        .prefix_count = held,
+        .prefix_count = gap ? kv->gap_first[layer] : before,
+        .seen_first = kv->gap_end[layer],
+        .seen_count = gap ? before - kv->gap_end[layer] : 0,
         .new_first = held,
         .new_count = pass->count,
     };
@@ -336,6 +349,48 @@ static void forward_undo(struct forward *fw, uint64_t layer, uint64_t passes)
         for (uint64_t l = 0; l < layer + (i < passes ? 1 : 0); l++)
             pass->kv->rows[l] -= pass->count;
     }
+}
+
+/* Gives the hook queries of layer `index` + 1 as far as they can be known; q and normed are free.
+ */
+static eng_status layer_hint(struct forward *fw, uint64_t index, bool after)
+{
+    const struct eng_config *config = fw->config;
+    const struct eng_hooks *hooks = fw->hooks;
+    if (hooks->hint == NULL || !(after ? hooks->hint_after : hooks->hint_before) ||
+        index + 1 == config->layers)
+        return ENG_OK;
+    const struct eng_layer *next = &fw->model->layers[index + 1];
+    uint64_t heads = hooks->hint_heads == 0 || hooks->hint_heads > config->heads
+                         ? config->heads
+                         : hooks->hint_heads;
+    if (config->norm_before)
+        forward_norm(fw, &next->attention_norm, fw->x, fw->rows, fw->normed);
+    const struct eng_gemm_job job = {.weights = next->q.weights,
+                                     .x = config->norm_before ? fw->normed : fw->x,
+                                     .bias = next->q.bias,
+                                     .y = fw->q,
+                                     .x_stride = config->hidden,
+                                     .y_stride = fw->q_width,
+                                     .outputs = heads * config->head_dim};
+    eng_gemm_many(fw->model->pool, &job, 1, fw->rows);
+    if (config->family == ENG_FAMILY_LLAMA)
+        eng_rope(fw->model->pool, fw->q, fw->q_width, fw->rows, heads, config->head_dim,
+                 fw->table_rows, fw->cosine, fw->sine, config->rope.interleaved);
+    uint64_t row = 0;
+    eng_status status = ENG_OK;
+    for (uint64_t i = 0; i < fw->pass_count && status == ENG_OK; i++) {
+        const struct eng_hint_view view = {.layer = index + 1,
+                                           .after = after,
+                                           .pass_index = i,
+                                           .pass = &fw->passes[i],
+                                           .q = fw->q + row * fw->q_width,
+                                           .q_stride = fw->q_width,
+                                           .query_heads = heads};
+        status = hooks->hint(hooks->user, &view, fw->reterr);
+        row += fw->passes[i].count;
+    }
+    return status;
 }
 
 static eng_status layer_attend(struct forward *fw, uint64_t index)
@@ -371,6 +426,8 @@ static eng_status layer_attend(struct forward *fw, uint64_t index)
             forward_norm(fw, &layer->attention_norm, fw->x, fw->rows, fw->x);
         if (fw->hooks->after_attention != NULL)
             status = fw->hooks->after_attention(fw->hooks->user, index, fw->reterr);
+        if (status == ENG_OK)
+            status = layer_hint(fw, index, true);
     }
     if (status != ENG_OK)
         forward_undo(fw, index + 1, 0);
@@ -437,6 +494,8 @@ static eng_status forward_layer(struct forward *fw, uint64_t index)
     eng_status status = ENG_OK;
     if (hooks->before_layer != NULL)
         status = hooks->before_layer(hooks->user, index, fw->reterr);
+    if (status == ENG_OK)
+        status = layer_hint(fw, index, false);
     if (status != ENG_OK) {
         forward_undo(fw, index, 0);
         return status;

@@ -170,19 +170,31 @@ struct grid {
     uint64_t row_blocks, panel_ranges;
 };
 
-static struct grid job_grid(const struct gemm_run *run, const struct eng_weights *weights)
+static uint64_t job_outputs(const struct eng_gemm_job *job)
 {
+    return job->outputs == 0 ? job->weights->outputs : job->outputs;
+}
+
+static uint64_t job_panels(const struct eng_gemm_job *job)
+{
+    return (job_outputs(job) + ENG_TILE_COLUMNS - 1) / ENG_TILE_COLUMNS;
+}
+
+static struct grid job_grid(const struct gemm_run *run, const struct eng_gemm_job *job)
+{
+    const struct eng_weights *weights = job->weights;
+    uint64_t panels = job_panels(job);
     uint64_t rows = X_BLOCK_BYTES / sizeof(float) / weights->inputs;
     rows = rows < ROWS_BLOCK_MIN ? ROWS_BLOCK_MIN : rows;
     rows = rows > ROWS_BLOCK_MAX ? ROWS_BLOCK_MAX : rows;
     struct grid grid = {.row_blocks = (run->m + rows - 1) / rows};
     uint64_t threads = eng_pool_threads(run->pool);
     uint64_t tasks = threads * TASKS_A_THREAD;
-    if (threads == 1 || (run->m == 1 && weights->panels < threads * STREAM_FEW))
+    if (threads == 1 || (run->m == 1 && panels < threads * STREAM_FEW))
         tasks = threads;
     grid.panel_ranges = (tasks + grid.row_blocks - 1) / grid.row_blocks;
-    if (grid.panel_ranges > weights->panels)
-        grid.panel_ranges = weights->panels;
+    if (grid.panel_ranges > panels)
+        grid.panel_ranges = panels;
     return grid;
 }
 
@@ -190,7 +202,7 @@ static void finish_rows(const struct gemm_run *run, const struct eng_gemm_job *j
                         uint64_t first_row, uint64_t rows, const float *sums)
 {
     uint64_t column = panel * ENG_TILE_COLUMNS;
-    uint64_t columns = job->weights->outputs - column;
+    uint64_t columns = job_outputs(job) - column;
     columns = columns > ENG_TILE_COLUMNS ? ENG_TILE_COLUMNS : columns;
     const float *bias = job->bias == NULL ? NULL : job->bias + column;
     for (uint64_t r = 0; r < rows; r++)
@@ -254,8 +266,8 @@ static void run_task(const struct gemm_run *run, const struct eng_gemm_job *job,
     uint64_t end_panel;
     uint64_t first_row;
     uint64_t end_row;
-    eng_pool_share(job->weights->panels, task % grid->panel_ranges, grid->panel_ranges,
-                   &first_panel, &end_panel);
+    eng_pool_share(job_panels(job), task % grid->panel_ranges, grid->panel_ranges, &first_panel,
+                   &end_panel);
     eng_pool_share(run->m, task / grid->panel_ranges, grid->row_blocks, &first_row, &end_row);
     if (run->m == 1) {
         stream_panels(run, job, first_panel, end_panel, scratch);
@@ -272,7 +284,7 @@ static void gemm_part(void *arg, uint64_t part, uint64_t part_count, uint32_t th
     const struct gemm_run *run = arg;
     (void)part_count;
     for (uint64_t j = 0; j < run->job_count; j++) {
-        struct grid grid = job_grid(run, run->jobs[j].weights);
+        struct grid grid = job_grid(run, &run->jobs[j]);
         uint64_t tasks = grid.row_blocks * grid.panel_ranges;
         if (part < tasks) {
             run_task(run, &run->jobs[j], &grid, part, eng_pool_scratch(run->pool, thread));
@@ -291,7 +303,7 @@ void eng_gemm_many(struct eng_pool *pool, const struct eng_gemm_job *jobs, uint6
         .kernels = eng_kernels_get(), .pool = pool, .jobs = jobs, .job_count = job_count, .m = m};
     uint64_t parts = 0;
     for (uint64_t j = 0; j < job_count; j++) {
-        struct grid grid = job_grid(&run, jobs[j].weights);
+        struct grid grid = job_grid(&run, &jobs[j]);
         parts += grid.row_blocks * grid.panel_ranges;
     }
     eng_pool_run(pool, gemm_part, &run, parts);

@@ -60,9 +60,10 @@ struct eng_gemm_job {
     const struct eng_weights *weights;
     const float *x;    /* [m][inputs] */
     const float *bias; /* [outputs], or NULL: none */
-    float *y;          /* [m][outputs] */
+    float *y;          /* [m][outputs], and nothing else */
     uint64_t x_stride, y_stride;
-    bool accumulate; /* adds to the old y: the residual connection */
+    uint64_t outputs; /* only the first so many; 0: all */
+    bool accumulate;  /* adds to the old y: the residual connection */
 };
 
 /* Runs jobs that do not read each other's outputs (q, k and v; gate and up), all with m rows, in

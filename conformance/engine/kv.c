@@ -24,9 +24,11 @@ eng_status eng_kv_init(struct eng_kv *kv, const struct eng_config *config, enum 
         made.base_bytes > SIZE_MAX / 2)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "KV of %" PRIu64 " rows does not fit memory",
                         capacity);
-    made.rows = calloc(made.layers, sizeof(*made.rows));
+    made.rows = calloc(made.layers * 3, sizeof(*made.rows));
     if (made.rows == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a KV cache");
+    made.gap_first = made.rows + made.layers;
+    made.gap_end = made.gap_first + made.layers;
     if (made.base_bytes != 0) {
         void *base = mmap(NULL, made.base_bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -66,9 +68,22 @@ uint8_t *eng_kv_v(const struct eng_kv *kv, uint64_t layer, uint64_t row)
     return kv->base + ((2 * layer + 1) * kv->capacity + row) * kv->row_bytes;
 }
 
+void eng_kv_set_prefix(struct eng_kv *kv, uint64_t layer, uint64_t capacity, uint64_t count)
+{
+    kv->gap_first[layer] = count;
+    kv->gap_end[layer] = capacity;
+    if (kv->rows[layer] < capacity)
+        kv->rows[layer] = capacity;
+}
+
 void eng_kv_truncate(struct eng_kv *kv, uint64_t rows)
 {
     for (uint64_t layer = 0; layer < kv->layers; layer++) {
+        if (rows < kv->gap_end[layer]) {
+            uint64_t whole = kv->gap_first[layer];
+            kv->rows[layer] = whole < kv->rows[layer] ? whole : kv->rows[layer];
+            kv->gap_first[layer] = kv->gap_end[layer] = 0;
+        }
         if (kv->rows[layer] > rows)
             kv->rows[layer] = rows;
     }
@@ -80,5 +95,6 @@ void eng_kv_copy(struct eng_kv *to, const struct eng_kv *from, uint64_t rows)
         memcpy(eng_kv_k(to, layer, 0), eng_kv_k(from, layer, 0), rows * from->row_bytes);
         memcpy(eng_kv_v(to, layer, 0), eng_kv_v(from, layer, 0), rows * from->row_bytes);
         to->rows[layer] = rows;
+        to->gap_first[layer] = to->gap_end[layer] = 0;
     }
 }

@@ -4,11 +4,15 @@
  *   layer 1  K ...                              V ...
  *            |<- rows[layer] filled ->|<- free ->|
  *
+ *   with a gap: [prefix rows that were chosen][gap: room for the others][new rows ...][free]
+ *               0              gap_first[layer] ^      gap_end[layer] ^
+ *
  * K is held after the rotary turn. Rows of a layer need not stand for consecutive positions, nor
  * for the same positions in every layer or every head: a connector may supply the important rows
- * of a prefix only. Attention reads them in the order in which they stand here.
+ * of a prefix only, and other ones to the next pass: the gap holds their place, so that new rows
+ * stay where they are. Attention reads rows in the order in which they stand here, without the gap.
  *
- * Holds: rows[layer] <= capacity; all layers have the same dtype and shape.
+ * Holds: gap_first <= gap_end <= rows[layer] <= capacity; all layers have the same dtype and shape.
  * Does not: know positions; grow.
  * Threads: one at a time; forward's own threads read filled rows.
  * Tests: tests/unit/engine/test_model.c
@@ -25,10 +29,11 @@
 struct eng_kv {
     enum eng_dtype dtype;
     uint64_t layers, kv_heads, head_dim, capacity;
-    uint64_t row_elems; /* kv_heads x head_dim: one token's K, or V, of one layer */
-    uint64_t row_bytes; /* of K alone */
-    uint64_t *rows;     /* [layers] filled */
-    uint8_t *base;      /* all layers; made by init */
+    uint64_t row_elems;            /* kv_heads x head_dim: one token's K, or V, of one layer */
+    uint64_t row_bytes;            /* of K alone */
+    uint64_t *rows;                /* [layers] filled, the gap counted */
+    uint64_t *gap_first, *gap_end; /* [layers] equal: no gap */
+    uint8_t *base;                 /* all layers; made by init */
     uint64_t base_bytes;
 };
 
@@ -44,11 +49,15 @@ void eng_kv_touch(struct eng_kv *kv);
 uint8_t *eng_kv_k(const struct eng_kv *kv, uint64_t layer, uint64_t row);
 uint8_t *eng_kv_v(const struct eng_kv *kv, uint64_t layer, uint64_t row);
 
-/* Keeps the first `rows` rows of every layer. */
+/* Of the layer's first `capacity` rows, which are a prefix, the first `count` are attended from now
+ * on; rows behind them stay. count <= capacity, and no other prefix was set before. */
+void eng_kv_set_prefix(struct eng_kv *kv, uint64_t layer, uint64_t capacity, uint64_t count);
+
+/* Keeps the first `rows` rows of every layer, the gap counted; of a gap that is cut, nothing. */
 void eng_kv_truncate(struct eng_kv *kv, uint64_t rows);
 
 /* Makes `to` hold the first `rows` rows of every layer of `from`, byte for byte; shapes and dtypes
- * are equal and `to` has room. */
+ * are equal, `to` has room, and `from` has no gap. */
 void eng_kv_copy(struct eng_kv *to, const struct eng_kv *from, uint64_t rows);
 
 #endif

@@ -18,6 +18,7 @@
 #ifndef ENG_MODEL_H
 #define ENG_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "conformance/engine/config.h"
@@ -39,7 +40,8 @@ uint64_t eng_model_weight_bytes(const struct eng_model *model);
 enum eng_logits { ENG_LOGITS_NONE, ENG_LOGITS_LAST, ENG_LOGITS_ALL };
 
 /* One sequence's share of a forward: new tokens over a cache. The passes of one forward have
- * caches of their own, all of one dtype. */
+ * caches of their own, all of one dtype; but branches of one sequence may share one: each sees what
+ * the cache held before the forward, and itself, and they come to stand one behind the other. */
 struct eng_pass {
     struct eng_kv *kv;
     const uint32_t *tokens; /* [count], count >= 1 */
@@ -47,11 +49,13 @@ struct eng_pass {
     uint64_t first_position; /* of tokens[0]; the others follow */
     enum eng_logits want;
     float *logits; /* written: [vocab] for last, [count][vocab] for all */
+    bool branch;
 };
 
 /* What before_attention sees. A hook may append prefix rows to pass->kv in this layer (write them
- * at eng_kv_k / eng_kv_v from row kv->rows[layer] on, then raise kv->rows[layer]); the new rows
- * are appended behind them when it returns. */
+ * at eng_kv_k / eng_kv_v from row kv->rows[layer] on, then raise kv->rows[layer]), or write the
+ * layer's first rows and call eng_kv_set_prefix; the new rows are appended behind them when it
+ * returns. */
 struct eng_attention_view {
     uint64_t layer, pass_index;
     const struct eng_pass *pass;
@@ -60,9 +64,24 @@ struct eng_attention_view {
     const void *v;
 };
 
+/* Approximate queries of a layer that has not begun: its norm, W_q and rotary turn on the hidden
+ * state that there is one layer earlier. */
+struct eng_hint_view {
+    uint64_t layer; /* whose queries they are like */
+    bool after;     /* after the attention of layer - 1; else from that layer's input */
+    uint64_t pass_index;
+    const struct eng_pass *pass;
+    const float *q; /* [count][query_heads][head_dim], rows q_stride floats apart */
+    uint64_t q_stride, query_heads;
+};
+
 /* Every member may be NULL. A hook that fails ends the forward with its status. */
 struct eng_hooks {
     void *user;
+    /* For the first hint_heads query heads (0: all), before or after each layer's attention. */
+    eng_status (*hint)(void *user, const struct eng_hint_view *view, struct eng_error *reterr);
+    uint64_t hint_heads;
+    bool hint_before, hint_after;
     eng_status (*before_layer)(void *user, uint64_t layer, struct eng_error *reterr);
     eng_status (*before_attention)(void *user, const struct eng_attention_view *view,
                                    struct eng_error *reterr);

@@ -337,6 +337,40 @@ static void a_later_nan_never_reaches_an_earlier_row(void **state)
     cache_done(&cache);
 }
 
+/* Later rows of the same list, over a prefix, a gap, and what earlier passes left. */
+static void rows_seen_behind_a_gap_are_attended_in_turn(void **state)
+{
+    struct eng_pool *pool = *state;
+    for (int dtype = 0; dtype < ENG_DTYPES; dtype++) {
+        struct cache cache;
+        struct laid_out whole;
+        struct eng_error error = {0};
+        cache_init(&cache, 3, 2, 40, 190, (enum eng_dtype)dtype, 77);
+        lay_out(&whole, &cache, 30, 190);
+        assert_int_equal(eng_attention(pool, &cache.shape, &whole.pass, 1, &error), ENG_OK);
+        const uint64_t splits[] = {1, 97, 98, 159};
+        for (int i = 0; i < 4; i++) {
+            struct eng_attention_pass part = whole.pass;
+            uint64_t count = 160 - splits[i];
+            uint64_t bytes = count * whole.pass.out_stride * sizeof(float);
+            part.q += splits[i] * part.q_stride;
+            part.out = guarded_new(bytes);
+            part.seen_first = whole.pass.new_first;
+            part.seen_count = splits[i];
+            part.new_first += splits[i];
+            part.new_count = count;
+            assert_int_equal(eng_attention(pool, &cache.shape, &part, 1, &error), ENG_OK);
+            for (uint64_t row = 0; row < count; row++)
+                assert_memory_equal(part.out + row * part.out_stride,
+                                    whole.pass.out + (splits[i] + row) * part.out_stride,
+                                    cache.q_width * sizeof(float));
+            guarded_free(part.out, bytes);
+        }
+        laid_out_done(&whole, &cache);
+        cache_done(&cache);
+    }
+}
+
 static void wrong_shapes_are_refused(void **state)
 {
     struct eng_pool *pool = *state;
@@ -351,6 +385,12 @@ static void wrong_shapes_are_refused(void **state)
     assert_int_equal(eng_attention(pool, &shape, NULL, 0, &error), ENG_E_INVALID);
     shape.head_dim = 64;
     struct eng_attention_pass pass = {.prefix_count = 8, .new_first = 7, .new_count = 1};
+    assert_int_equal(eng_attention(pool, &shape, &pass, 1, &error), ENG_E_INVALID);
+    pass = (struct eng_attention_pass){
+        .prefix_count = 8, .seen_first = 7, .seen_count = 1, .new_first = 9, .new_count = 1};
+    assert_int_equal(eng_attention(pool, &shape, &pass, 1, &error), ENG_E_INVALID);
+    pass = (struct eng_attention_pass){
+        .prefix_count = 8, .seen_first = 8, .seen_count = 2, .new_first = 9, .new_count = 1};
     assert_int_equal(eng_attention(pool, &shape, &pass, 1, &error), ENG_E_INVALID);
     pass = (struct eng_attention_pass){.new_count = 1ull << 63};
     assert_int_equal(eng_attention(pool, &shape, &pass, 1, &error), ENG_E_INVALID);
@@ -375,6 +415,7 @@ int main(void)
         cmocka_unit_test(long_lists_and_many_threads_change_no_bit),
         cmocka_unit_test(requests_of_a_batch_do_not_feel_each_other),
         cmocka_unit_test(a_later_nan_never_reaches_an_earlier_row),
+        cmocka_unit_test(rows_seen_behind_a_gap_are_attended_in_turn),
         cmocka_unit_test(wrong_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, open_pool, close_pool);

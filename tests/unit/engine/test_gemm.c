@@ -240,6 +240,37 @@ static void jobs_run_together_as_they_do_alone(void **state)
     }
 }
 
+/* The first outputs alone, and not a float behind them. */
+static void the_first_outputs_alone_have_the_same_bits(void **state)
+{
+    static const uint64_t rows[] = {1, 5, 140};
+    static const uint64_t outputs[] = {1, 31, 32, 50, 75};
+    struct eng_pool *pool = *state;
+    for (int i = 0; i < 3; i++) {
+        struct layer layer;
+        uint64_t m = rows[i];
+        layer_init(&layer, pool, m, 200, 75, ENG_F16);
+        float *all = guarded_new(m * 75 * sizeof(float));
+        eng_gemm(pool, layer.weights, layer.x, layer.x_stride, m, layer.bias, false, all, 75);
+        for (int j = 0; j < 5; j++) {
+            float *some = guarded_new(m * outputs[j] * sizeof(float));
+            const struct eng_gemm_job job = {.weights = layer.weights,
+                                             .x = layer.x,
+                                             .bias = layer.bias,
+                                             .y = some,
+                                             .x_stride = layer.x_stride,
+                                             .y_stride = outputs[j],
+                                             .outputs = outputs[j]};
+            eng_gemm_many(pool, &job, 1, m);
+            for (uint64_t row = 0; row < m; row++)
+                assert_same_floats(some + row * outputs[j], all + row * 75, outputs[j], "first");
+            guarded_free(some, m * outputs[j] * sizeof(float));
+        }
+        guarded_free(all, m * 75 * sizeof(float));
+        layer_done(&layer);
+    }
+}
+
 static void a_packed_row_reads_back(void **state)
 {
     struct eng_pool *pool = *state;
@@ -306,6 +337,7 @@ int main(void)
         cmocka_unit_test(a_row_has_the_same_bits_alone_and_among_others),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(jobs_run_together_as_they_do_alone),
+        cmocka_unit_test(the_first_outputs_alone_have_the_same_bits),
         cmocka_unit_test(a_packed_row_reads_back),
         cmocka_unit_test(a_nan_stays_in_its_row),
         cmocka_unit_test(impossible_sizes_are_refused),

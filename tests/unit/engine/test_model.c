@@ -18,6 +18,7 @@
 
 #include "conformance/engine/generate.h"
 #include "conformance/engine/model.h"
+#include "conformance/engine/model_parts.h"
 #include "conformance/engine/vecmath.h"
 #include "tests/unit/engine/make_model.h"
 
@@ -400,6 +401,212 @@ static void packed_rows_need_not_cover_the_prefix(void **state)
     eng_model_close(model);
 }
 
+/* Rows in a gap are not there: not for the next pass, nor for later ones, until they are cut. */
+static void rows_in_a_gap_are_not_attended(void **state)
+{
+    (void)state;
+    static struct sequence packed;
+    static struct sequence gapped;
+    struct recipe recipe = recipe_llama();
+    struct eng_model *model = model_of(&recipe, 2);
+    const struct eng_config *config = eng_model_config(model);
+    sequence_init(&packed, model, ENG_F16, 64, 9);
+    sequence_init(&gapped, model, ENG_F16, 64, 9);
+    struct eng_pass pass = sequence_pass(&packed, config, 0, 50);
+    must_forward(model, &pass, 1, NULL);
+    eng_kv_copy(&gapped.kv, &packed.kv, 50);
+    for (uint64_t layer = 0; layer < config->layers; layer++) {
+        packed.kv.rows[layer] = 30 + layer;
+        eng_kv_set_prefix(&gapped.kv, layer, 50, 30 + layer);
+        memset(eng_kv_k(&gapped.kv, layer, 30 + layer), 0xff, (20 - layer) * gapped.kv.row_bytes);
+        memset(eng_kv_v(&gapped.kv, layer, 30 + layer), 0xff, (20 - layer) * gapped.kv.row_bytes);
+    }
+    for (uint64_t first = 50; first < 64; first += 7) {
+        struct eng_pass passes[2] = {sequence_pass(&packed, config, first, 7),
+                                     sequence_pass(&gapped, config, first, 7)};
+        must_forward(model, passes, 2, NULL);
+    }
+    assert_memory_equal(packed.logits + 50 * config->vocab, gapped.logits + 50 * config->vocab,
+                        14 * config->vocab * sizeof(float));
+    assert_int_equal(gapped.kv.rows[0], 64);
+    eng_kv_truncate(&gapped.kv, 57);
+    assert_int_equal(gapped.kv.rows[1], 57);
+    assert_int_equal(gapped.kv.gap_first[1], 31);
+    eng_kv_truncate(&gapped.kv, 49);
+    assert_int_equal(gapped.kv.rows[1], 31);
+    assert_int_equal(gapped.kv.gap_end[1], 0);
+    sequence_done(&packed);
+    sequence_done(&gapped);
+    eng_model_close(model);
+}
+
+/* Continuations that share a cache, in one forward, are as each is alone. */
+static void branches_see_what_was_there_and_themselves(void **state)
+{
+    (void)state;
+    static const uint64_t lengths[3] = {5, 1, 8};
+    static struct sequence alone;
+    static struct sequence together;
+    struct recipe recipe = recipe_llama();
+    struct eng_model *model = model_of(&recipe, 2);
+    const struct eng_config *config = eng_model_config(model);
+    struct eng_pass passes[3];
+    struct eng_error error = {0};
+    uint64_t first = 30;
+    sequence_init(&alone, model, ENG_BF16, 60, 3);
+    sequence_init(&together, model, ENG_BF16, 60, 3);
+    struct eng_pass pass = sequence_pass(&alone, config, 0, 30);
+    must_forward(model, &pass, 1, NULL);
+    eng_kv_copy(&together.kv, &alone.kv, 30);
+    for (uint64_t layer = 0; layer < config->layers; layer++) {
+        eng_kv_set_prefix(&alone.kv, layer, 20, 11);
+        eng_kv_set_prefix(&together.kv, layer, 20, 11);
+    }
+    for (int i = 0; i < 3; first += lengths[i], i++) {
+        pass = sequence_pass(&alone, config, first, lengths[i]);
+        pass.first_position = 30;
+        must_forward(model, &pass, 1, NULL);
+        eng_kv_truncate(&alone.kv, 30);
+        passes[i] = sequence_pass(&together, config, first, lengths[i]);
+        passes[i].first_position = 30;
+        passes[i].branch = true;
+    }
+    must_forward(model, passes, 3, NULL);
+    assert_memory_equal(alone.logits + 30 * config->vocab, together.logits + 30 * config->vocab,
+                        14 * config->vocab * sizeof(float));
+    assert_int_equal(together.kv.rows[0], 44);
+    passes[1].branch = false;
+    assert_int_equal(eng_forward(model, passes, 3, NULL, &error), ENG_E_INVALID);
+    sequence_done(&alone);
+    sequence_done(&together);
+    eng_model_close(model);
+}
+
+/* What a hook was told of a layer's queries in advance, beside the queries themselves. */
+struct foresight {
+    const struct eng_config *config;
+    float *before, *after; /* [count][heads][head_dim] of the layer that comes */
+    uint64_t heads, count, hints;
+    bool before_right, after_right; /* of layer 1 */
+};
+
+static eng_status foresee(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
+{
+    struct foresight *sight = user;
+    float *to = view->after ? sight->after : sight->before;
+    uint64_t width = sight->heads * sight->config->head_dim;
+    (void)reterr;
+    assert_int_equal(view->query_heads, sight->heads);
+    for (uint64_t i = 0; view->layer == 1 && i < sight->count; i++)
+        memcpy(to + i * width, view->q + i * view->q_stride, width * sizeof(float));
+    sight->hints++;
+    return ENG_OK;
+}
+
+static eng_status look_back(void *user, const struct eng_attention_view *view,
+                            struct eng_error *reterr)
+{
+    struct foresight *sight = user;
+    uint64_t width = sight->heads * sight->config->head_dim;
+    uint64_t stride = sight->config->heads * sight->config->head_dim;
+    (void)reterr;
+    if (view->layer != 1)
+        return ENG_OK;
+    sight->before_right = sight->after_right = true;
+    for (uint64_t i = 0; i < sight->count; i++) {
+        const float *q = view->q + i * stride;
+        sight->before_right &= memcmp(sight->before + i * width, q, width * sizeof(float)) == 0;
+        sight->after_right &= memcmp(sight->after + i * width, q, width * sizeof(float)) == 0;
+    }
+    return ENG_OK;
+}
+
+static void silence(struct eng_model *model, struct eng_linear *linear)
+{
+    struct eng_error error;
+    uint64_t outputs = eng_weights_outputs(linear->weights);
+    uint64_t inputs = eng_weights_inputs(linear->weights);
+    float *zeros = calloc(outputs * inputs, sizeof(*zeros));
+    assert_non_null(zeros);
+    eng_weights_free(linear->weights);
+    free(linear->bias);
+    linear->bias = NULL;
+    assert_int_equal(
+        eng_weights_pack(model->pool, zeros, ENG_F32, outputs, inputs, &linear->weights, &error),
+        ENG_OK);
+    free(zeros);
+}
+
+/* Where a layer adds nothing to the hidden state, what is foreseen before it is what comes; where
+ * its feed-forward adds nothing, what is foreseen after its attention. */
+static void check_foresight(const struct recipe *recipe)
+{
+    static struct sequence seq;
+    struct eng_model *model = model_of(recipe, 2);
+    const struct eng_config *config = eng_model_config(model);
+    uint64_t floats = 20 * config->heads * config->head_dim;
+    for (int silent = 0; silent < 3; silent++) {
+        struct foresight sight = {.config = config,
+                                  .count = 20,
+                                  .heads = config->heads / config->kv_heads,
+                                  .before = calloc(floats, sizeof(float)),
+                                  .after = calloc(floats, sizeof(float))};
+        const struct eng_hooks hooks = {.user = &sight,
+                                        .hint = foresee,
+                                        .hint_heads = sight.heads,
+                                        .hint_before = true,
+                                        .hint_after = true,
+                                        .before_attention = look_back};
+        sequence_init(&seq, model, ENG_F32, 20, 4);
+        struct eng_pass pass = sequence_pass(&seq, config, 0, 20);
+        must_forward(model, &pass, 1, &hooks);
+        assert_int_equal(sight.hints, 2 * (config->layers - 1));
+        assert_int_equal(sight.after_right, silent >= 1);
+        assert_int_equal(sight.before_right, silent == 2);
+        silence(model, silent == 0 ? &model->layers[0].down : &model->layers[0].o);
+        sequence_done(&seq);
+        free(sight.before);
+        free(sight.after);
+    }
+    eng_model_close(model);
+}
+
+static void queries_are_foreseen_by_a_layer(void **state)
+{
+    (void)state;
+    struct recipe opt = recipe_opt();
+    struct recipe llama = recipe_llama();
+    check_foresight(&opt);
+    check_foresight(&llama);
+}
+
+/* To be told in advance changes no bit of what is computed. */
+static void hints_change_nothing(void **state)
+{
+    (void)state;
+    static struct sequence with;
+    static struct sequence without;
+    struct recipe recipe = recipe_opt();
+    struct eng_model *model = model_of(&recipe, 1);
+    const struct eng_config *config = eng_model_config(model);
+    struct foresight sight = {.config = config, .count = 50, .heads = config->heads};
+    sight.before = calloc(50 * config->heads * config->head_dim, sizeof(float));
+    sight.after = calloc(50 * config->heads * config->head_dim, sizeof(float));
+    const struct eng_hooks hooks = {
+        .user = &sight, .hint = foresee, .hint_before = true, .hint_after = true};
+    sequence_init(&with, model, ENG_F16, 50, 4);
+    sequence_init(&without, model, ENG_F16, 50, 4);
+    struct eng_pass pass = sequence_pass(&with, config, 0, 50);
+    must_forward(model, &pass, 1, &hooks);
+    compute_in_passes(model, &without, 50);
+    assert_same(&with, &without, config->vocab);
+    sequence_done(&with);
+    sequence_done(&without);
+    free(sight.before);
+    free(sight.after);
+    eng_model_close(model);
+}
+
 static void generates_greedily_until_the_end_of_room(void **state)
 {
     (void)state;
@@ -562,6 +769,10 @@ int main(void)
         cmocka_unit_test(a_hook_supplies_the_prefix_bit_for_bit),
         cmocka_unit_test(a_hook_that_fails_anywhere_leaves_nothing_behind),
         cmocka_unit_test(packed_rows_need_not_cover_the_prefix),
+        cmocka_unit_test(rows_in_a_gap_are_not_attended),
+        cmocka_unit_test(branches_see_what_was_there_and_themselves),
+        cmocka_unit_test(queries_are_foreseen_by_a_layer),
+        cmocka_unit_test(hints_change_nothing),
         cmocka_unit_test(generates_greedily_until_the_end_of_room),
         cmocka_unit_test(refuses_wrong_passes),
         cmocka_unit_test(refuses_weights_that_do_not_fit_the_configuration),
