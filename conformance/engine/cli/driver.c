@@ -24,18 +24,22 @@ struct eng_driver {
     uint64_t layers, kv_heads, query_heads, head_dim;
     uint32_t dtype;
     bool store, store_query;
+    struct eng_driver_params params; /* the pointers in it are not used, but observe's */
+    struct spec_select select;
+    uint64_t probe_queries; /* query heads of the probe heads */
 
     /* Of the request that runs. */
     const struct eng_request *request;
     struct eng_result *result;
     spec_request handle; /* 0: none */
-    uint64_t matched, store_end;
+    uint64_t matched, store_end, prompt_end;
     uint64_t position; /* first of the pass that runs */
     uint64_t pass;
+    bool selective;       /* a layer came with fewer than all rows, or might have */
     spec_ticket *tickets; /* [ticket_capacity] */
     spec_status *statuses;
     uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
-    uint32_t *positions;                    /* [position_capacity] */
+    uint32_t *positions;                    /* [position_capacity]: KV heads x matched */
     uint64_t position_capacity;
     char problem[256]; /* "": none */
 };
@@ -44,6 +48,8 @@ static eng_status fail(struct eng_error *reterr, const char *call, const struct 
 {
     return eng_fail(reterr, ENG_E_SYSTEM, "connector: %s: %s", call, error->text);
 }
+
+static eng_status give_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr);
 
 /* ---- The hooks, in the order of a pass ---- */
 
@@ -62,29 +68,35 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     if (api->lookup(driver->conn, &params, &found, &error) != SPEC_OK)
         return fail(reterr, "lookup", &error);
     result->lookup_ns += eng_clock_ns() - start;
-    if (found.matched_tokens > driver->position_capacity) {
-        uint32_t *grown = realloc(driver->positions, found.matched_tokens * sizeof(*grown));
+    uint64_t positions = found.matched_tokens * driver->kv_heads;
+    if (positions > driver->position_capacity) {
+        uint32_t *grown = realloc(driver->positions, positions * sizeof(*grown));
         if (grown == NULL)
             return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for positions");
         driver->positions = grown;
-        driver->position_capacity = found.matched_tokens;
+        driver->position_capacity = positions;
     }
     driver->request = request;
     driver->result = result;
     driver->handle = found.request;
     driver->matched = found.matched_tokens;
     driver->store_end = driver->store_query ? token_count : request->prefix_count;
+    driver->prompt_end = token_count;
     driver->position = found.matched_tokens;
     driver->pass = 0;
+    driver->selective = false;
+    driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
     return ENG_OK;
 }
 
-/* True while the prompt's first pass runs: only it needs the prefix's rows. */
+/* True while a pass runs that asks for the prefix's rows: the prompt's first, which is the only one
+ * where they all came; else each of the prompt's. */
 static bool loads(const struct eng_driver *driver)
 {
-    return driver->handle != 0 && driver->matched > 0 && driver->position == driver->matched;
+    return driver->handle != 0 && driver->matched > 0 && driver->position < driver->prompt_end &&
+           (driver->pass == 0 || driver->selective);
 }
 
 static eng_status before_layer(void *user, uint64_t layer, struct eng_error *reterr)
@@ -119,10 +131,12 @@ static void trace_layer(struct eng_driver *driver, const struct spec_important *
     FILE *trace = driver->report == NULL ? NULL : eng_report_trace(driver->report);
     if (trace == NULL)
         return;
-    uint64_t *positions = calloc(item->row_count + 1, sizeof(*positions));
+    bool fallback = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    uint64_t lists = fallback ? driver->kv_heads : 1;
+    uint64_t *positions = calloc(lists * item->row_count + 1, sizeof(*positions));
     if (positions == NULL)
         return;
-    for (uint64_t i = 0; i < item->row_count; i++)
+    for (uint64_t i = 0; i < lists * item->row_count; i++)
         positions[i] = driver->positions[i];
     struct eng_trace_row row = {.request = driver->request->index,
                                 .pass = driver->pass,
@@ -130,11 +144,15 @@ static void trace_layer(struct eng_driver *driver, const struct spec_important *
                                 .k = item->row_count,
                                 .similarity = (double)item->similarity,
                                 .threshold = (double)item->threshold,
-                                .fallback = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0,
+                                .fallback = fallback,
+                                .dense = (item->result_flags & SPEC_IMPORTANT_DENSE) != 0,
                                 .positions = positions,
-                                .position_count = item->row_count,
+                                .position_count = lists * item->row_count,
+                                .union_rows = item->union_rows,
                                 .prefetched = item->prefetched_rows,
-                                .missing = item->row_count - item->prefetched_rows};
+                                .missing = item->union_rows > item->prefetched_rows
+                                               ? item->union_rows - item->prefetched_rows
+                                               : 0};
     eng_trace_write(trace, &row);
     free(positions);
 }
@@ -148,6 +166,81 @@ static void add_cost(struct eng_result *result, const struct spec_important *ite
     result->io_ops += item->io_ops;
     for (int tier = 0; tier < ENG_TIERS; tier++)
         result->tier_hits[tier] += item->tier_rows[tier];
+    result->layers_loaded++;
+    result->fallback_layers += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    result->dense_layers += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
+    result->rows_selected += item->row_count;
+    result->rows_matched += item->next_position;
+    result->rows_union += item->union_rows;
+    result->rows_prefetched += item->prefetched_rows;
+    result->bytes_unused += item->unused_bytes;
+}
+
+static eng_status observe(struct eng_driver *driver, const struct eng_attention_view *view,
+                          const struct spec_important *item, struct eng_error *reterr)
+{
+    if (driver->params.observe == NULL)
+        return ENG_OK;
+    bool fallback = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    const struct eng_selection selection = {
+        .view = view,
+        .request = driver->request->index,
+        .pass = driver->pass,
+        .matched = driver->matched,
+        .row_count = item->row_count,
+        .positions = driver->positions,
+        .lists = fallback ? driver->kv_heads : 1,
+        .fallback = fallback,
+        .dense = (item->result_flags & SPEC_IMPORTANT_DENSE) != 0,
+        .similarity = item->similarity,
+        .threshold = item->threshold,
+        .union_rows = item->union_rows,
+        .prefetched_rows = item->prefetched_rows,
+        .wanted_bytes = item->wanted_bytes,
+        .read_bytes = item->read_bytes,
+        .unused_bytes = item->unused_bytes,
+        .io_ops = item->io_ops,
+        .probe_ns = item->probe_ns,
+        .io_exposed_ns = item->io_exposed_ns,
+    };
+    return driver->params.observe(driver->params.observe_user, &selection, reterr);
+}
+
+static struct spec_queries describe_queries(const struct eng_driver *driver, const float *q,
+                                            uint64_t stride, const struct eng_pass *pass,
+                                            bool probes)
+{
+    uint64_t head_bytes = driver->head_dim * sizeof(float);
+    uint64_t heads = probes ? driver->probe_queries : driver->query_heads;
+    uint64_t row_bytes = stride * sizeof(float);
+    return (struct spec_queries){.struct_size = sizeof(struct spec_queries),
+                                 .dtype = SPEC_DTYPE_F32,
+                                 .data = q,
+                                 .byte_count = (pass->count - 1) * row_bytes + heads * head_bytes,
+                                 .row_count = (uint32_t)pass->count,
+                                 .heads = probes ? SPEC_QUERIES_PROBE : SPEC_QUERIES_ALL,
+                                 .row_stride_bytes = row_bytes,
+                                 .head_stride_bytes = head_bytes,
+                                 .first_position = pass->first_position};
+}
+
+/* Makes room for the prefix in front of the layer's new rows, and puts the pass's own keys behind
+ * those of earlier passes, where the forward will put them too: the connector sees them as one. */
+static eng_status lay_out(const struct eng_driver *driver, const struct eng_attention_view *view,
+                          uint64_t *ret_new_rows, struct eng_error *reterr)
+{
+    struct eng_kv *kv = view->pass->kv;
+    if (driver->pass == 0)
+        eng_kv_set_prefix(kv, view->layer, driver->matched, driver->matched);
+    uint64_t held = kv->rows[view->layer];
+    if (held > kv->capacity || view->pass->count > kv->capacity - held)
+        return eng_fail(reterr, ENG_E_INVALID,
+                        "layer %" PRIu64 ": %" PRIu64 " new rows behind %" PRIu64
+                        " in a KV cache of %" PRIu64,
+                        view->layer, view->pass->count, held, kv->capacity);
+    memcpy(eng_kv_k(kv, view->layer, held), view->k, view->pass->count * kv->row_bytes);
+    *ret_new_rows = held - driver->matched + view->pass->count;
+    return ENG_OK;
 }
 
 static eng_status before_attention(void *user, const struct eng_attention_view *view,
@@ -158,23 +251,24 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     if (!loads(driver))
         return ENG_OK;
     struct eng_kv *kv = view->pass->kv;
-    uint64_t row = kv->rows[view->layer];
-    struct spec_memory destination = describe(driver, eng_kv_k(kv, view->layer, row),
-                                              eng_kv_v(kv, view->layer, row), driver->matched);
-    uint64_t head_bytes = driver->head_dim * sizeof(float);
-    struct spec_queries queries = {.struct_size = sizeof(queries),
-                                   .dtype = SPEC_DTYPE_F32,
-                                   .data = view->q,
-                                   .byte_count =
-                                       view->pass->count * driver->query_heads * head_bytes,
-                                   .row_count = (uint32_t)view->pass->count,
-                                   .row_stride_bytes = driver->query_heads * head_bytes,
-                                   .head_stride_bytes = head_bytes,
-                                   .first_position = view->pass->first_position};
+    uint64_t new_rows = 0;
+    eng_status laid = lay_out(driver, view, &new_rows, reterr);
+    if (laid != ENG_OK)
+        return laid;
+    struct spec_memory destination = describe(driver, eng_kv_k(kv, view->layer, 0),
+                                              eng_kv_v(kv, view->layer, 0), driver->matched);
+    struct spec_memory new_keys = describe(driver, eng_kv_k(kv, view->layer, driver->matched),
+                                           eng_kv_v(kv, view->layer, driver->matched), new_rows);
+    struct spec_queries queries =
+        describe_queries(driver, view->q, driver->query_heads * driver->head_dim, view->pass,
+                         driver->params.probe_queries);
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = driver->handle,
                                   .layer = (uint32_t)view->layer,
                                   .queries = &queries,
+                                  .new_keys = driver->params.no_new_keys ? NULL : &new_keys,
+                                  .select =
+                                      driver->select.struct_size == 0 ? NULL : &driver->select,
                                   .destination = &destination,
                                   .positions = driver->positions,
                                   .position_capacity = driver->position_capacity};
@@ -187,9 +281,24 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     }
     if (status != SPEC_OK)
         return fail(reterr, "get_important", &error);
-    kv->rows[view->layer] = row + item.row_count;
+    eng_kv_set_prefix(kv, view->layer, driver->matched, item.row_count);
+    driver->selective |= item.row_count < driver->matched ||
+                         (item.result_flags & (SPEC_IMPORTANT_FALLBACK | SPEC_IMPORTANT_DENSE));
     add_cost(driver->result, &item);
     trace_layer(driver, &item);
+    return observe(driver, view, &item, reterr);
+}
+
+static eng_status give_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!loads(driver))
+        return ENG_OK;
+    struct spec_queries hint = describe_queries(driver, view->q, view->q_stride, view->pass, true);
+    if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)view->layer - 1,
+                                          &hint, &error) != SPEC_OK)
+        return fail(reterr, "prefetch_next", &error);
     return ENG_OK;
 }
 
@@ -197,8 +306,8 @@ static eng_status after_attention(void *user, uint64_t layer, struct eng_error *
 {
     struct eng_driver *driver = user;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (!loads(driver))
-        return ENG_OK;
+    if (!loads(driver) || driver->params.hint != ENG_HINT_NONE)
+        return ENG_OK; /* a call without a hint would replace what a hint began */
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, NULL,
                                           &error) != SPEC_OK)
         return fail(reterr, "prefetch_next", &error);
@@ -278,6 +387,8 @@ static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
     if (status == ENG_OK && layer + 1 == driver->layers) {
         driver->position = pass->first_position + pass->count;
         driver->pass++;
+        if (!loads(driver))
+            driver->source.hooks.hint = NULL; /* and the model computes none */
     }
     return status;
 }
@@ -378,9 +489,15 @@ static eng_status open_connector(struct eng_driver *driver, const struct eng_dri
 
 static void set_source(struct eng_driver *driver)
 {
+    enum eng_hint hint = driver->params.hint;
+    bool before = hint == ENG_HINT_BEFORE || hint == ENG_HINT_BOTH;
+    bool after = hint == ENG_HINT_AFTER || hint == ENG_HINT_BOTH;
     driver->source = (struct eng_source){.user = driver,
                                          .hooks = {.user = driver,
                                                    .before_layer = before_layer,
+                                                   .hint_heads = driver->probe_queries,
+                                                   .hint_before = before,
+                                                   .hint_after = after,
                                                    .before_attention = before_attention,
                                                    .after_attention = after_attention,
                                                    .after_layer = after_layer},
@@ -406,6 +523,12 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     driver->store = params->store;
     driver->store_query = params->store_query;
     driver->report = params->report;
+    driver->params = *params;
+    if (params->select != NULL)
+        driver->select = *params->select;
+    uint64_t probes = params->probe_heads == 0 ? 3 : params->probe_heads;
+    probes = probes < config->kv_heads ? probes : config->kv_heads;
+    driver->probe_queries = probes * (config->heads / config->kv_heads);
     set_source(driver);
     eng_status status = ENG_OK;
     struct spec_error error = {.struct_size = sizeof(error)};

@@ -2,11 +2,16 @@
  * would, layer by layer, through the ABI alone.
  *
  *   begin            lookup -> matched tokens
- *   before_layer     begin_layer (first pass of the prompt)
+ *   before_layer     begin_layer
+ *   hint             prefetch_next with approximate queries of the next layer (if asked for)
  *   before_attention get_important -> prefix rows straight into the cache
- *   after_attention  prefetch_next
+ *   after_attention  prefetch_next without (where no hints are given)
  *   after_layer      store of the prefix's new rows
  *   settle           wait for tickets, release
+ *
+ * A layer of the cache: room for all R matched rows, of which the connector fills the first k, then
+ * the prompt's new rows. When fewer than R come, every pass of the prompt asks anew and what came
+ * is replaced; decoding goes on with the last pass's rows.
  *
  * Holds: every ABI error becomes one line of text; a lost range releases the request and asks for a
  * restart; what was stored is on disk and visible before the next request begins.
@@ -21,6 +26,21 @@
 #include "conformance/engine/cli/report.h"
 
 struct eng_driver;
+struct spec_select;
+
+/* What one get_important delivered. New rows, the pass's own keys included, stand in the cache from
+ * row `matched` on; the pass's own come last. */
+struct eng_selection {
+    const struct eng_attention_view *view;
+    uint64_t request, pass; /* request: its index */
+    uint64_t matched, row_count;
+    const uint32_t *positions; /* [lists][row_count], ascending */
+    uint64_t lists;            /* 1, or KV heads where sets are per head */
+    bool fallback, dense;
+    float similarity, threshold;
+    uint64_t union_rows, prefetched_rows, wanted_bytes, read_bytes, unused_bytes, io_ops;
+    uint64_t probe_ns, io_exposed_ns;
+};
 
 struct eng_driver_params {
     const char *connector; /* path of the shared object */
@@ -28,9 +48,18 @@ struct eng_driver_params {
     const char *model_dir; /* its weight files make the namespace */
     const struct eng_model *model;
     enum eng_dtype kv_dtype;
-    bool store;                /* false: read only what is there */
-    bool store_query;          /* also the query's rows, not only the prefix's */
-    struct eng_report *report; /* for --trace; may be NULL */
+    bool store;                       /* false: read only what is there */
+    bool store_query;                 /* also the query's rows, not only the prefix's */
+    struct eng_report *report;        /* for --trace; may be NULL */
+    const struct spec_select *select; /* for every get_important, copied; NULL: as configured */
+    enum eng_hint hint;
+    uint64_t probe_heads; /* as select.probe_heads is configured; 0 reads as 3 */
+    bool probe_queries;   /* queries of the probe heads alone */
+    bool no_new_keys;     /* scores run over the prefix alone */
+    /* Called after each get_important; may be NULL. */
+    eng_status (*observe)(void *user, const struct eng_selection *selection,
+                          struct eng_error *reterr);
+    void *observe_user;
     void (*log)(int32_t level, const char *line, void *user); /* may be NULL */
     void *log_user;
 };

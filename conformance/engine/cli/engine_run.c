@@ -90,6 +90,12 @@ static eng_status run_before_attention(void *user, const struct eng_attention_vi
     return inner->before_attention(inner->user, view, reterr);
 }
 
+static eng_status run_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
+{
+    const struct eng_hooks *inner = ((struct eng_runner *)user)->inner;
+    return inner->hint(inner->user, view, reterr);
+}
+
 static eng_status run_after_attention(void *user, uint64_t layer, struct eng_error *reterr)
 {
     const struct eng_hooks *inner = ((struct eng_runner *)user)->inner;
@@ -113,11 +119,11 @@ static eng_status run_passes(struct eng_runner *runner, const uint32_t *tokens, 
                              const struct eng_hooks *inner, struct eng_error *reterr)
 {
     uint64_t vocab = eng_model_config(runner->model)->vocab;
-    const struct eng_hooks hooks = {.user = runner,
-                                    .before_layer = run_before_layer,
-                                    .before_attention = run_before_attention,
-                                    .after_attention = run_after_attention,
-                                    .after_layer = run_after_layer};
+    struct eng_hooks hooks = {.user = runner,
+                              .before_layer = run_before_layer,
+                              .before_attention = run_before_attention,
+                              .after_attention = run_after_attention,
+                              .after_layer = run_after_layer};
     uint64_t step = pass_tokens == 0 ? count : pass_tokens;
     runner->inner = inner;
     runner->tokens = count;
@@ -132,6 +138,12 @@ static eng_status run_passes(struct eng_runner *runner, const uint32_t *tokens, 
         if (all_logits != NULL) {
             pass.want = ENG_LOGITS_ALL;
             pass.logits = all_logits + first * vocab;
+        }
+        if (inner != NULL) {
+            hooks.hint = inner->hint == NULL ? NULL : run_hint;
+            hooks.hint_heads = inner->hint_heads;
+            hooks.hint_before = inner->hint_before;
+            hooks.hint_after = inner->hint_after;
         }
         runner->tokens_done = first;
         eng_status status = eng_forward(runner->model, &pass, 1, &hooks, reterr);

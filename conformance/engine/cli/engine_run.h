@@ -20,6 +20,9 @@
 #include "conformance/engine/error.h"
 #include "conformance/engine/model.h"
 
+/* When a source is given hints: from the hidden state before a layer's attention, after it. */
+enum eng_hint { ENG_HINT_NONE, ENG_HINT_BEFORE, ENG_HINT_AFTER, ENG_HINT_BOTH };
+
 #define ENG_TIERS 4 /* gpu, host, disk, remote */
 
 struct eng_request {
@@ -38,9 +41,12 @@ struct eng_result {
     uint64_t ttft_ns, lookup_ns, probe_ns, io_exposed_ns, compute_ns, decode_ns;
     uint64_t bytes_wanted, bytes_read, io_ops;
     uint64_t tier_hits[ENG_TIERS]; /* rows by the tier they came from */
-    uint64_t restarts;             /* forwards begun again because promised rows were lost */
-    float *logits;                 /* [vocab]: of the last prompt token */
-    uint32_t *tokens;              /* [token_count] generated, the first from `logits` */
+    /* Summed over the layers that were asked for, in every pass of the prompt. */
+    uint64_t layers_loaded, fallback_layers, dense_layers;
+    uint64_t rows_matched, rows_selected, rows_union, rows_prefetched, bytes_unused;
+    uint64_t restarts; /* forwards begun again because promised rows were lost */
+    float *logits;     /* [vocab]: of the last prompt token */
+    uint32_t *tokens;  /* [token_count] generated, the first from `logits` */
     uint64_t token_count;
     bool ended; /* the last token is an end-of-sequence one */
 };

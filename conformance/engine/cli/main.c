@@ -17,6 +17,7 @@
 #include "conformance/engine/cli/input.h"
 #include "conformance/engine/cli/options.h"
 #include "conformance/engine/cli/report.h"
+#include "conformance/engine/cli/select_text.h"
 
 struct session {
     struct eng_options options;
@@ -188,9 +189,14 @@ static void show_log(int32_t level, const char *line, void *user)
 static eng_status open_driver(struct session *session, struct eng_error *reterr)
 {
     const struct eng_options *options = &session->options;
-    if (options->has_rho && options->rho < 1.0)
-        return eng_fail(reterr, ENG_E_UNSUPPORTED,
-                        "--rho: %g, this version of the plugin loads every row (1)", options->rho);
+    struct spec_select select = {0};
+    eng_status status = ENG_OK;
+    if (options->select != NULL)
+        status = eng_select_parse(options->select, &select, reterr);
+    else if (options->has_rho)
+        select = eng_select_ratio(options->rho);
+    if (status != ENG_OK)
+        return status;
     struct eng_driver_params params = {.connector = options->connector,
                                        .config = options->config,
                                        .model_dir = options->model,
@@ -199,6 +205,10 @@ static eng_status open_driver(struct session *session, struct eng_error *reterr)
                                        .store = !options->no_store,
                                        .store_query = options->store_query,
                                        .report = session->report,
+                                       .select = select.struct_size == 0 ? NULL : &select,
+                                       .hint = options->hint,
+                                       .probe_heads = options->probe_heads,
+                                       .probe_queries = options->probe_queries,
                                        .log = show_log,
                                        .log_user = session};
     return eng_driver_open(&params, &session->driver, reterr);

@@ -21,6 +21,10 @@ enum option_id {
     OPT_CONNECTOR,
     OPT_CONFIG,
     OPT_RHO,
+    OPT_SELECT,
+    OPT_HINT,
+    OPT_PROBE_HEADS,
+    OPT_QUERIES,
     OPT_NO_STORE,
     OPT_STORE_QUERY,
     OPT_PREFIX,
@@ -47,6 +51,10 @@ static const struct option long_options[] = {
     {"connector", required_argument, NULL, OPT_CONNECTOR},
     {"config", required_argument, NULL, OPT_CONFIG},
     {"rho", required_argument, NULL, OPT_RHO},
+    {"select", required_argument, NULL, OPT_SELECT},
+    {"hint", required_argument, NULL, OPT_HINT},
+    {"probe-heads", required_argument, NULL, OPT_PROBE_HEADS},
+    {"queries", required_argument, NULL, OPT_QUERIES},
     {"no-store", no_argument, NULL, OPT_NO_STORE},
     {"store-query", no_argument, NULL, OPT_STORE_QUERY},
     {"prefix", required_argument, NULL, OPT_PREFIX},
@@ -86,6 +94,16 @@ static const char usage[] =
     "  --resident           compute the prefix once, keep its KV, time each query over it\n"
     "  --connector SO       plugin to take the prefix from, and its --config FILE|JSON\n"
     "  --rho R              share of the prefix's rows to read, above 0 up to 1\n"
+    "  --select JSON        the same in full: {\"budget\": \"ratio|count|mass\", \"retain_ppm\",\n"
+    "                       \"mass_ppm\", \"count\", \"metric\": \"h2o|last|random\", "
+    "\"keep_first\",\n"
+    "                       \"keep_last\"}; what is not given is as --config says\n"
+    "  --hint WHEN          none (default), before, after or both: the connector is given queries\n"
+    "                       of layer l + 1 made from the hidden state before or after layer l's\n"
+    "                       attention\n"
+    "  --probe-heads N      KV heads whose queries are hinted: as --config's select.probe_heads;\n"
+    "                       default 3\n"
+    "  --queries all|probe  which heads' queries the connector is given; default all\n"
     "  --no-store           take what the connector has, add nothing\n"
     "  --store-query        store the query's KV too; default: the prefix's alone\n"
     "  --json FILE          results: {\"connector\", \"requests\": [...]}\n"
@@ -163,6 +181,8 @@ static eng_status parse_value(struct eng_options *options, int id, const char *v
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const char *const bos[] = {"auto", "on", "off", NULL};
+    static const char *const hints[] = {"none", "before", "after", "both", NULL};
+    static const char *const queries[] = {"all", "probe", NULL};
     int index = 0;
     uint64_t count = 0;
     eng_status status = ENG_OK;
@@ -175,6 +195,16 @@ static eng_status parse_value(struct eng_options *options, int id, const char *v
         status = parse_word("bos", value, bos, "auto, on or off", &index, reterr);
         options->bos = (enum eng_bos)index;
         return status;
+    case OPT_HINT:
+        status = parse_word("hint", value, hints, "none, before, after or both", &index, reterr);
+        options->hint = (enum eng_hint)index;
+        return status;
+    case OPT_QUERIES:
+        status = parse_word("queries", value, queries, "all or probe", &index, reterr);
+        options->probe_queries = index == 1;
+        return status;
+    case OPT_PROBE_HEADS:
+        return parse_count("probe-heads", value, 1, COUNT_MAX, &options->probe_heads, reterr);
     case OPT_THREADS:
         status = parse_count("threads", value, 1, ENG_POOL_THREADS_MAX, &count, reterr);
         options->threads = (uint32_t)count;
@@ -202,6 +232,9 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
         break;
     case OPT_CONFIG:
         options->config = value;
+        break;
+    case OPT_SELECT:
+        options->select = value;
         break;
     case OPT_PREFIX:
     case OPT_PREFIX_IDS:
@@ -242,6 +275,12 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
     return ENG_OK;
 }
 
+static bool selection_given(const struct eng_options *options)
+{
+    return options->select != NULL || options->hint != ENG_HINT_NONE || options->probe_heads != 0 ||
+           options->probe_queries;
+}
+
 static eng_status options_check(const struct eng_options *options, struct eng_error *reterr)
 {
     const char *wrong = NULL;
@@ -257,6 +296,11 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
         wrong = "--connector needs --config FILE|JSON";
     else if (options->has_rho && options->connector == NULL)
         wrong = "--rho belongs to --connector, which is missing";
+    else if (options->has_rho && options->select != NULL)
+        wrong = "--rho and --select say the same thing: give one";
+    else if (options->connector == NULL && selection_given(options))
+        wrong = "--select, --hint, --probe-heads and --queries belong to --connector, which is "
+                "missing";
     else if ((options->no_store || options->store_query) && options->connector == NULL)
         wrong = "--no-store and --store-query belong to --connector, which is missing";
     else if (options->no_store && options->store_query)

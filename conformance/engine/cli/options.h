@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "conformance/engine/cli/engine_run.h"
 #include "conformance/engine/error.h"
 #include "conformance/engine/halffloat.h"
 
@@ -30,6 +31,10 @@ struct eng_options {
     const char *connector, *config;
     bool has_rho;
     double rho;
+    const char *select; /* JSON, as select_text.h reads it */
+    enum eng_hint hint;
+    uint64_t probe_heads;
+    bool probe_queries;
     bool has_prefix;
     struct eng_source_text prefix;
     struct eng_source_text *queries; /* [query_count] */

@@ -103,6 +103,14 @@ static struct json_object *json_request(const struct eng_request *request,
     json_add_u64(entry, "bytes_wanted", result->bytes_wanted);
     json_add_u64(entry, "bytes_read", result->bytes_read);
     json_add_u64(entry, "io_ops", result->io_ops);
+    json_add_u64(entry, "bytes_unused", result->bytes_unused);
+    json_add_u64(entry, "layers_loaded", result->layers_loaded);
+    json_add_u64(entry, "fallback_layers", result->fallback_layers);
+    json_add_u64(entry, "dense_layers", result->dense_layers);
+    json_add_u64(entry, "rows_matched", result->rows_matched);
+    json_add_u64(entry, "rows_selected", result->rows_selected);
+    json_add_u64(entry, "rows_union", result->rows_union);
+    json_add_u64(entry, "rows_prefetched", result->rows_prefetched);
     json_add_u64(entry, "restarts", result->restarts);
     for (int i = 0; i < ENG_TIERS; i++)
         json_add_u64(tiers, tier_names[i], result->tier_hits[i]);
@@ -173,13 +181,16 @@ static void print_line(struct eng_report *report, const struct eng_request *requ
 {
     const double ms = 1e6;
     if (report->lines++ == 0)
-        (void)printf("%7s %6s %5s %7s %6s %10s %8s %8s %8s %10s %9s %7s  %s\n", "request", "prefix",
-                     "query", "matched", "new", "ttft ms", "lookup", "probe", "io", "compute",
-                     "read MiB", "io ops", "answer");
+        (void)printf("%7s %6s %5s %7s %6s %5s %10s %8s %8s %8s %10s %9s %7s  %s\n", "request",
+                     "prefix", "query", "matched", "new", "rho", "ttft ms", "lookup", "probe", "io",
+                     "compute", "read MiB", "io ops", "answer");
+    double rho = result->rows_matched == 0
+                     ? 1
+                     : (double)result->rows_selected / (double)result->rows_matched;
     (void)printf("%7" PRIu64 " %6" PRIu64 " %5" PRIu64 " %7" PRIu64 " %6" PRIu64
-                 " %10.2f %8.2f %8.2f %8.2f %10.2f %9.2f %7" PRIu64 "  ",
+                 " %5.3f %10.2f %8.2f %8.2f %8.2f %10.2f %9.2f %7" PRIu64 "  ",
                  request->index, request->prefix_count, request->query_count,
-                 result->matched_tokens, result->new_tokens, (double)result->ttft_ns / ms,
+                 result->matched_tokens, result->new_tokens, rho, (double)result->ttft_ns / ms,
                  (double)result->lookup_ns / ms, (double)result->probe_ns / ms,
                  (double)result->io_exposed_ns / ms, (double)result->compute_ns / ms,
                  (double)result->bytes_read / (1 << 20), result->io_ops);
@@ -189,6 +200,17 @@ static void print_line(struct eng_report *report, const struct eng_request *requ
         (void)printf("token %" PRIu32, result->tokens[0]);
     (void)putchar('\n');
     (void)fflush(stdout);
+}
+
+/* What choosing rows cost, for a request of which some layers fell back or came whole. */
+static void print_selection(const struct eng_result *result)
+{
+    (void)printf("        of %" PRIu64 " layers %" PRIu64 " by sets per head, %" PRIu64
+                 " whole; rows read / delivered %.2f; %" PRIu64 " of %" PRIu64
+                 " rows were read ahead\n",
+                 result->layers_loaded, result->fallback_layers, result->dense_layers,
+                 (double)result->rows_union / (double)result->rows_selected,
+                 result->rows_prefetched, result->rows_union);
 }
 
 eng_status eng_report_add(struct eng_report *report, const struct eng_request *request,
@@ -202,6 +224,8 @@ eng_status eng_report_add(struct eng_report *report, const struct eng_request *r
     if (report->json.file != NULL)
         json_object_array_add(report->requests, json_request(request, result, text));
     free(text);
+    if (result->fallback_layers + result->dense_layers > 0)
+        print_selection(result);
     if (ferror(stdout) != 0)
         return eng_fail(reterr, ENG_E_SYSTEM, "standard output: cannot write: %s", strerror(errno));
     return ENG_OK;
@@ -228,9 +252,9 @@ void eng_trace_write(FILE *trace, const struct eng_trace_row *row)
     (void)fprintf(trace,
                   "{\"request\":%" PRIu64 ",\"pass\":%" PRIu64 ",\"layer\":%" PRIu64
                   ",\"k\":%" PRIu64 ",\"similarity\":%.9g,\"threshold\":%.9g,\"fallback\":%s,"
-                  "\"positions\":[",
+                  "\"dense\":%s,\"union\":%" PRIu64 ",\"positions\":[",
                   row->request, row->pass, row->layer, row->k, row->similarity, row->threshold,
-                  row->fallback ? "true" : "false");
+                  row->fallback ? "true" : "false", row->dense ? "true" : "false", row->union_rows);
     for (uint64_t i = 0; i < row->position_count; i++)
         (void)fprintf(trace, "%s%" PRIu64, i == 0 ? "" : ",", row->positions[i]);
     (void)fprintf(trace, "],\"prefetched\":%" PRIu64 ",\"missing\":%" PRIu64 "}\n", row->prefetched,

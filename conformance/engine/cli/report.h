@@ -37,9 +37,9 @@ FILE *eng_report_trace(struct eng_report *report);
 struct eng_trace_row {
     uint64_t request, pass, layer, k;
     double similarity, threshold;
-    bool fallback;
-    const uint64_t *positions; /* [position_count] */
-    uint64_t position_count;
+    bool fallback, dense;
+    const uint64_t *positions; /* [position_count]: k, or with fallback k for each KV head */
+    uint64_t position_count, union_rows;
     uint64_t prefetched, missing; /* rows */
 };
 void eng_trace_write(FILE *trace, const struct eng_trace_row *row);

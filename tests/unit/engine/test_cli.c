@@ -18,6 +18,7 @@
 #include "conformance/engine/cli/engine_run.h"
 #include "conformance/engine/cli/input.h"
 #include "conformance/engine/cli/options.h"
+#include "conformance/engine/cli/select_text.h"
 #include "conformance/engine/json.h"
 #include "tests/unit/engine/make_model.h"
 
@@ -64,6 +65,15 @@ static void takes_several_queries_behind_one_option(void **state)
                      ENG_OK);
     assert_true(options.rho == .25);
     eng_options_done(&options);
+    assert_int_equal(parse("--model m --connector s --config {} --select {} --hint both "
+                           "--probe-heads 2 --queries probe --prefix p",
+                           &options, &error),
+                     ENG_OK);
+    assert_string_equal(options.select, "{}");
+    assert_int_equal(options.hint, ENG_HINT_BOTH);
+    assert_int_equal(options.probe_heads, 2);
+    assert_true(options.probe_queries);
+    eng_options_done(&options);
 }
 
 static void refuses_wrong_command_lines(void **state)
@@ -89,6 +99,10 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --connector s --config c --rho 0", "--rho is 0"},
         {"--model m --prefix p --connector s --config c --rho nan", "--rho is nan"},
         {"--model m --prefix p --connector s --config c --rho 1.5", "--rho is 1.5"},
+        {"--model m --prefix p --connector s --config c --rho .5 --select {}", "give one"},
+        {"--model m --prefix p --hint before", "belong to --connector"},
+        {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
+        {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
         {"--model m --prefix p --connector s", "needs --config"},
         {"--model m --prefix p --config c", "belongs to --connector"},
         {"--model m --prefix p --trace t", "--trace belongs to --connector"},
@@ -104,6 +118,40 @@ static void refuses_wrong_command_lines(void **state)
         if (strstr(error.text, cases[i].fragment) == NULL)
             fail_msg("%s: \"%s\" is not in: %s", cases[i].line, cases[i].fragment, error.text);
         eng_options_done(&options);
+    }
+}
+
+static void reads_selections(void **state)
+{
+    struct spec_select select = {0};
+    struct eng_error error = {0};
+    (void)state;
+    assert_int_equal(eng_select_parse("{}", &select, &error), ENG_OK);
+    assert_int_equal(select.struct_size, sizeof(select));
+    assert_int_equal(select.given, 0);
+    assert_int_equal(
+        eng_select_parse("{\"budget\": \"mass\", \"mass_ppm\": 900000}", &select, &error), ENG_OK);
+    assert_int_equal(select.given, SPEC_SELECT_BUDGET);
+    assert_int_equal(select.budget, SPEC_BUDGET_MASS);
+    assert_int_equal(select.mass_ppm, 900000);
+    assert_int_equal(select.retain_ppm, 1000000);
+    assert_int_equal(
+        eng_select_parse("{\"metric\": \"random\", \"keep_last\": 4}", &select, &error), ENG_OK);
+    assert_int_equal(select.given, SPEC_SELECT_METRIC | SPEC_SELECT_KEEP);
+    assert_int_equal(select.metric, SPEC_METRIC_RANDOM);
+    assert_int_equal(select.keep_last, 4);
+    assert_int_equal(eng_select_ratio(.25).retain_ppm, 250000);
+    assert_int_equal(eng_select_ratio(1e-9).retain_ppm, 1);
+    assert_int_equal(eng_select_ratio(1).given, SPEC_SELECT_BUDGET);
+    static const char *const wrong[] = {"",
+                                        "[]",
+                                        "{\"budget\": \"all\"}",
+                                        "{\"retain\": 1}",
+                                        "{\"retain_ppm\": 1000001}",
+                                        "{\"metric\": 3}"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_not_equal(eng_select_parse(wrong[i], &select, &error), ENG_OK);
+        assert_non_null(strstr(error.text, "--select"));
     }
 }
 
@@ -490,6 +538,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_several_queries_behind_one_option),
         cmocka_unit_test(refuses_wrong_command_lines),
+        cmocka_unit_test(reads_selections),
         cmocka_unit_test(reads_lists_of_ids),
         cmocka_unit_test(passes_and_a_resident_prefix_change_no_bit),
         cmocka_unit_test(a_source_supplies_the_prefix_and_may_lose_it),

@@ -1,0 +1,25 @@
+/* spec_select from text: what --select and --rho mean.
+ *
+ *   {"budget": "ratio" | "count" | "mass", "retain_ppm", "mass_ppm", "count",   ->
+ * SPEC_SELECT_BUDGET "metric": "h2o" | "last" | "random",                                        ->
+ * .. METRIC "keep_first", "keep_last"}                                                  -> .. KEEP
+ *
+ * Holds: a group is given when one of its names is; its other members are as the connector's
+ *   defaults say (ratio, 1,000,000, nothing kept).
+ * Does not: know what is configured.
+ * Threads: any.
+ * Tests: tests/unit/engine/test_cli.c
+ */
+#ifndef ENG_CLI_SELECT_TEXT_H
+#define ENG_CLI_SELECT_TEXT_H
+
+#include "abi/spec_connector.h"
+#include "conformance/engine/error.h"
+
+eng_status eng_select_parse(const char *text, struct spec_select *ret_select,
+                            struct eng_error *reterr);
+
+/* A ratio budget: 0 < rho <= 1, rounded to a millionth, at least one. */
+struct spec_select eng_select_ratio(double rho);
+
+#endif
