@@ -8,6 +8,7 @@
  * Does not: decide what becomes visible (commit.c).
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
+#include "kernels/select.h"
 #include "plugin/args.h"
 #include "plugin/connector.h"
 
@@ -199,12 +200,23 @@ struct pack_source {
     uint64_t first; /* token of the memory that is the extent's row 0 */
 };
 
-static void pack_rows(void *user, uint64_t row_first, uint64_t row_count, uint8_t *dst)
+static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                      uint8_t *dst)
 {
     const struct pack_source *source = user;
     const struct sc_plugin_shape *shape = &source->conn->shape;
-    sc_kernels_rows_pack(source->memory, source->first + row_first, row_count, shape->kv_head_count,
-                         (uint64_t)shape->head_size * sc_plugin_dtype_bytes(shape->dtype), dst);
+    uint64_t first = source->first + row_first, head_count = shape->kv_head_count;
+    uint64_t head_bytes = (uint64_t)shape->head_size * sc_plugin_dtype_bytes(shape->dtype);
+    struct sc_kernels_memory half = *source->memory; /* keys, or values in their place */
+    if (part == SC_STORE_PART_ROW) {
+        sc_kernels_rows_pack(source->memory, first, row_count, head_count, head_bytes, dst);
+        return;
+    }
+    if (part == SC_STORE_PART_V)
+        half.k_base = half.v_base;
+    if (part == SC_STORE_PART_PROBE)
+        head_count = sc_store_probe_row_bytes(source->conn->store) / head_bytes;
+    sc_kernels_keys_pack(&half, first, row_count, head_count, head_bytes, dst);
 }
 
 static void put_layer(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

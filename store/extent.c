@@ -2,13 +2,14 @@
  * append to the log.
  *
  *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
- *             [tags|pad| rows |tags|pad| rows | ...
+ *             [tags|pad| rows |tags|pad| rows | ...                 probe rows in front of tags
  *   windows   [    0     |     1     |     2    | ...                 op_bytes of the file each
  *
  * Windows are op_bytes on op_bytes borders of the segment, cut at the part's ends. One is filled
- * after the other. Tags stand before their rows and are known after them, so the windows that hold
- * a layer's tags (at most two: tags are <= op_bytes) stay open until the layer is packed. The last
- * window stays open between layers, because the next layer begins in the same page.
+ * after the other. Tags of rows stand before them and are known after them, so the windows that
+ * hold a layer's tags (at most two: tags, those of probe rows too, are <= op_bytes) stay open until
+ * the layer is packed. The last window stays open between layers, because the next layer begins in
+ * the same page.
  *
  * An extent has `pending` references: one of its producer, one a write. on_written runs, on an
  * executor thread, when the last is gone: after put_layer of the last layer, after a put_layer that
@@ -41,12 +42,13 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
-    uint8_t *bounce;                    /* bounce_bytes() */
+    uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
 
     /* Set by begin, constant until it is free again. */
     uint32_t piece_count, part_count;
-    uint64_t row_count, row_offset, stride, log_bytes;
+    uint64_t row_count, probe_row_bytes, log_bytes;
+    struct sc_store_place place;
     struct sc_store_provenance provenance;
     void *user;
 
@@ -66,23 +68,13 @@ struct sc_store_extent {
 
 /* ---- Pools ---------------------------------------------------------------------------------- */
 
-#define BOUNCE_BYTES (64ull << 10)
-
-/* A row that straddles two windows; of a split layout some rows, whose halves part. */
-static uint64_t bounce_bytes(const struct sc_store *store)
-{
-    if (store->shape.layout == SC_STORE_PAIRED)
-        return store->shape.row_bytes;
-    return store->shape.row_bytes > BOUNCE_BYTES ? store->shape.row_bytes : BOUNCE_BYTES;
-}
-
 /* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
 static bool arrays_take(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     struct sc_store_extent *first = &store->extents[0];
     uint64_t pieces = store->pieces_max, layers = store->shape.layer_count;
-    uint64_t bounce = sc_store_up(bounce_bytes(store), 64); /* a cache line has one owner */
+    uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* a cache line has one owner */
     first->pieces = sc_alloc_array(alloc, store->extent_max * pieces, sizeof(*first->pieces));
     first->parts = sc_alloc_array(alloc, store->extent_max * layers, sizeof(*first->parts));
     first->record_parts =
@@ -259,6 +251,15 @@ static void producer_end(struct sc_store_extent *extent)
 
 /* ---- Windows -------------------------------------------------------------------------------- */
 
+struct layer_job {
+    struct sc_store_extent *extent;
+    const struct sc_store_part *part;
+    uint64_t start, tags_start, tags_end; /* file offsets; the tags of probe rows too */
+    uint32_t layer;
+    sc_store_pack *pack;
+    void *user;
+};
+
 static void window_submit(struct sc_store_extent *extent, const struct window *window,
                           uint32_t segment)
 {
@@ -278,16 +279,18 @@ static void window_submit(struct sc_store_extent *extent, const struct window *w
         ready_submit(extent);
 }
 
-/* Writes the windows that end at or before `filled`, but for those that begin before tags_end. */
-static void windows_flush(struct sc_store_extent *extent, const struct sc_store_part *part,
-                          uint64_t tags_end, uint64_t filled)
+/* Writes the windows that end at or before `filled`, but for those that hold tags. */
+static void windows_flush(struct sc_store_extent *extent, const struct layer_job *job,
+                          uint64_t filled)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < extent->window_count; i++) {
-        if (extent->windows[i].start >= tags_end && extent->windows[i].end <= filled)
-            window_submit(extent, &extent->windows[i], part->segment);
+        const struct window *window = &extent->windows[i];
+        bool tags = window->start < job->tags_end && window->end > job->tags_start;
+        if (!tags && window->end <= filled)
+            window_submit(extent, window, job->part->segment);
         else
-            extent->windows[kept++] = extent->windows[i];
+            extent->windows[kept++] = *window;
     }
     extent->window_count = kept;
 }
@@ -311,7 +314,7 @@ static struct window *window_at(struct sc_store_extent *extent, const struct sc_
     SC_ASSERT(store->params.poison, extent->window_count < WINDOWS);
     if (extent->window_count == WINDOWS)
         return NULL;
-    uint64_t part_end = part->offset + sc_store_part_pages(part, extent->stride) * PAGE;
+    uint64_t part_end = part->offset + sc_store_part_pages(part, extent->place.stride) * PAGE;
     uint64_t start = sc_store_down(offset, store->op_bytes);
     uint64_t end = start + store->op_bytes;
     struct sc_store_write *write = write_take(store);
@@ -353,32 +356,28 @@ static bool windows_copy(struct sc_store_extent *extent, const struct sc_store_p
 
 /* ---- Packing a layer ------------------------------------------------------------------------ */
 
-struct layer_job {
-    struct sc_store_extent *extent;
-    const struct sc_store_part *part;
-    uint64_t start, tags_end; /* file offsets */
-    uint32_t layer;
-    void (*pack)(void *user, uint64_t row_first, uint64_t row_count, uint8_t *dst);
-    void *user;
+/* What is packed of a piece: items one behind the other, their tags every tag_step bytes. */
+struct items {
+    uint32_t part;                      /* enum sc_store_tag_part */
+    uint64_t bytes, at, tags, tag_step; /* of an item; file offsets of the piece's first */
 };
 
-/* Tags of `count` items at src, to the extent's tag rows tag_first, + tag_step, ... */
-static bool tags_put(const struct layer_job *job, uint64_t base, uint64_t position,
-                     const uint8_t *src, uint64_t item_bytes, uint64_t item_stride, uint64_t count,
-                     uint64_t tag_first, uint64_t tag_step)
+/* Tags of `count` items at src, item_first and on. */
+static bool tags_put(const struct layer_job *job, const struct items *items, uint64_t base,
+                     uint64_t position, const uint8_t *src, uint64_t item_first, uint64_t count)
 {
     uint64_t tags[TAGS_AT_ONCE];
     for (uint64_t done = 0; done < count;) {
         uint64_t now = count - done < TAGS_AT_ONCE ? count - done : TAGS_AT_ONCE;
-        sc_store_tag_make(base, position + done, src + done * item_stride, item_bytes, item_stride,
-                          now, tags, 1);
-        uint64_t at = job->start + (tag_first + done * tag_step) * 8;
-        if (tag_step == 1) {
+        sc_store_tag_make(base, position + done, src + done * items->bytes, items->bytes,
+                          items->bytes, now, tags, 1);
+        uint64_t at = items->tags + (item_first + done) * items->tag_step;
+        if (items->tag_step == 8) {
             if (!windows_copy(job->extent, job->part, at, (const uint8_t *)tags, now * 8))
                 return false;
         } else {
             for (uint64_t i = 0; i < now; i++)
-                if (!windows_copy(job->extent, job->part, at + i * tag_step * 8,
+                if (!windows_copy(job->extent, job->part, at + i * items->tag_step,
                                   (const uint8_t *)&tags[i], 8))
                     return false;
         }
@@ -387,104 +386,107 @@ static bool tags_put(const struct layer_job *job, uint64_t base, uint64_t positi
     return true;
 }
 
-static uint64_t layer_base(const struct layer_job *job, const struct sc_store_piece_plan *piece,
-                           uint32_t part)
-{
-    return sc_store_tag_base(job->extent->store->shape.digest, piece->hash, job->layer, part);
-}
-
-/* Whole rows go straight into their window; one that straddles goes through the bounce buffer. */
-static bool pack_piece_paired(const struct layer_job *job, const struct sc_store_piece_plan *piece,
-                              uint64_t extent_row)
+/* Whole items go straight into their window; one that straddles goes through the bounce buffer. */
+static bool pack_items(const struct layer_job *job, const struct sc_store_piece_plan *piece,
+                       uint64_t extent_row, const struct items *items)
 {
     struct sc_store_extent *extent = job->extent;
-    uint64_t row_bytes = extent->store->shape.row_bytes;
-    uint64_t base = layer_base(job, piece, SC_STORE_PART_ROW);
-    uint64_t bite = SC_STORE_BITE_BYTES / row_bytes > 0 ? SC_STORE_BITE_BYTES / row_bytes : 1;
+    uint64_t base =
+        sc_store_tag_base(extent->store->shape.digest, piece->hash, job->layer, items->part);
+    uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
     for (uint64_t row = 0; row < piece->row_count;) {
-        uint64_t offset = job->start + extent->row_offset + (extent_row + row) * row_bytes;
-        windows_flush(extent, job->part, job->tags_end, offset);
+        uint64_t offset = items->at + row * items->bytes;
+        windows_flush(extent, job, offset);
         struct window *window = window_at(extent, job->part, offset);
         if (window == NULL)
             return false;
-        uint64_t left = piece->row_count - row, fit = (window->end - offset) / row_bytes;
+        uint64_t left = piece->row_count - row, fit = (window->end - offset) / items->bytes;
         uint64_t count = fit < left ? fit : left;
         count = count < bite ? count : bite;
         uint8_t *rows = count > 0 ? window_byte(window, offset) : extent->bounce;
         bool straddles = count == 0;
         count = straddles ? 1 : count;
-        job->pack(job->user, extent_row + row, count, rows);
-        if (straddles && !windows_copy(extent, job->part, offset, rows, row_bytes))
+        job->pack(job->user, items->part, extent_row + row, count, rows);
+        if (straddles && !windows_copy(extent, job->part, offset, rows, items->bytes))
             return false;
-        if (!tags_put(job, base, piece->first_position + row, rows, row_bytes, row_bytes, count,
-                      extent_row + row, 1))
+        if (!tags_put(job, items, base, piece->first_position + row, rows, row, count))
             return false;
         row += count;
     }
     return true;
 }
 
-/* One half (K or V) of a slab: rows are packed whole, and the other half is packed again later. */
-static bool pack_half(const struct layer_job *job, const struct sc_store_piece_plan *piece,
-                      uint64_t extent_row, uint32_t half)
+static bool pack_probes(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
-    const struct sc_store_shape *shape = &extent->store->shape;
-    uint64_t base = layer_base(job, piece, half == 0 ? SC_STORE_PART_K : SC_STORE_PART_V);
-    uint64_t at_once = bounce_bytes(extent->store) / shape->row_bytes;
-    uint64_t slab = job->start + extent->row_offset + extent_row * shape->row_bytes;
-    for (uint64_t row = 0; row < piece->row_count;) {
-        uint64_t left = piece->row_count - row, count = at_once < left ? at_once : left;
-        job->pack(job->user, extent_row + row, count, extent->bounce);
-        const uint8_t *src = extent->bounce + half * shape->k_row_bytes;
-        if (!tags_put(job, base, piece->first_position + row, src, shape->k_row_bytes,
-                      shape->row_bytes, count, (extent_row + row) * 2 + half, 2))
+    const struct sc_store_place *place = &extent->place;
+    uint64_t bytes = extent->probe_row_bytes, extent_row = 0;
+    for (uint32_t i = 0; i < extent->piece_count; i++) {
+        const struct items probes = {.part = SC_STORE_PART_PROBE,
+                                     .bytes = bytes,
+                                     .at = job->start + extent_row * bytes,
+                                     .tags = job->start + place->probe_tag_offset + extent_row * 8,
+                                     .tag_step = 8};
+        if (!pack_items(job, &extent->pieces[i], extent_row, &probes))
             return false;
-        for (uint64_t i = 0; i < count; i++) {
-            uint64_t offset = slab + (half * piece->row_count + row + i) * shape->k_row_bytes;
-            windows_flush(extent, job->part, job->tags_end, offset);
-            if (!windows_copy(extent, job->part, offset, src + i * shape->row_bytes,
-                              shape->k_row_bytes))
-                return false;
-        }
-        row += count;
+        extent_row += extent->pieces[i].row_count;
     }
-    return true;
+    uint64_t end = extent->row_count * bytes;
+    windows_flush(extent, job, job->start + end);
+    return windows_copy(extent, job->part, job->start + end, NULL, place->probe_tag_offset - end);
+}
+
+static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_plan *piece,
+                       uint64_t extent_row)
+{
+    const struct sc_store_extent *extent = job->extent;
+    const struct sc_store_shape *shape = &extent->store->shape;
+    uint64_t slab = job->start + extent->place.row_offset + extent_row * shape->row_bytes;
+    uint64_t tag_bytes = 8ull * shape->tags_per_row;
+    uint64_t tags = job->start + extent->place.tag_offset + extent_row * tag_bytes;
+    struct items items = {SC_STORE_PART_ROW, shape->row_bytes, slab, tags, tag_bytes};
+    if (shape->layout != SC_STORE_SPLIT)
+        return pack_items(job, piece, extent_row, &items);
+    items.part = SC_STORE_PART_K;
+    items.bytes = shape->k_row_bytes;
+    if (!pack_items(job, piece, extent_row, &items))
+        return false;
+    items.part = SC_STORE_PART_V;
+    items.at += piece->row_count * items.bytes;
+    items.tags += 8;
+    return pack_items(job, piece, extent_row, &items);
 }
 
 static bool pack_layer(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
-    const struct sc_store_shape *shape = &extent->store->shape;
-    uint64_t extent_row = 0;
-    uint64_t rows_end = extent->row_offset + extent->row_count * shape->row_bytes;
-    if (!windows_copy(extent, job->part, job->start, NULL, extent->row_offset))
-        return false; /* tags come later into these zeros; the rest is padding */
+    const struct sc_store_place *place = &extent->place;
+    uint64_t extent_row = 0, rows = job->start + place->row_offset;
+    uint64_t rows_end = rows + extent->row_count * extent->store->shape.row_bytes;
+    if (extent->probe_row_bytes > 0 && !pack_probes(job))
+        return false;
+    if (!windows_copy(extent, job->part, job->tags_end, NULL, rows - job->tags_end))
+        return false;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
-        const struct sc_store_piece_plan *piece = &extent->pieces[i];
-        bool packed = shape->layout == SC_STORE_SPLIT ? pack_half(job, piece, extent_row, 0) &&
-                                                            pack_half(job, piece, extent_row, 1)
-                                                      : pack_piece_paired(job, piece, extent_row);
-        if (!packed)
+        if (!pack_piece(job, &extent->pieces[i], extent_row))
             return false;
-        extent_row += piece->row_count;
+        extent_row += extent->pieces[i].row_count;
     }
-    windows_flush(extent, job->part, job->tags_end, job->start + rows_end);
-    uint64_t end = job->start + extent->stride;
-    uint64_t part_end = job->part->offset + sc_store_part_pages(job->part, extent->stride) * PAGE;
+    windows_flush(extent, job, rows_end);
+    uint64_t end = job->start + place->stride;
+    uint64_t part_end = job->part->offset + sc_store_part_pages(job->part, place->stride) * PAGE;
     bool last = job->layer + 1 == job->part->layer_first + job->part->layer_count;
     end = last ? part_end : end;
-    if (!windows_copy(extent, job->part, job->start + rows_end, NULL,
-                      end - (job->start + rows_end)))
+    if (!windows_copy(extent, job->part, rows_end, NULL, end - rows_end))
         return false;
-    windows_flush(extent, job->part, 0, end);
+    struct layer_job done = *job;
+    done.tags_end = 0; /* all tags are there */
+    windows_flush(extent, &done, end);
     return true;
 }
 
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
-                                      void (*pack)(void *user, uint64_t row_first,
-                                                   uint64_t row_count, uint8_t *dst),
-                                      void *user, struct spec_error *reterr)
+                                      sc_store_pack *pack, void *user, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, !extent->ended);
@@ -498,11 +500,15 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
     struct layer_job job = {.extent = extent,
                             .part = part,
-                            .start = part->offset + (layer - part->layer_first) * extent->stride,
+                            .start =
+                                part->offset + (layer - part->layer_first) * extent->place.stride,
                             .layer = layer,
                             .pack = pack,
                             .user = user};
-    job.tags_end = job.start + extent->row_count * store->shape.tags_per_row * 8;
+    job.tags_end =
+        job.start + extent->place.tag_offset + extent->row_count * store->shape.tags_per_row * 8;
+    job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
+                                                              : extent->place.tag_offset);
     spec_status status = atomic_load(&extent->status);
     if (status == SPEC_OK && !pack_layer(&job)) {
         extent_fail(extent, SPEC_E_DROPPED);
@@ -530,6 +536,11 @@ void sc_store_extent_abort(struct sc_store_extent *extent)
 uint64_t sc_store_extent_rows_max(const struct sc_store *store)
 {
     return store->rows_max;
+}
+
+uint64_t sc_store_probe_row_bytes(const struct sc_store *store)
+{
+    return store->params.probe_row_bytes;
 }
 
 /* Checks the plan; its rows are counted, and the log bytes that its records may take. */
@@ -583,8 +594,9 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
                        store->extent_max);
     log_bytes += sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
                  sc_store_record_bytes_extent(store->shape.layer_count);
-    sc_store_shape_place(&store->shape, rows, &extent->row_offset, &extent->stride);
-    status = sc_store_place_take(store, extent->stride, log_bytes, extent->parts,
+    extent->probe_row_bytes = store->params.probe_row_bytes;
+    extent->place = sc_store_shape_place(&store->shape, extent->probe_row_bytes, rows);
+    status = sc_store_place_take(store, extent->place.stride, log_bytes, extent->parts,
                                  &extent->part_count, reterr);
     if (status != SPEC_OK) {
         extent_put(extent);
@@ -609,7 +621,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 void sc_store_extent_discard(struct sc_store_extent *extent)
 {
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
-    sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->stride,
+    sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);
     extent_put(extent);
 }
@@ -666,8 +678,11 @@ static spec_status commit_append(struct sc_store_extent *extent,
     struct sc_store_record_extent record = {.space =
                                                 space_id != 0 ? space_id : store->space_count + 1,
                                             .row_count = extent->row_count,
-                                            .row_offset = extent->row_offset,
-                                            .stride = extent->stride,
+                                            .probe_tag_offset = extent->place.probe_tag_offset,
+                                            .tag_offset = extent->place.tag_offset,
+                                            .row_offset = extent->place.row_offset,
+                                            .probe_row_bytes = extent->probe_row_bytes,
+                                            .stride = extent->place.stride,
                                             .provenance = *provenance_of(extent, commit),
                                             .part_count = extent->part_count,
                                             .parts = extent->record_parts};
@@ -714,8 +729,11 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, extent_id);
     *entry = (struct sc_store_extent_entry){
         .parts = sc_store_table_parts(table, extent->part_count),
-        .row_offset = extent->row_offset,
-        .stride = extent->stride,
+        .row_offset = extent->place.row_offset,
+        .stride = extent->place.stride,
+        .probe_tag_offset = extent->place.probe_tag_offset,
+        .tag_offset = extent->place.tag_offset,
+        .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
         .space = atomic_load(&store->space_id),

@@ -33,6 +33,9 @@ static spec_status params_check(const struct sc_store_params *params, struct spe
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "a row of %" PRIu64 " bytes does not fit io.op_bytes %" PRIu64,
                        2 * space->k_row_bytes, params->config->io_op_bytes);
+    if (params->probe_row_bytes > space->k_row_bytes || params->probe_row_bytes % 2 != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "probe rows of %" PRIu64 " bytes, keys of %" PRIu64,
+                       params->probe_row_bytes, space->k_row_bytes);
     if (space->descriptor == NULL || strlen(space->descriptor) > SC_STORE_DESCRIPTOR_BYTES)
         return sc_fail(reterr, SPEC_E_INVALID, "namespace descriptor: none, or over %u bytes",
                        (unsigned)SC_STORE_DESCRIPTOR_BYTES);
@@ -51,10 +54,12 @@ static spec_status rows_max_decide(struct sc_store *store, struct spec_error *re
 {
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_config *config = store->params.config;
-    uint64_t row_offset, stride, rows = config->io_op_bytes / (8ull * shape->tags_per_row);
+    uint64_t probe_bytes = store->params.probe_row_bytes;
+    uint64_t tags_per_row = shape->tags_per_row + (probe_bytes > 0 ? 1ull : 0ull);
+    uint64_t rows = config->io_op_bytes / (8 * tags_per_row);
     rows = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
     for (; rows > 0; rows--) {
-        sc_store_shape_place(shape, rows, &row_offset, &stride);
+        uint64_t stride = sc_store_shape_place(shape, probe_bytes, rows).stride;
         bool small = stride * shape->layer_count <= store->disk_bytes_max / 4;
         if (stride <= config->segment_bytes && (small || rows <= config->chunk_tokens))
             break;

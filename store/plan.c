@@ -106,7 +106,8 @@ static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op, u
     uint64_t most = plan->store->op_bytes / tag_bytes, left = plan->run_count - plan->tags_planned;
     op->tag_first = plan->tags_planned;
     op->tag_count = left < most ? left : most;
-    uint64_t start = plan->layer_offset + (plan->run_first + op->tag_first) * tag_bytes;
+    uint64_t start = plan->layer_offset + plan->extent->tag_offset +
+                     (plan->run_first + op->tag_first) * tag_bytes;
     op->tag_at = op_add(op, start, start + op->tag_count * tag_bytes);
     plan->tags_planned += op->tag_count;
 }
@@ -134,7 +135,8 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
 static uint64_t run_lead(const struct sc_store_plan *plan, uint64_t tag_bytes)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes;
-    return plan->extent->row_offset + plan->run_first * (row_bytes - tag_bytes);
+    return plan->extent->row_offset - plan->extent->tag_offset +
+           plan->run_first * (row_bytes - tag_bytes);
 }
 
 /* Rows that one operation of the run takes: what op_bytes hold, or less, so that a run's operations
@@ -144,7 +146,8 @@ static uint64_t run_lead(const struct sc_store_plan *plan, uint64_t tag_bytes)
 static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->op_bytes;
-    bool is_spare = row_bytes % PAGE == 0 && lead % PAGE == 0 && lead <= SC_FRAMES_SLACK_BYTES &&
+    bool is_spare = row_bytes % PAGE == 0 && plan->extent->row_offset % PAGE == 0 &&
+                    plan->layer_offset % PAGE == 0 && lead <= SC_FRAMES_SLACK_BYTES &&
                     plan->run_first == 0 && most % row_bytes == 0;
     uint64_t counted = is_spare ? 0 : lead;
     uint64_t bytes = counted + plan->run_count * row_bytes;
@@ -161,7 +164,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op,
 {
     const struct sc_store *store = plan->store;
     uint64_t row_bytes = store->shape.row_bytes, left = plan->run_count - plan->rows_planned;
-    uint64_t tags = plan->layer_offset + plan->run_first * tag_bytes;
+    uint64_t tags = plan->layer_offset + plan->extent->tag_offset + plan->run_first * tag_bytes;
     uint64_t rows = plan->layer_offset + plan->extent->row_offset +
                     (plan->run_first + plan->rows_planned) * row_bytes;
     uint64_t start = rows, lead = run_lead(plan, tag_bytes);

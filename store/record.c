@@ -167,11 +167,18 @@ static void pack_provenance(msgpack_packer *packer, const struct sc_store_proven
 void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
-    msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_EXTENT, id);
+    bool has_probes = extent->probe_row_bytes > 0;
+    msgpack_packer packer = pack_begin(writer, has_probes ? 10 : 6, SC_STORE_RECORD_EXTENT, id);
     pack_uint(&packer, "ns", extent->space);
     pack_uint(&packer, "rows", extent->row_count);
     pack_uint(&packer, "off", extent->row_offset);
     pack_uint(&packer, "stride", extent->stride);
+    if (has_probes) {
+        pack_uint(&packer, "prow", extent->probe_row_bytes);
+        pack_uint(&packer, "probe", extent->probe_offset);
+        pack_uint(&packer, "ptags", extent->probe_tag_offset);
+        pack_uint(&packer, "tags", extent->tag_offset);
+    }
     pack_provenance(&packer, &extent->provenance);
     pack_key(&packer, "parts");
     msgpack_pack_array(&packer, extent->part_count);
@@ -277,7 +284,7 @@ uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
 
 uint64_t sc_store_record_bytes_extent(uint64_t part_count)
 {
-    return SC_STORE_FRAME_BYTES + 192 + part_count * 25;
+    return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
 }
 
 uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
@@ -500,6 +507,10 @@ static bool map_decode(const uint8_t *payload, uint64_t bytes, struct field *fie
     {                                                                                              \
         FIELD_KEY(name), .kind = 'u', .min = (low), .max = (high)                                  \
     }
+#define FIELD_OPTIONAL(name, low, high)                                                            \
+    {                                                                                              \
+        FIELD_KEY(name), .kind = 'u', .min = (low), .max = (high), .optional = true                \
+    }
 #define FIELD_BIN(name, low, high)                                                                 \
     {                                                                                              \
         FIELD_KEY(name), .kind = 'b', .min = (low), .max = (high)                                  \
@@ -648,19 +659,42 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
                              FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
                              FIELD_UINT("off", 8, UINT64_C(1) << 40),
                              FIELD_UINT("stride", 8, UINT64_C(1) << 40),
+                             FIELD_OPTIONAL("prow", 0, SC_STORE_K_ROW_BYTES_MAX),
+                             FIELD_OPTIONAL("probe", 0, UINT64_C(1) << 40),
+                             FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
+                             FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
                              {FIELD_KEY("prov"), .kind = 'a'},
                              {FIELD_KEY("parts"), .kind = 'a'}};
-    if (!map_decode(payload, bytes, fields, COMMON + 6))
+    if (!map_decode(payload, bytes, fields, COMMON + 10))
         return false;
     struct sc_store_record_extent *extent = &record->extent;
     extent->space = fields[COMMON + 0].value;
     extent->row_count = fields[COMMON + 1].value;
     extent->row_offset = fields[COMMON + 2].value;
     extent->stride = fields[COMMON + 3].value;
-    if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0)
+    extent->probe_row_bytes = fields[COMMON + 4].value;
+    extent->probe_offset = fields[COMMON + 5].value;
+    extent->probe_tag_offset = fields[COMMON + 6].value;
+    extent->tag_offset = fields[COMMON + 7].value;
+    if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0 || extent->probe_offset % 8 != 0 ||
+        extent->probe_tag_offset % 8 != 0 || extent->tag_offset % 8 != 0)
         return false;
-    return decode_provenance(fields[COMMON + 4].bytes, payload + bytes, &extent->provenance) &&
-           decode_parts(fields[COMMON + 5].bytes, payload + bytes, extent);
+    return decode_provenance(fields[COMMON + 8].bytes, payload + bytes, &extent->provenance) &&
+           decode_parts(fields[COMMON + 9].bytes, payload + bytes, extent);
+}
+
+bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
+                                 uint64_t k_row_bytes)
+{
+    uint64_t rows = extent->row_count;
+    uint64_t probe_end = extent->probe_offset + rows * extent->probe_row_bytes;
+    if (extent->probe_row_bytes > 0 &&
+        (extent->probe_row_bytes > k_row_bytes || extent->probe_tag_offset < probe_end ||
+         extent->tag_offset < extent->probe_tag_offset + rows * 8))
+        return false;
+    return extent->row_offset >= extent->tag_offset + rows * tags_per_row * 8 &&
+           extent->stride >= extent->row_offset &&
+           extent->stride - extent->row_offset >= rows * 2 * k_row_bytes;
 }
 
 /* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */

@@ -60,8 +60,11 @@ struct sc_store_record_space {
 struct sc_store_record_extent {
     uint64_t space; /* id of a namespace record */
     uint64_t row_count;
-    uint64_t row_offset; /* from a layer's start to its first row */
-    uint64_t stride;     /* from layer to layer */
+    /* From a layer's start to the first of each. */
+    uint64_t probe_offset, probe_tag_offset; /* mean something when probe_row_bytes does */
+    uint64_t tag_offset, row_offset;
+    uint64_t probe_row_bytes; /* 0: no probe rows */
+    uint64_t stride;          /* from layer to layer */
     struct sc_store_provenance provenance;
     uint32_t part_count;
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
@@ -153,6 +156,12 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
 bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
 /* The whole record, of a type and version that peek accepted. false: it lies. */
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+
+/* Whether the sections of a layer, of tags_per_row tags a row and of rows of 2 * k_row_bytes, stand
+ * in order, one behind the other and inside the stride. (Of a decoded record, so nothing
+ * overflows.) */
+bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
+                                 uint64_t k_row_bytes);
 
 /* Upper bounds of whole frames, for reserving log space. */
 uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes);

@@ -307,9 +307,7 @@ static bool extent_fits(const struct sc_store_record_extent *extent,
                         const struct sc_store_shape *shape)
 {
     const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
-    uint64_t tag_bytes = extent->row_count * shape->tags_per_row * 8;
-    return extent->row_offset >= tag_bytes && extent->stride >= extent->row_offset &&
-           extent->stride - extent->row_offset >= extent->row_count * shape->row_bytes &&
+    return sc_store_record_extent_fits(extent, shape->tags_per_row, shape->k_row_bytes) &&
            last->layer_first + last->layer_count == shape->layer_count;
 }
 
@@ -318,6 +316,9 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
                       const struct sc_store_record_extent *extent)
 {
     return entry->row_offset == extent->row_offset && entry->stride == extent->stride &&
+           entry->probe_offset == extent->probe_offset && entry->tag_offset == extent->tag_offset &&
+           entry->probe_tag_offset == extent->probe_tag_offset &&
+           entry->probe_row_bytes == extent->probe_row_bytes &&
            entry->row_count == extent->row_count && entry->space == extent->space &&
            entry->part_count == extent->part_count &&
            memcmp(&entry->provenance, &extent->provenance, sizeof(extent->provenance)) == 0 &&
@@ -380,6 +381,10 @@ static spec_status replay_extent(struct sc_store *store, struct sc_store_replay 
             (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
                                            .row_offset = extent->row_offset,
                                            .stride = extent->stride,
+                                           .probe_offset = extent->probe_offset,
+                                           .probe_tag_offset = extent->probe_tag_offset,
+                                           .tag_offset = extent->tag_offset,
+                                           .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
                                            .part_count = extent->part_count,
                                            .row_count = (uint32_t)extent->row_count,
                                            .space = (uint32_t)extent->space,

@@ -17,9 +17,7 @@
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
 {
-    uint64_t row_offset, stride;
-    sc_store_shape_place(&store->shape, rows, &row_offset, &stride);
-    return stride;
+    return sc_store_shape_place(&store->shape, store->params.probe_row_bytes, rows).stride;
 }
 
 static bool segment_takes(const struct sc_store *store, uint64_t index)

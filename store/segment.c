@@ -42,14 +42,20 @@ void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_name
     memcpy(shape->family, space->family, sizeof(shape->family));
 }
 
-void sc_store_shape_place(const struct sc_store_shape *shape, uint64_t row_count,
-                          uint64_t *ret_row_offset, uint64_t *ret_stride)
+struct sc_store_place sc_store_shape_place(const struct sc_store_shape *shape,
+                                           uint64_t probe_row_bytes, uint64_t row_count)
 {
+    struct sc_store_place place = {0};
     uint64_t rows = row_count * shape->row_bytes;
     bool pages = shape->row_bytes % PAGE == 0 && rows >= PAGE_ROWS_SIZE;
     uint64_t align = pages ? PAGE : ROW_ALIGN;
-    *ret_row_offset = sc_store_up(row_count * shape->tags_per_row * 8, align);
-    *ret_stride = sc_store_up(*ret_row_offset + rows, align);
+    if (probe_row_bytes > 0) {
+        place.probe_tag_offset = sc_store_up(row_count * probe_row_bytes, 8);
+        place.tag_offset = place.probe_tag_offset + row_count * 8;
+    }
+    place.row_offset = sc_store_up(place.tag_offset + row_count * shape->tags_per_row * 8, align);
+    place.stride = sc_store_up(place.row_offset + rows, align);
+    return place;
 }
 
 uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride)

@@ -9,7 +9,8 @@
  *                        /seg-SSSSSSSS   preallocated segments that hold extents
  *
  *   extent = what one pass stored, layer-major, immutable:
- *     [layer 0: tags[n] | pad | rows[n]] [layer 1: ...] ...     stride the same for every layer
+ *     [layer 0: probe rows[n] | probe tags[n] | tags[n] | pad | rows[n]] [layer 1: ...] ...
+ *               when probe keys are kept              stride the same for every layer
  *   piece  = the rows of one chunk inside one extent: the unit of the log and of the index
  *
  * A row is K then V of one token and layer, all KV heads of the rank ("paired"), or a slab is K
@@ -30,8 +31,9 @@
 #include "base/assert.h"
 #include "base/config.h"
 #include "store/io.h"
+#include "store/tag.h"
 
-#define SC_STORE_FORMAT_VERSION 2u
+#define SC_STORE_FORMAT_VERSION 3u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
 #define SC_STORE_BITE_BYTES     (16ull << 10) /* packed or verified at once: stays in a L1 cache */
@@ -186,15 +188,19 @@ uint64_t sc_store_extent_rows_max(const struct sc_store *store);
  * lies in shorter runs; 0: there is no room for all. Another's extent may be faster. Any thread. */
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
-/* Packs one layer: calls pack(user, row_first, row_count, dst) for runs of whole rows, in order,
- * straight into staging, computes tags, queues writes. A split layout calls it twice for every row
- * (for its K half, then for its V half). Layers ascend by one from 0 (SPEC_E_INVALID otherwise);
+/* Packs one part (enum sc_store_tag_part) of rows, one behind the other: ROW a paired row, K or V
+ * the half of a split one, PROBE its first sc_store_probe_row_bytes bytes of keys. */
+typedef void sc_store_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                           uint8_t *dst);
+/* Packs one layer: calls pack for runs of rows, in order, straight into staging, computes tags,
+ * queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split layout
+ * K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID otherwise);
  * one thread at a time for one extent. Never waits: SPEC_E_BUSY when staging is full (the extent is
  * then failed and on_written says SPEC_E_DROPPED). After the last layer, on_written follows. */
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
-                                      void (*pack)(void *user, uint64_t row_first,
-                                                   uint64_t row_count, uint8_t *dst),
-                                      void *user, struct spec_error *reterr);
+                                      sc_store_pack *pack, void *user, struct spec_error *reterr);
+/* Of every new extent; 0: none. */
+uint64_t sc_store_probe_row_bytes(const struct sc_store *store);
 /* Gives up an extent before its last layer; on_written follows with SPEC_E_DROPPED. */
 void sc_store_extent_abort(struct sc_store_extent *extent);
 

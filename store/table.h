@@ -48,6 +48,8 @@ _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 struct sc_store_extent_entry {
     struct sc_store_part *parts; /* segment: an index of the open store */
     uint64_t row_offset, stride;
+    uint64_t probe_offset, probe_tag_offset, tag_offset; /* as its record says */
+    uint32_t probe_row_bytes;                            /* 0: no probe rows */
     uint32_t part_count, row_count;
     uint32_t space;      /* id of its namespace */
     uint32_t live_count; /* log lock: pieces LIVE or DOOMED */

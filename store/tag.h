@@ -4,8 +4,9 @@
  *   seed = mix(base + position * 0x9E3779B97F4A7C15)         mix: the splitmix64 finaliser
  *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
  *
- * part: 0 a paired row (K then V), 1 a K row, 2 a V row. position is the row's logical position in
- * the prompt. docs/store-format.md is the specification; frozen vectors stand in the test.
+ * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row. position is the row's
+ * logical position in the prompt. docs/store-format.md is the specification; frozen vectors stand
+ * in the test.
  *
  * Holds: a row that moved (other position, layer, piece, namespace, part) fails like a flipped bit
  * does.
@@ -18,7 +19,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum sc_store_tag_part { SC_STORE_PART_ROW = 0, SC_STORE_PART_K = 1, SC_STORE_PART_V = 2 };
+enum sc_store_tag_part {
+    SC_STORE_PART_ROW = 0,
+    SC_STORE_PART_K = 1,
+    SC_STORE_PART_V = 2,
+    SC_STORE_PART_PROBE = 3
+};
 
 /* The part of a seed that all rows of a piece in one layer share. */
 uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint32_t layer,

@@ -6,19 +6,21 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {
-    {.name = "paired, 3 layers of 96-byte rows",
+    {.name = "paired, 3 layers of 96-byte rows with probe rows",
      .backend = SC_BACKEND_SIM,
      .layers = 3,
      .k_row_bytes = 48,
+     .probe_row_bytes = 18,
      .disk_bytes = 4u << 20,
      .segment_bytes = 1u << 20,
      .op_bytes = 64u << 10,
      .journal = 1},
-    {.name = "split, 2 layers of 400-byte rows",
+    {.name = "split, 2 layers of 400-byte rows with probe rows",
      .backend = SC_BACKEND_SIM,
      .layers = 2,
      .layout = SC_STORE_SPLIT,
      .k_row_bytes = 200,
+     .probe_row_bytes = 64,
      .disk_bytes = 4u << 20,
      .segment_bytes = 1u << 20,
      .op_bytes = 64u << 10,

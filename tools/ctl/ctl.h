@@ -25,10 +25,13 @@ struct ctl_space {
     uint64_t k_row_bytes;
     char *descriptor;
     uint64_t pieces, rows; /* that live */
+    uint64_t probe_rows;   /* of them, with probe keys */
 };
 
 struct ctl_extent {
     uint64_t id, row_count, row_offset, stride;
+    uint64_t probe_offset, probe_tag_offset, probe_row_bytes, tag_offset;
+    bool fits;      /* the layer's sections are where they may be */
     uint32_t space; /* index in spaces */
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */

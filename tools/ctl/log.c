@@ -310,11 +310,18 @@ static void add_extent(struct ctl_rank *rank, const struct sc_store_record *reco
                                 .row_count = in->row_count,
                                 .row_offset = in->row_offset,
                                 .stride = in->stride,
+                                .probe_offset = in->probe_offset,
+                                .probe_tag_offset = in->probe_tag_offset,
+                                .probe_row_bytes = in->probe_row_bytes,
+                                .tag_offset = in->tag_offset,
                                 .space = space,
                                 .part_count = in->part_count,
                                 .parts = calloc(in->part_count, sizeof(*in->parts))};
     if (extent.parts == NULL)
         no_memory();
+    const struct ctl_space *of = &rank->spaces[space];
+    extent.fits =
+        sc_store_record_extent_fits(in, of->layout == SC_STORE_SPLIT ? 2 : 1, of->k_row_bytes);
     memcpy(extent.parts, in->parts, in->part_count * sizeof(*in->parts));
     rank->extents =
         ctl_grow(rank->extents, rank->extent_count, &rank->extent_room, sizeof(*rank->extents));
@@ -419,6 +426,8 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         extent->live_rows += piece->row_count;
         rank->spaces[extent->space].pieces++;
         rank->spaces[extent->space].rows += piece->row_count;
+        if (extent->probe_row_bytes > 0)
+            rank->spaces[extent->space].probe_rows += piece->row_count;
     }
     return true;
 }

@@ -105,7 +105,8 @@ int ctl_ls(const struct ctl_options *options)
 /* ---- stat ----------------------------------------------------------------------------------- */
 
 struct rank_sum {
-    uint64_t live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
+    uint64_t probe_rows, live_pieces, live_rows, live_bytes, live_extents, dropped_pieces,
+        void_pieces;
 };
 
 static struct rank_sum sum_of(const struct ctl_rank *rank)
@@ -118,6 +119,7 @@ static struct rank_sum sum_of(const struct ctl_rank *rank)
     }
     for (uint64_t i = 0; i < rank->space_count; i++) {
         sum.live_rows += rank->spaces[i].rows;
+        sum.probe_rows += rank->spaces[i].probe_rows;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
@@ -142,6 +144,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "live_pieces", u64(sum->live_pieces));
     add(object, "live_tokens", u64(sum->live_rows));
     add(object, "live_bytes", u64(sum->live_bytes));
+    add(object, "tokens_with_probe_keys", u64(sum->probe_rows));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
@@ -152,10 +155,11 @@ static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
 {
     char live[32], held[32], log[32];
     printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
-    printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens, %" PRIu64
-           " pieces, %" PRIu64 " extents\n",
+    printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens (%" PRIu64
+           " with probe keys), %" PRIu64 " pieces, %" PRIu64 " extents\n",
            ctl_bytes_text(sum->live_bytes, live), ctl_bytes_text(rank->segment_bytes, held),
-           rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
+           rank->segment_count, sum->live_rows, sum->probe_rows, sum->live_pieces,
+           sum->live_extents);
     printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
@@ -223,6 +227,12 @@ static void dump_extent(struct json_object *line, const struct sc_store_record *
     add(line, "rows", u64(extent->row_count));
     add(line, "row_offset", u64(extent->row_offset));
     add(line, "stride", u64(extent->stride));
+    add(line, "tag_offset", u64(extent->tag_offset));
+    add(line, "probe_row_bytes", u64(extent->probe_row_bytes));
+    if (extent->probe_row_bytes > 0) {
+        add(line, "probe_offset", u64(extent->probe_offset));
+        add(line, "probe_tag_offset", u64(extent->probe_tag_offset));
+    }
     add(line, "computed_on", u64(extent->provenance.computed_on));
     for (uint32_t i = 0; i < extent->part_count; i++) {
         struct json_object *part = json_object_new_object();

@@ -103,20 +103,29 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
     uint64_t *tags = malloc(count * per_row * 8);
     if (tags == NULL)
         return false;
-    memcpy(tags, bytes + piece->extent_row * per_row * 8, count * per_row * 8);
-    bool good;
+    bool good = true;
+    if (extent->probe_row_bytes > 0) {
+        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_PROBE);
+        const uint8_t *probes =
+            bytes + extent->probe_offset + piece->extent_row * extent->probe_row_bytes;
+        memcpy(tags, bytes + extent->probe_tag_offset + piece->extent_row * 8ull, count * 8);
+        good = sc_store_tag_verify(base, piece->first_position, probes, extent->probe_row_bytes,
+                                   extent->probe_row_bytes, count, tags, 1) == count;
+    }
+    memcpy(tags, bytes + extent->tag_offset + piece->extent_row * per_row * 8, count * per_row * 8);
     if (space->layout == SC_STORE_SPLIT) {
         uint64_t k = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_K);
         uint64_t v = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_V);
-        good = sc_store_tag_verify(k, piece->first_position, rows, space->k_row_bytes,
+        good = good &&
+               sc_store_tag_verify(k, piece->first_position, rows, space->k_row_bytes,
                                    space->k_row_bytes, count, tags, 2) == count &&
                sc_store_tag_verify(v, piece->first_position, rows + count * space->k_row_bytes,
                                    space->k_row_bytes, space->k_row_bytes, count, tags + 1,
                                    2) == count;
     } else {
         uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_ROW);
-        good = sc_store_tag_verify(base, piece->first_position, rows, row_bytes, row_bytes, count,
-                                   tags, 1) == count;
+        good = good && sc_store_tag_verify(base, piece->first_position, rows, row_bytes, row_bytes,
+                                           count, tags, 1) == count;
     }
     free(tags);
     return good;
@@ -139,12 +148,9 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
                           uint64_t end)
 {
     const struct ctl_space *space = &verify->rank->spaces[extent->space];
-    uint64_t tag_bytes = extent->row_count * (space->layout == SC_STORE_SPLIT ? 16 : 8);
-    bool fits = extent->row_offset >= tag_bytes && extent->stride >= extent->row_offset &&
-                extent->stride - extent->row_offset >= extent->row_count * ctl_row_bytes(space);
     for (uint32_t layer = 0; layer < space->layer_count; layer++) {
         const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
-        bool has = fits && layer < last->layer_first + last->layer_count;
+        bool has = extent->fits && layer < last->layer_first + last->layer_count;
         const uint8_t *bytes = has ? layer_read(verify, extent, layer) : NULL;
         for (uint64_t i = first; i < end; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];

@@ -32,6 +32,7 @@ struct world_setup {
     uint32_t backend, thread_count;
     uint32_t layers, layout;
     uint64_t k_row_bytes;
+    uint64_t probe_row_bytes; /* 0: none */
     uint64_t disk_bytes, segment_bytes, op_bytes;
     uint32_t journal;
 };
@@ -246,6 +247,8 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
         .config = &world->config,
         .sim_disk = world->disk,
         .rank_count = 1,
+        .probe_row_bytes = setup->probe_row_bytes,
+        .sketch_bytes_max = 64u << 20,
         .space = {.digest = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
                   .family = {16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1},
                   .layer_count = setup->layers,
@@ -291,13 +294,20 @@ static inline void world_free(struct world *world)
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-static inline void pass_pack(void *user, uint64_t row_first, uint64_t row_count, uint8_t *dst)
+static inline void pass_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                             uint8_t *dst)
 {
     struct pass *pass = user;
-    uint64_t row_bytes = 2 * pass->world->setup->k_row_bytes;
-    for (uint64_t i = 0; i < row_count; i++)
-        row_fill(dst + i * row_bytes, row_bytes, pass->key, pass->layer,
-                 pass->first_position + row_first + i);
+    uint64_t k_bytes = pass->world->setup->k_row_bytes;
+    uint64_t bytes = part == SC_STORE_PART_ROW ? 2 * k_bytes : k_bytes;
+    bytes = part == SC_STORE_PART_PROBE ? pass->world->params.probe_row_bytes : bytes;
+    uint8_t *row = malloc(2 * k_bytes);
+    assert_non_null(row);
+    for (uint64_t i = 0; i < row_count; i++) {
+        row_fill(row, 2 * k_bytes, pass->key, pass->layer, pass->first_position + row_first + i);
+        memcpy(dst + i * bytes, part == SC_STORE_PART_V ? row + k_bytes : row, bytes);
+    }
+    free(row);
 }
 
 /* Cuts [first_position, + rows) on the chunk grid. */

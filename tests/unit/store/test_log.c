@@ -524,6 +524,69 @@ static void log_extents_that_do_not_fit_are_not_believed(void **state)
     }
 }
 
+/* Rows of 96 bytes, probe rows of 48: [48 x 64 probe rows][tags of them][512 of tags][rows]. */
+static void log_sections_that_do_not_fit_are_not_believed(void **state)
+{
+    (void)state;
+    for (uint32_t bend = 0; bend < 12; bend++) {
+        struct forge *forge = forge_make();
+        struct sc_store_record_extent *extent = &forge->extent;
+        extent->probe_row_bytes = 48;
+        extent->probe_tag_offset = 3072;
+        extent->tag_offset = 3584;
+        extent->row_offset = 4096;
+        extent->stride = 4096 + 64 * 96;
+        switch (bend) {
+        case 0: /* as it may be */
+            break;
+        case 1: /* so too, with room for what later builds put in front */
+            extent->probe_offset = 800;
+            extent->probe_tag_offset += 800;
+            extent->tag_offset += 800;
+            extent->row_offset += 800;
+            extent->stride += 800;
+            break;
+        case 2: /* longer than a row's keys */
+            extent->probe_row_bytes = 50;
+            extent->probe_tag_offset = 3200;
+            extent->tag_offset = 3712;
+            extent->row_offset = 4224;
+            extent->stride = 4224 + 64 * 96;
+            break;
+        case 3: /* probe rows over their tags */
+            extent->probe_offset = 8;
+            break;
+        case 4: /* their tags over the rows' tags */
+            extent->probe_tag_offset += 8;
+            break;
+        case 5: /* tags over rows */
+            extent->tag_offset += 8;
+            break;
+        case 6: /* tags behind rows */
+            extent->tag_offset = 4096 + 64 * 96;
+            break;
+        case 7:
+            extent->probe_offset = UINT64_MAX - 7;
+            break;
+        case 8:
+            extent->probe_tag_offset = UINT64_MAX - 7;
+            break;
+        case 9:
+            extent->tag_offset = UINT64_MAX - 7;
+            break;
+        case 10: /* no border of 8 */
+            extent->tag_offset -= 4;
+            break;
+        default:
+            extent->probe_row_bytes = UINT64_MAX;
+            break;
+        }
+        forge_extent(forge, 2);
+        forge_piece(forge);
+        forge_check(forge, bend < 2 ? 2 : 1, bend < 2 ? 0 : 2);
+    }
+}
+
 static void log_pieces_that_do_not_fit_are_not_believed(void **state)
 {
     (void)state;
@@ -747,13 +810,17 @@ static void log_records_fit_their_bounds(void **state)
     const uint32_t big = UINT32_MAX;
     for (uint32_t i = 0; i < SC_LIMIT_LAYERS; i++)
         parts[i] = (struct sc_store_part){UINT64_MAX, big, big, big};
-    struct sc_store_record_extent extent = {UINT64_MAX,
-                                            UINT64_MAX,
-                                            UINT64_MAX,
-                                            UINT64_MAX,
-                                            {big, big, big, big, big, big, big, big},
-                                            SC_LIMIT_LAYERS,
-                                            parts};
+    struct sc_store_record_extent extent = {.space = UINT64_MAX,
+                                            .row_count = UINT64_MAX,
+                                            .probe_offset = UINT64_MAX,
+                                            .probe_tag_offset = UINT64_MAX,
+                                            .tag_offset = UINT64_MAX,
+                                            .row_offset = UINT64_MAX,
+                                            .probe_row_bytes = UINT64_MAX,
+                                            .stride = UINT64_MAX,
+                                            .provenance = {big, big, big, big, big, big, big, big},
+                                            .part_count = SC_LIMIT_LAYERS,
+                                            .parts = parts};
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_extent(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_extent(SC_LIMIT_LAYERS));
@@ -810,6 +877,7 @@ int main(void)
         cmocka_unit_test(log_ids_may_skip),
         cmocka_unit_test(log_goes_on_behind_the_ids_of_its_head),
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_maps_with_wrong_keys_are_not_believed),

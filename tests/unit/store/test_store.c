@@ -53,6 +53,32 @@ static const struct world_setup setups[] = {
      .disk_bytes = 64u << 20,
      .segment_bytes = 4u << 20,
      .op_bytes = 128u << 10},
+    {.name = "sim, paired 1 KiB rows with probe rows of 96, 4 layers",
+     .backend = SC_BACKEND_SIM,
+     .layers = 4,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, paired 8 KiB rows with probe rows of 1,538, 3 layers",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 4096,
+     .probe_row_bytes = 1538,
+     .disk_bytes = 256u << 20,
+     .segment_bytes = 16u << 20,
+     .op_bytes = 1u << 20},
+    {.name = "pread, split 200-byte K rows, all of them probed, 5 layers, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 5,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 200,
+     .probe_row_bytes = 200,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -968,8 +994,8 @@ static void store_refuses_a_newer_format_naming_both_versions(void **state)
     assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
     assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
     assert_int_equal(world_open(world), SPEC_E_VERSION);
-    assert_non_null(strstr(world->error.text, "format 8"));
-    assert_non_null(strstr(world->error.text, "reads 2"));
+    assert_non_null(strstr(world->error.text, "format 9"));
+    assert_non_null(strstr(world->error.text, "reads 3"));
     world_free(world);
 }
 

@@ -31,10 +31,11 @@ static void tag_vectors_are_frozen(void **state)
     } vectors[] = {{0, 0, 0, 16, 0x130e08c9754905fe},
                    {0, 0, 0, 1024, 0xf90117c8e23a4160},
                    {3, 1, 77, 768, 0x6477bde07e1fbc3f},
-                   {31, 2, 4000000000u, 16384, 0xb623e65b18bf2371}};
+                   {31, 2, 4000000000u, 16384, 0xb623e65b18bf2371},
+                   {11, 3, 4095, 192, 0x01d90fc7e761533b}};
     static uint8_t row[16384];
     rows_fill(row, sizeof(row));
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
         uint64_t tag, base = sc_store_tag_base(digest, hash, vectors[i].layer, vectors[i].part);
         sc_store_tag_make(base, vectors[i].position, row, vectors[i].bytes, 0, 1, &tag, 1);
         if (tag != vectors[i].tag)
