@@ -6,6 +6,7 @@
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
+ *   spare.c     a frame for who waits and starves
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -52,6 +53,12 @@ struct sc_store_write { /* one frame on its way to disk */
     struct sc_store_extent *extent;
     struct sc_store_write *next; /* free list, or a wanted segment's waiting list */
     uint32_t segment;
+};
+
+struct sc_store_starved { /* a load that the spare frame may serve: starved_lock */
+    _Atomic uint32_t *word; /* changes when the frame came back; constant */
+    struct sc_store_starved *next;
+    bool is_queued;
 };
 
 struct sc_store_segment {
@@ -168,8 +175,8 @@ struct sc_store {
      * guarded by starved_lock (rank 35). */
     pthread_mutex_t starved_lock;
     uint8_t *spare_frame;
-    struct sc_store_reader *spare_owner;
-    struct sc_store_reader *starved; /* waits for the spare frame */
+    struct sc_store_starved *spare_owner;
+    struct sc_store_starved *starved; /* waits for the spare frame */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
@@ -346,6 +353,14 @@ uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *piec
 #define SC_STORE_MAIL_FAMILIES  32u         /* whose epochs a cut keeps */
 
 void sc_store_mail_close(struct sc_store *store);
+
+/* ---- The spare frame (spare.c) --------------------------------------------------------------- */
+
+/* true: it is the caller's until put. false: the word changes when it may be had. */
+bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starved);
+void sc_store_spare_put(struct sc_store *store);
+/* Waits for it no more. */
+void sc_store_starved_leave(struct sc_store *store, struct sc_store_starved *starved);
 
 /* ---- Extents (extent.c) ---------------------------------------------------------------------- */
 

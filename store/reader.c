@@ -78,56 +78,10 @@ struct sc_store_reader {
     uint64_t slot_row;         /* rows of it that were handed out */
     uint64_t bite_count;
 
-    /* The store's starved_lock. */
-    struct sc_store_reader *starved_next;
-    bool is_starved;
+    struct sc_store_starved starved;
 
     _Atomic uint32_t word; /* changes when the front may be ready, or something ended */
 };
-
-/* ---- The spare frame ------------------------------------------------------------------------ */
-
-static bool spare_take(struct sc_store_reader *reader)
-{
-    struct sc_store *store = reader->store;
-    pthread_mutex_lock(&store->starved_lock);
-    bool mine = store->spare_owner == NULL;
-    if (mine) {
-        store->spare_owner = reader;
-    } else if (!reader->is_starved) {
-        reader->is_starved = true;
-        reader->starved_next = store->starved;
-        store->starved = reader;
-    }
-    pthread_mutex_unlock(&store->starved_lock);
-    return mine;
-}
-
-static void spare_put(struct sc_store *store)
-{
-    pthread_mutex_lock(&store->starved_lock);
-    store->spare_owner = NULL;
-    for (struct sc_store_reader *reader = store->starved; reader != NULL;
-         reader = reader->starved_next) {
-        atomic_fetch_add(&reader->word, 1);
-        sc_exec_wake(store->params.exec, &reader->word);
-    }
-    pthread_mutex_unlock(&store->starved_lock);
-}
-
-static void starved_leave(struct sc_store_reader *reader)
-{
-    struct sc_store *store = reader->store;
-    pthread_mutex_lock(&store->starved_lock);
-    if (reader->is_starved) {
-        struct sc_store_reader **link = &store->starved;
-        while (*link != reader)
-            link = &(*link)->starved_next;
-        *link = reader->starved_next;
-        reader->is_starved = false;
-    }
-    pthread_mutex_unlock(&store->starved_lock);
-}
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
@@ -136,7 +90,7 @@ static void slot_free(struct sc_store_reader *reader, struct slot *slot)
 {
     struct sc_frames *frames = reader->store->frames;
     if (slot->is_spare)
-        spare_put(reader->store);
+        sc_store_spare_put(reader->store);
     else if (slot->has_right) /* its operations may have failed before they had a frame */
         sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
     slot->frame = NULL;
@@ -356,6 +310,7 @@ static void reader_init(struct sc_store *store, struct sc_store_reader *reader)
     reader->store = store;
     reader->flight_max = flight < SLOTS ? (uint32_t)flight : SLOTS;
     reader->waiter.task.step = on_frame;
+    reader->starved.word = &reader->word;
     pthread_mutex_init(&reader->lock, NULL);
 }
 
@@ -631,13 +586,14 @@ static spec_status front_open(struct sc_store_reader *reader, struct slot *slot,
 static void starved_start(struct sc_store_reader *reader, struct batch *batch)
 {
     struct sc_store *store = reader->store;
-    if (!reader->is_armed || !reader->has_op || reader->fifo_count > 0 || !spare_take(reader))
+    if (!reader->is_armed || !reader->has_op || reader->fifo_count > 0 ||
+        !sc_store_spare_take(store, &reader->starved))
         return;
     if (sc_frames_wait_cancel(store->frames, &reader->waiter)) {
         reader->is_armed = false;
         slot_start(reader, store->spare_frame, true, batch);
     } else {
-        spare_put(store); /* a frame was handed over after all */
+        sc_store_spare_put(store); /* a frame was handed over after all */
     }
 }
 
@@ -654,7 +610,7 @@ static bool front_wait(struct sc_store_reader *reader, uint64_t deadline_ns, str
     batch->count = 0;
     uint64_t start_ns = sc_exec_now_ns(exec);
     bool changed = sc_exec_wait(exec, &reader->word, word, deadline_ns);
-    starved_leave(reader);
+    sc_store_starved_leave(reader->store, &reader->starved);
     uint64_t wait_ns = sc_exec_now_ns(exec) - start_ns;
     pthread_mutex_lock(&reader->lock);
     reader->is_awaited = false;
