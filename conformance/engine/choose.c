@@ -32,7 +32,8 @@ struct eng_choose_rule eng_choose_rule_default(double rho)
     return (struct eng_choose_rule){.retain_ppm = (uint64_t)(rho * PPM + .5),
                                     .probe_heads = 3,
                                     .alpha = .6,
-                                    .mass_threshold = .9};
+                                    .mass_threshold = .9,
+                                    .unit = 1};
 }
 
 eng_status eng_chooser_open(struct eng_chooser **ret_chooser, struct eng_error *reterr)
@@ -268,13 +269,30 @@ struct choosing {
     struct eng_choice choice;
 };
 
-/* Rows that are always chosen rank above all others. */
-static void raise_kept(const struct choosing *run, double *scores)
+static bool is_kept(const struct choosing *run, uint64_t row)
+{
+    return row < run->rule->keep_first || run->input->prefix_count - row <= run->rule->keep_last;
+}
+
+/* Importance as rows are ranked by it, in the chooser's scores: every row has its granule's sum, or
+ * (share) its part of that; rows that are always chosen rank above all others. */
+static double *ranked_scores(const struct choosing *run, const double *importance, bool share)
 {
     uint64_t total = run->input->prefix_count;
-    for (uint64_t j = 0; j < total; j++)
-        if (j < run->rule->keep_first || total - j <= run->rule->keep_last)
+    uint64_t unit = run->rule->unit == 0 ? 1 : run->rule->unit;
+    double *scores = run->chooser->scores;
+    for (uint64_t first = 0; first < total; first += unit) {
+        uint64_t end = total - first < unit ? total : first + unit;
+        double sum = 0;
+        for (uint64_t j = first; j < end; j++)
+            sum += importance[j];
+        for (uint64_t j = first; j < end; j++)
+            scores[j] = share ? sum / (double)(end - first) : sum;
+    }
+    for (uint64_t j = 0; j < total && !share; j++)
+        if (is_kept(run, j))
             scores[j] = INFINITY;
+    return scores;
 }
 
 static double mass_of(const double *scores, const uint32_t *rows, uint64_t count)
@@ -291,8 +309,8 @@ static uint64_t choose_own(struct choosing *run, uint64_t heads)
     uint64_t total = run->input->prefix_count;
     uint64_t near = 0;
     for (uint64_t h = 0; h < heads; h++)
-        near += eng_choose_top(run->chooser->importance + h * total, total, run->k,
-                               run->chooser->order, run->chooser->sets + h * run->k);
+        near += eng_choose_top(ranked_scores(run, run->chooser->importance + h * total, false),
+                               total, run->k, run->chooser->order, run->chooser->sets + h * run->k);
     return near;
 }
 
@@ -301,6 +319,7 @@ static void vote(struct choosing *run)
 {
     struct eng_chooser *chooser = run->chooser;
     uint64_t total = run->input->prefix_count;
+    memcpy(chooser->summed, ranked_scores(run, chooser->summed, false), total * sizeof(double));
     memset(chooser->votes, 0, total * sizeof(*chooser->votes));
     for (uint64_t i = 0; i < run->probes * run->k; i++)
         chooser->votes[chooser->sets[i]]++;
@@ -371,9 +390,8 @@ static void choose_random(struct choosing *run)
         mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
         run->chooser->summed[j] = (double)((mixed ^ (mixed >> 31)) >> 11);
     }
-    raise_kept(run, run->chooser->summed);
-    (void)eng_choose_top(run->chooser->summed, total, run->k, run->chooser->order,
-                         run->chooser->chosen);
+    (void)eng_choose_top(ranked_scores(run, run->chooser->summed, false), total, run->k,
+                         run->chooser->order, run->chooser->chosen);
 }
 
 static void choose_all(struct choosing *run)
@@ -383,22 +401,26 @@ static void choose_all(struct choosing *run)
         run->chooser->chosen[j] = (uint32_t)j;
 }
 
-/* The fewest rows of the probes' summed importance that hold the share. */
+/* The fewest rows, those that are always chosen among them, that hold the share of the probes'
+ * summed importance. */
 static uint64_t mass_count(struct choosing *run)
 {
     struct eng_chooser *chooser = run->chooser;
     uint64_t total = run->input->prefix_count;
+    double *scores = ranked_scores(run, chooser->summed, true);
     double whole = 0;
     double held = 0;
-    for (uint64_t j = 0; j < total; j++)
-        whole += chooser->summed[j];
-    (void)eng_choose_top(chooser->summed, total, run->k, chooser->order, chooser->chosen);
-    for (uint64_t i = 0; i < run->k; i++) {
-        held += chooser->summed[chooser->order[i]];
-        if (held >= run->rule->mass * whole)
-            return i + 1;
+    uint64_t rows = 0;
+    for (uint64_t j = 0; j < total; j++) {
+        whole += scores[j];
+        held += is_kept(run, j) ? scores[j] : 0;
+        rows += is_kept(run, j);
+        scores[j] = is_kept(run, j) ? -1 : scores[j];
     }
-    return run->k;
+    (void)eng_choose_top(scores, total, run->k, chooser->order, chooser->chosen);
+    for (uint64_t i = 0; rows < run->k && held < run->rule->mass * whole; i++, rows++)
+        held += scores[chooser->order[i]];
+    return rows == 0 ? 1 : rows < run->k ? rows : run->k;
 }
 
 static void choose_by_importance(struct choosing *run)
@@ -415,9 +437,10 @@ static void choose_by_importance(struct choosing *run)
             chooser->summed[j] += chooser->importance[h * total + j];
     if (run->rule->mass > 0)
         run->k = mass_count(run);
-    for (uint64_t h = 0; h < scored; h++)
-        raise_kept(run, chooser->importance + h * total);
-    raise_kept(run, chooser->summed);
+    if (run->k == total) {
+        choose_all(run);
+        return;
+    }
     if (!run->rule->per_head) {
         run->choice.near += choose_own(run, run->probes);
         vote(run);
@@ -425,8 +448,6 @@ static void choose_by_importance(struct choosing *run)
         if (run->rule->one_set || run->choice.similarity > run->choice.threshold)
             return;
         score_heads(chooser, input, run->probes, input->kv_heads, last);
-        for (uint64_t h = run->probes; h < input->kv_heads; h++)
-            raise_kept(run, chooser->importance + h * total);
     }
     run->choice.fallback = true;
     run->choice.near = choose_own(run, input->kv_heads);

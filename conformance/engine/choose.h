@@ -44,6 +44,7 @@ struct eng_choose_rule {
     double mass_threshold; /* similarity mass: below it, fall back */
     uint64_t keep_first, keep_last;
     uint64_t dense_layers; /* the first layers come whole */
+    uint64_t unit;         /* rows that are chosen together, on the prefix's grid; 0 reads as 1 */
 };
 
 /* As the connector's defaults: IMPRESS with three probe heads and alpha .6. */

@@ -225,6 +225,28 @@ static eng_status run_decode(struct eng_runner *runner, const struct eng_request
     return status;
 }
 
+eng_status eng_run_branches(struct eng_runner *runner, const struct eng_branch *branches,
+                            uint64_t branch_count, uint64_t position, struct eng_error *reterr)
+{
+    struct eng_pass *passes = calloc(branch_count + 1, sizeof(*passes));
+    if (passes == NULL)
+        return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for branches");
+    uint64_t rows = runner->kv.rows[0]; /* the same in every layer, a gap counted */
+    for (uint64_t i = 0; i < branch_count; i++)
+        passes[i] = (struct eng_pass){.kv = &runner->kv,
+                                      .tokens = branches[i].tokens,
+                                      .count = branches[i].count,
+                                      .first_position = position,
+                                      .want = ENG_LOGITS_ALL,
+                                      .logits = branches[i].logits,
+                                      .branch = true};
+    eng_status status =
+        branch_count == 0 ? ENG_OK : eng_forward(runner->model, passes, branch_count, NULL, reterr);
+    eng_kv_truncate(&runner->kv, rows);
+    free(passes);
+    return status;
+}
+
 static eng_status run_memory(struct eng_runner *runner, const struct eng_request *request,
                              struct eng_result *result, uint32_t **ret_tokens,
                              struct eng_error *reterr)

@@ -92,6 +92,16 @@ eng_status eng_run(struct eng_runner *runner, const struct eng_request *request,
                    struct eng_error *reterr);
 void eng_result_done(struct eng_result *result);
 
+/* Continuations of what the last request left in the cache, each from `position` on and each by
+ * itself; the cache is afterwards as it was. Its capacity has room for all of them. */
+struct eng_branch {
+    const uint32_t *tokens; /* [count], count >= 1 */
+    uint64_t count;
+    float *logits; /* written: [count][vocab] */
+};
+eng_status eng_run_branches(struct eng_runner *runner, const struct eng_branch *branches,
+                            uint64_t branch_count, uint64_t position, struct eng_error *reterr);
+
 /* The runner's cache, as the last request left it. */
 const struct eng_kv *eng_runner_kv(const struct eng_runner *runner);
 

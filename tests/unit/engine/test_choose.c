@@ -172,6 +172,8 @@ static void probes_vote_or_each_head_has_its_own(void **state)
     assert_true(fabs(choice.similarity - 37.0 / 51) < 1e-6);
     rule.mass_threshold = .7;
     assert_false(choose(&hand, &rule).fallback);
+    rule.keep_last = 1; /* {0, 5} catches all, all, and 3 of {3, 5}'s 10 */
+    assert_true(fabs(choose(&hand, &rule).similarity - 2.3 / 3) < 1e-6);
     rule.dense_layers = 1;
     assert_int_equal(choose(&hand, &rule).row_count, 6);
     eng_chooser_close(hand.chooser);
@@ -192,6 +194,18 @@ static void threshold_and_mass_are_as_written(void **state)
     choice = choose(&hand, &rule);
     assert_int_equal(choice.row_count, 3);
     assert_memory_equal(choice.rows, ((const uint32_t[]){0, 2, 4}), 12);
+    rule.keep_first = 2;
+    choice = choose(&hand, &rule);
+    assert_int_equal(choice.row_count, 4);
+    assert_memory_equal(choice.rows, ((const uint32_t[]){0, 1, 2, 4}), 16);
+    rule.keep_first = 0;
+    rule.unit = 2;
+    choice = choose(&hand, &rule);
+    assert_int_equal(choice.row_count, 6); /* pairs of 41, 32, 23 and 4 of 100 */
+    rule.mass = .7;
+    choice = choose(&hand, &rule);
+    assert_memory_equal(choice.rows, ((const uint32_t[]){0, 1, 2, 3}), 16);
+    rule.unit = 1;
     rule.retain_ppm = 250000;
     assert_int_equal(choose(&hand, &rule).row_count, 2);
     rule.mass = 0;
@@ -296,6 +310,43 @@ static void all_rows_give_the_logits_of_computing(void **state)
     }
 }
 
+/* Continuations read together are what each gives behind the prompt, and leave no trace. */
+static void branches_of_a_request_are_its_continuations(void **state)
+{
+    static const uint64_t lengths[3] = {3, 1, 4};
+    struct fixture fx;
+    struct eng_error error;
+    struct eng_branch branches[3];
+    (void)state;
+    fixture_init(&fx, true);
+    uint64_t vocab = eng_model_config(fx.model)->vocab;
+    float *logits = calloc(8 * vocab, sizeof(*logits));
+    float *all = calloc(PREFIX * vocab, sizeof(*all));
+    assert_true(logits != NULL && all != NULL);
+    struct eng_request request = {.prefix = fx.tokens, .prefix_count = 100, .max_new = 1};
+    struct eng_result result;
+    must(eng_run(fx.runner, &request, NULL, &result, &error), &error);
+    eng_result_done(&result);
+    uint64_t at = 0;
+    for (int i = 0; i < 3; at += lengths[i], i++)
+        branches[i] = (struct eng_branch){fx.tokens + 100 + at, lengths[i], logits + at * vocab};
+    must(eng_run_branches(fx.runner, branches, 3, 100, &error), &error);
+    assert_int_equal(eng_runner_kv(fx.runner)->rows[0], 100);
+    must(eng_run_branches(fx.runner, branches, 0, 100, &error), &error);
+    for (int i = 0; i < 3; i++) {
+        request.query = branches[i].tokens;
+        request.query_count = branches[i].count;
+        request.all_logits = all;
+        must(eng_run(fx.runner, &request, NULL, &result, &error), &error);
+        assert_memory_equal(branches[i].logits, all + 100 * vocab,
+                            branches[i].count * vocab * sizeof(float));
+        eng_result_done(&result);
+    }
+    free(logits);
+    free(all);
+    fixture_done(&fx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +357,7 @@ int main(void)
         cmocka_unit_test(probes_vote_or_each_head_has_its_own),
         cmocka_unit_test(threshold_and_mass_are_as_written),
         cmocka_unit_test(all_rows_give_the_logits_of_computing),
+        cmocka_unit_test(branches_of_a_request_are_its_continuations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
