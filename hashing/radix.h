@@ -126,7 +126,9 @@ struct sc_radix_insertion {
     uint64_t run_first;          /* where the value's rows begin; tokens before it must be stored */
     const struct sc_mark *marks; /* of the whole prompt; those in the inserted range are used */
     uint64_t mark_count;
-    struct sc_radix_value value; /* row_first: the row of token run_first */
+    const struct sc_hash *end_hash; /* chain hash after the last token, when it is known for sure;
+                                     * NULL: it is computed */
+    struct sc_radix_value value;    /* row_first: the row of token run_first */
     /* Not NULL: a run at or behind run_first with larger flags makes way, with all below it. The
      * new runs are found before the old ones go, so that no match ends early between. What is
      * pinned goes as after SC_RADIX_LATER. */

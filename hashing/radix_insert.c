@@ -210,7 +210,8 @@ static void prepare_chain(struct plan *plan)
                           NULL, 0);
 }
 
-static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t end)
+static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t end,
+                     bool is_hash_known)
 {
     const struct sc_radix_insertion *in = plan->in;
     const uint32_t *tokens = in->tokens + (first - in->first);
@@ -219,8 +220,13 @@ static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t en
     memcpy(node->tokens, tokens, 4 * (end - first));
     if (mark != NULL)
         memcpy(node->tokens + (end - first), &mark->digest, SC_HASH_BYTES);
-    (void)sc_chain_extend(&plan->chain, tokens, end - first, mark, mark != NULL ? 1 : 0, NULL, 0);
-    node->hash = sc_chain_at(&plan->chain);
+    if (is_hash_known) {
+        node->hash = *in->end_hash;
+    } else {
+        (void)sc_chain_extend(&plan->chain, tokens, end - first, mark, mark != NULL ? 1 : 0, NULL,
+                              0);
+        node->hash = sc_chain_at(&plan->chain);
+    }
     node->piece = in->value.piece;
     node->value_flags = in->value.flags;
     node->row_first = in->value.row_first + (uint32_t)(first - in->run_first);
@@ -267,12 +273,12 @@ static bool take_memory(struct plan *plan)
     return true;
 }
 
-static void fill_runs(struct plan *plan)
+static void fill_runs(struct plan *plan, bool is_hash_known)
 {
     uint64_t first = plan->position;
     for (uint32_t i = 0; i < plan->run_count; i++) {
         uint64_t end = run_end(plan, first);
-        fill_run(plan, plan->runs[i], first, end);
+        fill_run(plan, plan->runs[i], first, end, is_hash_known);
         first = end;
     }
 }
@@ -335,7 +341,7 @@ static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
     uint32_t head_id = first_child_of(parent);
     sc_radix_leaves_drop(index, parent_id);
     if (head_id == 0) {
-        atomic_store(&parent->first_child, id);
+        atomic_store_explicit(&parent->first_child, id, memory_order_release);
         return;
     }
     struct sc_radix_node *head = sc_radix_node_at(index, head_id);
@@ -351,21 +357,40 @@ static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
                        sc_radix_key_hash(&key), id);
 }
 
+/* The run above `id` that ends at `end`, when it is the only child of what is known to stand
+ * SC_RADIX_AHEAD chunks above `parent`. 0: maybe another. */
+static uint32_t next_above(const struct sc_radix *index, uint32_t parent_id, uint64_t end)
+{
+    const struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
+    bool is_newest =
+        index->newest.id == parent_id && index->newest.generation == parent->generation;
+    if (!is_newest || index->newest_above == 0)
+        return 0;
+    uint32_t id = first_child_of(sc_radix_node_at(index, index->newest_above));
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    return node->next == 0 && sc_radix_node_end(node) == end ? id : 0;
+}
+
 /* The run SC_RADIX_AHEAD chunks above names this one: a match that passes it prefetches this. */
 static void foretell(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = sc_radix_node_end(node);
     uint64_t distance = (uint64_t)SC_RADIX_AHEAD * index->chunk_tokens;
-    if (end <= distance)
-        return;
-    for (uint32_t climbed = 0; climbed < 2 * SC_RADIX_AHEAD; climbed++) { /* or too many splits */
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
-        if (sc_radix_node_end(node) == end - distance) {
-            atomic_store_explicit(&node->ahead, id, memory_order_relaxed);
-            return;
-        }
+    uint32_t above = 0, at = sc_radix_up_parent(up_of(node));
+    if (end > distance)
+        above = next_above(index, at, end - distance);
+    /* Or too many splits. */
+    for (uint32_t climbed = 0; above == 0 && end > distance && climbed < 2 * SC_RADIX_AHEAD;
+         climbed++) {
+        const struct sc_radix_node *there = sc_radix_node_at(index, at);
+        above = sc_radix_node_end(there) == end - distance ? at : 0;
+        at = sc_radix_up_parent(up_of(there));
     }
+    if (above != 0)
+        atomic_store_explicit(&sc_radix_node_at(index, above)->ahead, id, memory_order_relaxed);
+    index->newest = (struct sc_radix_ref){id, node->generation};
+    index->newest_above = above;
 }
 
 static void enter_chunk(struct sc_radix *index, uint32_t id)
@@ -480,9 +505,13 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
                        "radix index: %" PRIu64 " of %" PRIu64 " bytes are in use",
                        atomic_load_explicit(&index->bytes, memory_order_relaxed), index->bytes_max);
     }
-    prepare_chain(plan);
-    struct sc_hash split_hash = sc_chain_at(&plan->chain);
-    fill_runs(plan);
+    struct sc_hash split_hash = {0, 0};
+    bool is_known = plan->in->end_hash != NULL && plan->part == 0 && plan->run_count == 1;
+    if (!is_known) {
+        prepare_chain(plan);
+        split_hash = sc_chain_at(&plan->chain);
+    }
+    fill_runs(plan, is_known);
     uint32_t last = plan->runs[plan->run_count - 1];
     if (plan->end % index->chunk_tokens == 0 &&
         is_taken(index, sc_radix_node_at(index, last)->hash, plan->end, plan->worse)) {

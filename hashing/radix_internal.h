@@ -11,9 +11,9 @@
  *   in C is one 64-bit word, `up`: parent, cut and hidden together, so that one load is one state.
  * - U is complete before C.up names it. A reader that comes to C by an old entry and sees another
  *   parent than it expects climbs to U; it never waits for the writer.
- * - Links (tables, first_child, up) are loaded and stored sequentially consistent: after a reader
- * has announced its epoch, it sees every unlink that the writer did before it looked at the
- * readers.
+ * - Links (tables, first_child, up) are loaded and unlinked sequentially consistent: after a reader
+ *   has announced its epoch, it sees every unlink that the writer did before it looked at the
+ *   readers. What is new is linked by release: whoever sees the link sees the run.
  * - What is unlinked is reused two epochs later; the epoch moves on only when every reader inside
  *   has announced the newest one.
  * - A pin is a count in the run; the writer closes it (SC_RADIX_DEAD) with a compare-and-swap from
@@ -154,6 +154,8 @@ struct sc_radix {
     uint32_t spare_count; /* memory of the next arenas */
     bool spare_wanted;
     unsigned char *spares[SC_RADIX_SPARES];
+    struct sc_radix_ref newest; /* the last run that was entered as a chunk's; maybe long gone */
+    uint32_t newest_above;      /* the run SC_RADIX_AHEAD chunks above it; 0: none is known */
     uint32_t partial[SC_RADIX_CLASSES];
     struct sc_radix_limbo limbo[3];
     uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */

@@ -344,7 +344,7 @@ void sc_radix_table_put(struct sc_radix_table *table, uint64_t hash, uint32_t id
         if (there == 0 || there == SC_RADIX_TOMBSTONE) {
             table->filled += there == 0 ? 1 : 0;
             table->live++;
-            atomic_store(&table->slots[at], slot_word(hash, id));
+            atomic_store_explicit(&table->slots[at], slot_word(hash, id), memory_order_release);
             return;
         }
         at = (at + 1) & table->mask;

@@ -329,7 +329,11 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
 struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end)
 {
     uint64_t steps = 0;
-    uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
+    const struct sc_radix_node *newest = sc_radix_node_of(index, index->newest);
+    uint32_t id = index->newest.id; /* a prompt's chunks come one after the other */
+    if (newest == NULL || (newest->flags & SC_RADIX_IN_CHUNKS) == 0 ||
+        !sc_hash_equal(newest->hash, hash) || sc_radix_node_end(newest) != end)
+        id = sc_radix_chunk_find(index, hash, end, &steps);
     if (id == 0 || sc_radix_is_old(index, id))
         return (struct sc_radix_ref){0, 0};
     return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};

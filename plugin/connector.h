@@ -347,7 +347,10 @@ spec_status sc_plugin_ticket_status(spec_status status);
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
-/* The same for the index of another rank, whose writer we are. lacks_memory: of that index. */
+/* The record's tokens are those that its rows were tagged with. Any thread. */
+bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user);
+/* The same as on_piece for the index of another rank, whose writer we are. lacks_memory: of that
+ * index. */
 bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
                            const struct sc_store_piece *piece, uint64_t *ret_mark);
 /* The store keeps, with each piece, the run that ends it: a piece that another process drops is

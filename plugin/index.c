@@ -1,6 +1,7 @@
 /* The radix index's writer: what the log tells, what is committed, what fails.
  *
- *   log record   -> on_piece     chain and tokens checked, then inserted
+ *   log record   -> piece_holds  its tokens give its hash
+ *                -> on_piece     inserted, when its parent is there
  *   committed    -> index_save   piece after piece, below what is there
  *   failed piece -> piece_fail   hidden with all below it; what is pinned goes with its last pin
  *                     -> drops   -> tidy (background): records that say so
@@ -91,26 +92,43 @@ static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
     return status;
 }
 
-bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
-                           const struct sc_store_piece *piece, uint64_t *ret_mark)
+static uint64_t piece_token_count(const struct sc_store_piece *piece)
 {
-    uint64_t end = piece->first_position + piece->row_count;
-    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
-    if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX)
-        return false;
+    return piece->first_position + piece->row_count - piece->chunk_first;
+}
+
+/* marks: [SC_CHAIN_CHUNK_TOKENS_MAX], as many as the piece has. */
+static void piece_marks(const struct sc_store_piece *piece, struct sc_mark *marks)
+{
     for (uint32_t i = 0; i < piece->mark_count; i++)
         marks[i] =
             (struct sc_mark){piece->marks[i].token, sc_hash_from_bytes(piece->marks[i].digest)};
-    struct sc_hash root = sc_hash_from_bytes(piece->root);
+}
+
+bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user)
+{
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
+    uint64_t token_count = piece_token_count(piece);
+    (void)user;
+    if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX || token_count > SC_CHAIN_CHUNK_TOKENS_MAX)
+        return false;
+    if (piece->chunk_first == 0 && memcmp(piece->chunk_hash, piece->root, SC_HASH_BYTES) != 0)
+        return false;
+    piece_marks(piece, marks);
+    struct sc_hash hash =
+        sc_chain_step(sc_hash_from_bytes(piece->chunk_hash), piece->chunk_first, piece->tokens,
+                      (uint32_t)token_count, marks, piece->mark_count);
+    return sc_hash_equal(hash, sc_hash_from_bytes(piece->hash));
+}
+
+bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
+                           const struct sc_store_piece *piece, uint64_t *ret_mark)
+{
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
     struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
     struct sc_hash piece_hash = sc_hash_from_bytes(piece->hash);
     sc_radix_insert_soon(radix, piece_hash);
-    uint64_t token_count = end - piece->chunk_first;
-    struct sc_hash hash = sc_chain_step(chunk_hash, piece->chunk_first, piece->tokens,
-                                        (uint32_t)token_count, marks, piece->mark_count);
-    if (!sc_hash_equal(hash, piece_hash) ||
-        (piece->chunk_first == 0 && !sc_hash_equal(chunk_hash, root)))
-        return false; /* the record's tokens are not those its rows were tagged with */
+    piece_marks(piece, marks);
     struct sc_radix_ref after = {0};
     if (piece->chunk_first > 0) {
         after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
@@ -118,14 +136,15 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
             return *lacks_memory; /* its parent is gone, or is one that stays unseen */
     }
     struct sc_radix_insertion insertion = {
-        .root = root,
+        .root = sc_hash_from_bytes(piece->root),
         .after = after,
         .first = piece->chunk_first,
         .tokens = piece->tokens,
-        .token_count = token_count,
+        .token_count = piece_token_count(piece),
         .run_first = piece->first_position + piece->skip,
         .marks = marks,
         .mark_count = piece->mark_count,
+        .end_hash = &piece_hash,
         .value = {piece->id, piece->skip, piece->provenance.computed_on},
     };
     struct sc_radix_inserted inserted;

@@ -102,7 +102,8 @@ struct sc_store_replay {
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
     struct sc_store_provenance provenance;
-    uint64_t numbering; /* follower: of what the table holds, once is_numbered */
+    bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
+    uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
     bool is_numbered;
     uint32_t generation;    /* of reading the log from its start; in entries' `next` */
     uint64_t refused_count; /* pieces that get drop records */
@@ -233,11 +234,14 @@ spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_journal_close(struct sc_store *store);
+/* What params.piece_holds says. Any thread. */
+bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece);
 /* A believed record. */
 struct sc_store_payload {
     const uint8_t *at;
     uint64_t bytes;
     const struct sc_store_piece *piece; /* decoded, of our version; NULL: that is the caller's */
+    bool holds;                         /* the piece, by params.piece_holds */
 };
 /* Calls on_payload for every believed record from the start; leaves end, sequence and chain at the
  * last one. ret_bytes: of the file; more than end means that a bad frame follows. */

@@ -39,9 +39,9 @@ void sc_store_journal_close(struct sc_store *store)
 /* ---- Scan -----------------------------------------------------------------------------------
  *
  *   window n      [frame][frame][fra]            applied by the caller
- *   window n + 1  [me][frame][frame][frame][f]   checked and decoded meanwhile, by a task; what the
- *                                                window before cut is put in front
- *   window n + 2  [................]             read meanwhile, by tasks
+ *   window n + 1  [me][frame][frame][frame][f]   checked, decoded and its pieces' hashes computed
+ *                                                meanwhile, by a task; what the window before cut
+ * is put in front window n + 2  [................]             read meanwhile, by tasks
  *
  * A long log is read around the page cache, whole pages of it. */
 
@@ -55,6 +55,7 @@ _Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in fr
 /* A piece of our version, without marks. */
 struct decoded {
     uint64_t at; /* of its frame */
+    bool holds;
     struct sc_store_piece piece;
 };
 
@@ -141,7 +142,8 @@ static void window_decode(struct window *window)
             record->version != SC_STORE_RECORD_VERSION || record->type != SC_STORE_RECORD_PIECE ||
             !sc_store_record_decode(payload, bytes, record) || record->piece.mark_count > 0)
             continue;
-        decoded[window->decoded_count++] = (struct decoded){at, record->piece};
+        bool holds = sc_store_piece_holds(window->scan->store, &record->piece);
+        decoded[window->decoded_count++] = (struct decoded){at, holds, record->piece};
         record->tokens +=
             record->piece.first_position + record->piece.row_count - record->piece.chunk_first;
     }
@@ -234,6 +236,7 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
                                            .bytes = bytes - SC_STORE_FRAME_BYTES};
         if (next < window->decoded_count && decoded->at == at) {
             payload.piece = &decoded->piece;
+            payload.holds = decoded->holds;
             next++;
         }
         spec_status status = on_payload(store, &payload, user, reterr);

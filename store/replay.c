@@ -443,6 +443,21 @@ static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_pie
         sc_store_replay_drop(store, id);
 }
 
+bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece)
+{
+    return store->params.piece_holds == NULL ||
+           store->params.piece_holds(piece, store->params.user);
+}
+
+/* Tells of the record's piece. False: it is not believed. */
+static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
+{
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool holds = replay->is_checked ? replay->holds : sc_store_piece_holds(store, piece);
+    return holds && store->params.on_piece(piece, ret_mark, store->params.user);
+}
+
 static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
                           struct sc_store_piece_entry *entry, uint64_t mark)
 {
@@ -475,7 +490,7 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     uint64_t mark = 0;
     piece_publish(store, piece, entry, 0);
-    if (store->params.on_piece(piece, &mark, store->params.user)) {
+    if (piece_told(store, &mark)) {
         atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
         return;
     }
@@ -516,7 +531,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
         tells = false;
     uint64_t mark = 0;
-    if (tells && !store->params.on_piece(piece, &mark, store->params.user))
+    if (tells && !piece_told(store, &mark))
         piece_refuse(store, id, entry, "of another chain");
     else
         piece_publish(store, piece, entry, mark);
@@ -618,6 +633,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
     struct sc_store_replay *replay = store->replay;
     struct sc_store_record *record = &replay->record;
     (void)user;
+    replay->is_checked = payload->piece != NULL;
+    replay->holds = payload->holds;
     if (payload->piece != NULL) {
         record->version = SC_STORE_RECORD_VERSION;
         record->type = SC_STORE_RECORD_PIECE;

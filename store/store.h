@@ -117,6 +117,10 @@ struct sc_store_params {
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
      * is not believed (its chain does not fit); a writer drops it. */
     bool (*on_piece)(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+    /* Whether the piece's tokens and marks give its hashes; on_piece is told of no other. It looks
+     * at nothing but the piece (whose extent and id are those of the log, and whose provenance is
+     * not set), on any thread, during open and sc_store_follow. NULL: they all do. */
+    bool (*piece_holds)(const struct sc_store_piece *piece, void *user);
     /* A piece that was told is void: for a follower in sc_store_follow. A writer that sets it hears
      * during open of pieces that a later record drops; one that does not is never told of those,
      * and its log is read twice. */

@@ -4,6 +4,8 @@
  * Tests: tests/unit/store/test_store.c, test_log.c */
 #include "store/table.h"
 
+#include <string.h>
+
 #define PARTS_SLAB 1024u /* the longest list of one extent: one part a layer */
 _Static_assert(PARTS_SLAB >= SC_LIMIT_LAYERS, "a list lies in one slab");
 
@@ -84,9 +86,12 @@ static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_
         void *_Atomic *place = &folder->slabs[slab % SC_STORE_TABLE_FOLDER];
         if (atomic_load_explicit(place, memory_order_relaxed) != NULL)
             continue;
-        void *entries = sc_alloc_array(alloc, SC_STORE_TABLE_SLAB, entry_bytes);
+        /* Written, not only zero: entries are read before they are written, and a page that was
+         * only read until then costs a TLB flush of all processors when it is written. */
+        void *entries = sc_alloc(alloc, SC_STORE_TABLE_SLAB * entry_bytes);
         if (entries == NULL)
             return false;
+        memset(entries, 0, SC_STORE_TABLE_SLAB * entry_bytes);
         atomic_store_explicit(place, entries, memory_order_release);
     }
     return true;

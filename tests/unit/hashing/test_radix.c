@@ -548,6 +548,31 @@ static spec_status remove_at(struct fixture *fx, const struct prompt *prompt, ui
                            NULL);
 }
 
+static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state)
+{
+    struct fixture *fx = *state;
+    uint32_t tokens[LENGTH];
+    make_tokens(tokens, LENGTH, 1);
+    struct prompt prompt = {root_a, tokens, 2 * CHUNK, NULL, 0};
+    store_all(fx, &prompt, CHUNK, 1);
+    struct sc_radix_match match = pin_of(fx, &prompt);
+    struct sc_chain chain;
+    sc_chain_init(&chain, root_a, CHUNK);
+    (void)sc_chain_extend(&chain, tokens, 2 * CHUNK, NULL, 0, NULL, 0);
+    struct sc_hash hash = sc_chain_at(&chain);
+    assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, match.last.id);
+    assert_int_equal(sc_radix_find(fx->index, hash, CHUNK).id, 0);
+    assert_int_equal(sc_radix_remove(fx->index, match.last, SC_RADIX_RUN, SC_RADIX_LATER,
+                                     &fx->removal, NULL, NULL),
+                     SPEC_PENDING);
+    assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, 0); /* hidden */
+    sc_radix_unpin(fx->index, match.last);
+    assert_int_equal(sc_radix_sweep(fx->index, &fx->removal), 0);
+    assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, 0); /* gone */
+    store_all(fx, &prompt, CHUNK, 3);                                  /* in the same memory */
+    assert_int_not_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, 0);
+}
+
 static void pins_guard_the_path_to_the_root(void **state)
 {
     struct fixture *fx = *state;
@@ -1100,6 +1125,7 @@ int main(void)
         CASE(stale_refs_are_known),
         CASE(equal_chain_hashes_are_refused),
         CASE(recovery_finds_parents_by_hash),
+        CASE(a_run_that_was_just_entered_is_found_until_it_is_hidden),
         CASE(pins_guard_the_path_to_the_root),
         CASE(pins_stay_right_over_splits),
         CASE(removal_later_hides_at_once),

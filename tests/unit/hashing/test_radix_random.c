@@ -388,6 +388,12 @@ static void op_insert(struct world *w, const struct text *text)
     assert_true(piece < PIECES_MAX);
     in.value.piece = piece;
     struct sc_radix_inserted done;
+    struct sc_chain chain;
+    sc_chain_init(&chain, in.root, w->chunk_tokens);
+    (void)sc_chain_extend(&chain, text->tokens, end, text->marks, text->mark_count, NULL, 0);
+    struct sc_hash end_hash = sc_chain_at(&chain);
+    if (below(w, 2) == 0)
+        in.end_hash = &end_hash; /* sc_radix_check computes it again */
     spec_status status = sc_radix_insert(w->fx.index, &in, &done, NULL);
     if (run_first > have) {
         assert_int_equal(status, SPEC_E_STALE);
@@ -401,6 +407,8 @@ static void op_insert(struct world *w, const struct text *text)
     if (end > have) {
         twin_insert(w, text, path, have, run_first, end, piece);
         assert_int_equal(done.whole_end, end);
+        struct sc_radix_ref found = sc_radix_find(w->fx.index, end_hash, end);
+        assert_int_equal(found.id, end % w->chunk_tokens == 0 ? done.last.id : 0);
     } else {
         w->twins[run_last(w, done.last, path[end - 1], end - 1)].stamp = w->clock;
     }

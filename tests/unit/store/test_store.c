@@ -934,28 +934,44 @@ static void store_marks_and_skip_survive_a_reopen(void **state)
     world_free(world);
 }
 
-static void store_a_refused_piece_is_dropped_for_good(void **state)
+/* The log's first piece has other tokens than its hash says. */
+static bool first_does_not_hold(const struct sc_store_piece *piece, void *user)
 {
-    (void)state;
+    (void)user;
+    return piece->id != 1;
+}
+
+static void refused_piece_is_dropped_for_good(bool by_hash)
+{
     struct world *world = world_make(&setups[0], 3);
     struct sc_store_stats stats;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
     world_close(world);
-    world->refuse_id = 1;
+    world->refuse_id = by_hash ? 0 : 1;
+    world->params.piece_holds = by_hash ? first_does_not_hold : NULL;
     world_open_ok(world);
+    assert_int_equal(world->open_count, 1); /* nobody was told of the other */
     sc_store_stats(world->store, &stats);
     assert_int_equal(stats.piece_count, 1);
     assert_int_equal(stats.extent_count, 1);
     assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK); /* in its place */
     world_close(world);
     world->refuse_id = 0;
+    world->params.piece_holds = NULL;
     world_open_ok(world);
     assert_false(world->pieces[0].seen);
     check_all_layers(world, 2, 64);
     check_all_layers(world, 3, 64);
     world_free(world);
+}
+
+static void store_a_refused_piece_is_dropped_for_good(void **state)
+{
+    (void)state;
+    refused_piece_is_dropped_for_good(false);
+    refused_piece_is_dropped_for_good(true);
 }
 
 /* ---- Refusals at open --------------------------------------------------------------------------
