@@ -6,7 +6,7 @@
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
- *   spare.c     a frame for who waits and starves
+ *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -178,6 +178,11 @@ struct sc_store {
     uint8_t *spare_frame;
     struct sc_store_starved *spare_owner;
     struct sc_store_starved *starved; /* waits for the spare frame */
+
+    /* Memory of sketches, guarded by sketch_lock (rank 36). */
+    pthread_mutex_t sketch_lock;
+    struct sc_store_sketch *sketches; /* all that are open */
+    _Atomic uint64_t sketch_bytes;    /* touched; changed with the lock held */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;

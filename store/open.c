@@ -211,6 +211,7 @@ static void store_free(struct sc_store *store)
     pthread_mutex_destroy(&store->space_lock);
     pthread_mutex_destroy(&store->log_lock);
     pthread_mutex_destroy(&store->starved_lock);
+    pthread_mutex_destroy(&store->sketch_lock);
     sc_alloc_free(alloc, store);
 }
 
@@ -232,6 +233,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     pthread_mutex_init(&store->space_lock, NULL);
     pthread_mutex_init(&store->log_lock, NULL);
     pthread_mutex_init(&store->starved_lock, NULL);
+    pthread_mutex_init(&store->sketch_lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");

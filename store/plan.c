@@ -21,19 +21,16 @@ void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *stor
         .store = store, .ranges = ranges, .range_count = range_count, .layer = layer};
 }
 
-/* The extent row at which a range begins; NULL: no piece of this namespace that may be read has
- * these rows. */
-static const struct sc_store_extent_entry *range_find(const struct sc_store_plan *plan,
-                                                      const struct sc_store_range *range,
-                                                      uint64_t *ret_extent_row)
+const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *store,
+                                                        uint32_t layer,
+                                                        const struct sc_store_range *range,
+                                                        uint64_t *ret_extent_row)
 {
-    const struct sc_store *store = plan->store;
     const struct sc_store_piece_entry *piece =
         store->params.role == SC_STORE_READER ? sc_store_table_leased(&store->table, range->piece)
                                               : sc_store_table_live(&store->table, range->piece);
     if (piece == NULL || range->row_first > piece->row_count ||
-        range->row_count > piece->row_count - range->row_first ||
-        plan->layer >= store->shape.layer_count)
+        range->row_count > piece->row_count - range->row_first || layer >= store->shape.layer_count)
         return NULL;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
@@ -41,6 +38,13 @@ static const struct sc_store_extent_entry *range_find(const struct sc_store_plan
         return NULL;
     *ret_extent_row = (uint64_t)piece->extent_row + range->row_first;
     return extent;
+}
+
+static const struct sc_store_extent_entry *range_find(const struct sc_store_plan *plan,
+                                                      const struct sc_store_range *range,
+                                                      uint64_t *ret_extent_row)
+{
+    return sc_store_range_find(plan->store, plan->layer, range, ret_extent_row);
 }
 
 /* Opens a run at plan->range and stretches it over the ranges that go on in the same extent. */

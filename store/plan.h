@@ -52,6 +52,13 @@ struct sc_store_plan_op {
     uint64_t row_first; /* index of the first in the order of the ranges */
 };
 
+/* The extent that has the range, and the extent row at which it begins; NULL: no piece of this
+ * namespace that may be read has these rows, or there is no such layer. Any thread. */
+const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *store,
+                                                        uint32_t layer,
+                                                        const struct sc_store_range *range,
+                                                        uint64_t *ret_extent_row);
+
 void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *ranges, uint64_t range_count);
 /* The next operation; false: all is planned. */

@@ -419,16 +419,19 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
  * copied out by the thread that completes them, so that no frame is held. */
 struct sc_store_sketch;
 
-/* rows_max: the longest match. Memory is touched as it is used, and counted against the store's
- * sketch_bytes_max; a sketch that is begun keeps it until end. Connector open. */
+/* rows_max: the longest match. Memory for as many probe rows of params.probe_row_bytes is reserved,
+ * touched as it is used, and counted against the store's sketch_bytes_max; a sketch that is begun
+ * keeps it until end. Connector open. */
 spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
 void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
 
-/* probe_row_bytes: how much of each probe row is wanted, 0: row tags alone. Ranges are kept by
- * pointer until end. on_ready (may be NULL) is called once, on an executor thread, when it is there
- * or failed; not after end. false: nothing was begun, because a range has no probe rows (or shorter
- * ones), or the memory's cap is reached. Never blocks. */
+/* probe_row_bytes: how much of each probe row is wanted, at most params.probe_row_bytes; 0: row tags
+ * alone. Ranges are kept by pointer until end. on_ready (may be NULL) is called once, on an executor
+ * thread, when it is there or failed; a call that end comes too late for may still run when end
+ * returns, none begins after it, and close waits for it. Ends what was begun before.
+ * false: nothing was begun, because a range is not live, has no probe rows (or shorter ones), or
+ * the memory's cap is reached. Never blocks. */
 bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            uint64_t probe_row_bytes, enum sc_exec_lane lane,
@@ -437,7 +440,8 @@ bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
 void sc_store_sketch_demand(struct sc_store_sketch *sketch);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
-/* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Not from a task. */
+/* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
+ * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
 spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);
 /* Of a sketch whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */

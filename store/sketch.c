@@ -1,0 +1,874 @@
+/* Sketches: one layer's probe rows and row tags of a match, read, verified and copied out by
+ * whoever completes the reads.
+ *
+ *   run      adjacent rows of one extent
+ *   block    rows of a run: their probe rows, the tags of those, the rows' tags; one frame
+ *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
+ *   memory   [row tags, rows_max of them][probe rows, rows_max of them]   touched as far as needed
+ *
+ * A block is complete in itself, so blocks may come in any order and none waits for another. Who
+ * completes its last read copies it out, gives its frame back and issues what follows; so a sketch
+ * holds no frame that waits for its caller. A sketch that is waited for and gets no frame, because
+ * readers whose rows nobody consumes hold them all, takes the store's spare one, and gives it back
+ * when the block is copied: whoever waits progresses.
+ *
+ * Memory stays with a sketch as long as the others leave room under the store's cap: one that needs
+ * more takes what is touched beyond the others' needs (all of it, of one that is not begun).
+ *
+ * Holds: a probe row that is copied out agrees with its tag (namespace, piece, layer, position);
+ * after end nobody looks at the ranges, and late completions write nothing that a later load
+ * reads: the next load starts when the last copy of the one before has ended.
+ * Does not: verify row tags (rows fail by them), allocate after open, retry.
+ * Threads: begin, demand, wait, end, close: the owner, one at a time; completions, the frame waiter
+ * and on_ready: the executor's. One lock a sketch (rank 30), not held while verifying or copying;
+ * memory under the store's sketch_lock (rank 36).
+ * Tests: tests/unit/store/test_sketch.c, tests/fault/test_store_faults.c */
+#include "store/plan.h"
+
+#include "store/tag.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define SLOTS        16u
+#define SECTIONS     3u
+#define FLIGHT_BYTES (16ull << 20)
+#define GAP_BYTES    (64ull << 10) /* read through rather than starting another operation */
+
+struct section {
+    uint64_t start, end; /* of the segment file */
+    uint64_t at;         /* of start, in the frame */
+};
+
+/* All that a completion needs: the ranges may be gone by then. */
+struct block {
+    const struct sc_store_extent_entry *extent;
+    uint64_t extent_id, piece; /* of the first row */
+    uint64_t extent_row, row_first, row_count;
+    uint64_t wanted_bytes; /* of each probe row */
+    uint32_t layer, segment, part_count;
+    struct section probes, probe_tags, tags; /* the first two are empty when nothing is wanted */
+    struct {
+        uint64_t offset, bytes, at; /* pages of the segment file, and of the frame */
+    } parts[SECTIONS];
+};
+
+struct slot {
+    struct sc_io_op ops[SECTIONS];
+    struct sc_store_sketch *sketch;
+    struct slot *next; /* free list */
+    uint8_t *frame;
+    uint64_t generation;
+    uint32_t left; /* operations that have not completed; 0: free, or being copied */
+    bool is_spare, has_right;
+    spec_status status;
+    int32_t sys_errno;
+    struct block block;
+};
+
+struct area { /* of a sketch's memory; pages */
+    uint8_t *base;
+    uint64_t held_bytes; /* may have been touched */
+    uint64_t need_bytes; /* of the load that is begun, or still being copied */
+};
+
+struct sc_store_sketch {
+    /* Set by open, constant after. */
+    struct sc_store *store;
+    struct slot *slots; /* [SLOTS] uninitialised from slots_used on */
+    uint64_t rows_max;
+    uint32_t flight_max;
+
+    /* The store's sketch_lock. */
+    struct area keys, tags;
+    struct sc_store_sketch *next, **link;
+
+    /* Guarded by lock (rank 30). */
+    pthread_mutex_t lock;
+    struct slot *free_slots;
+    uint32_t slots_used, flying;
+    uint32_t copying, old_copying; /* completions that copy; those of loads that ended */
+    uint32_t task_count;           /* ready tasks that are posted or run */
+    uint64_t generation;
+    bool is_active, is_planned;
+    bool has_block;  /* block is planned and has no slot yet */
+    bool is_armed;   /* the waiter waits, or its task will run */
+    bool is_awaited; /* somebody sleeps on word, or is about to */
+    bool notifies;   /* on_ready is due */
+    uint32_t lane, layer;
+    const struct sc_store_range *ranges;
+    uint64_t range_count, wanted_bytes, row_count, rows_done;
+    struct {
+        uint64_t range, range_row, row_next; /* the next row */
+        const struct sc_store_extent_entry *extent;
+        uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
+    } cursor;
+    struct block block;
+    struct sc_frames_waiter waiter;
+    struct sc_store_starved starved;
+    struct sc_task ready;
+    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void *user;
+    struct sc_store_read_cost cost;
+
+    _Atomic int32_t state; /* spec_status */
+    _Atomic uint32_t word;
+};
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/* sketch_lock held. Gives back what is touched beyond the need. */
+static void area_give(struct sc_store *store, struct area *area)
+{
+    if (area->held_bytes <= area->need_bytes)
+        return;
+    uint64_t bytes = area->held_bytes - area->need_bytes;
+    if (madvise(area->base + area->need_bytes, bytes, MADV_DONTNEED) != 0)
+        return; /* where it is refused, it stays touched and counted */
+    area->held_bytes = area->need_bytes;
+    atomic_fetch_sub_explicit(&store->sketch_bytes, bytes, memory_order_relaxed);
+}
+
+static uint64_t area_grow(const struct area *area)
+{
+    return area->need_bytes > area->held_bytes ? area->need_bytes - area->held_bytes : 0;
+}
+
+/* Makes so much of the memory the sketch's; false: the cap is reached. */
+static bool memory_take(struct sc_store_sketch *sketch, uint64_t keys_bytes, uint64_t tags_bytes)
+{
+    struct sc_store *store = sketch->store;
+    struct area *keys = &sketch->keys, *tags = &sketch->tags;
+    const uint64_t old_keys = keys->need_bytes, old_tags = tags->need_bytes; /* copied into yet */
+    pthread_mutex_lock(&store->sketch_lock);
+    keys_bytes = sc_store_up(keys_bytes, PAGE);
+    tags_bytes = sc_store_up(tags_bytes, PAGE);
+    keys->need_bytes = keys_bytes > old_keys ? keys_bytes : old_keys;
+    tags->need_bytes = tags_bytes > old_tags ? tags_bytes : old_tags;
+    uint64_t grow = area_grow(keys) + area_grow(tags), max = store->params.sketch_bytes_max;
+    for (struct sc_store_sketch *other = store->sketches; other != NULL; other = other->next) {
+        if (grow == 0 || (grow <= max && sc_store_counted(&store->sketch_bytes) <= max - grow))
+            break;
+        area_give(store, &other->keys); /* of this one too */
+        area_give(store, &other->tags);
+    }
+    bool fits = grow == 0 || (grow <= max && sc_store_counted(&store->sketch_bytes) <= max - grow);
+    if (fits) {
+        keys->held_bytes += area_grow(keys);
+        tags->held_bytes += area_grow(tags);
+        sc_store_count(&store->sketch_bytes, grow);
+    } else {
+        keys->need_bytes = old_keys;
+        tags->need_bytes = old_tags;
+    }
+    pthread_mutex_unlock(&store->sketch_lock);
+    return fits;
+}
+
+/* Nobody reads or writes it any more; it may be taken. */
+static void memory_leave(struct sc_store_sketch *sketch)
+{
+    pthread_mutex_lock(&sketch->store->sketch_lock);
+    sketch->keys.need_bytes = sketch->tags.need_bytes = 0;
+    pthread_mutex_unlock(&sketch->store->sketch_lock);
+}
+
+/* ---- Planning ------------------------------------------------------------------------------- */
+
+static uint64_t tags_bytes_of(const struct sc_store *store, uint64_t rows)
+{
+    return rows * store->shape.tags_per_row * 8;
+}
+
+/* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
+ * rounded out to pages, in blocks of one size. */
+static uint64_t rows_even(const struct sc_store_sketch *sketch,
+                          const struct sc_store_extent_entry *extent, uint64_t rows)
+{
+    uint64_t each = tags_bytes_of(sketch->store, 1);
+    if (sketch->wanted_bytes > 0)
+        each += extent->probe_row_bytes + 8;
+    uint64_t most = (sketch->store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE) / each;
+    if (most == 0)
+        return 0;
+    uint64_t blocks = (rows + most - 1) / most;
+    return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
+}
+
+/* Lock held. Opens a run at the cursor and stretches it over the ranges that go on in it. */
+static bool run_open(struct sc_store_sketch *sketch)
+{
+    const struct sc_store *store = sketch->store;
+    const struct sc_store_range *ranges = sketch->ranges;
+    uint64_t i = sketch->cursor.range, row, left = ranges[i].row_count;
+    const struct sc_store_extent_entry *extent =
+        sc_store_range_find(store, sketch->layer, &ranges[i], &sketch->cursor.row);
+    if (extent == NULL)
+        return false;
+    while (++i < sketch->range_count) {
+        if (ranges[i].row_count == 0)
+            continue;
+        if (sc_store_range_find(store, sketch->layer, &ranges[i], &row) != extent ||
+            row != sketch->cursor.row + left)
+            break;
+        left += ranges[i].row_count;
+    }
+    sketch->cursor.extent = extent;
+    sketch->cursor.left = left;
+    sketch->cursor.step = rows_even(sketch, extent, left);
+    return sketch->cursor.step > 0;
+}
+
+static void cursor_advance(struct sc_store_sketch *sketch, uint64_t count)
+{
+    sketch->cursor.row += count;
+    sketch->cursor.left -= count;
+    sketch->cursor.row_next += count;
+    while (count > 0) {
+        uint64_t left = sketch->ranges[sketch->cursor.range].row_count - sketch->cursor.range_row;
+        uint64_t now = left < count ? left : count;
+        sketch->cursor.range_row += now;
+        count -= now;
+        if (now == left) {
+            sketch->cursor.range++;
+            sketch->cursor.range_row = 0;
+        }
+    }
+}
+
+/* The sections as reads of whole pages, small gaps read through while the frame has room. */
+static void block_parts(struct block *block, uint64_t frame_bytes)
+{
+    struct section *const sections[SECTIONS] = {&block->probes, &block->probe_tags, &block->tags};
+    uint64_t room = frame_bytes, at = 0, end = 0;
+    block->part_count = 0;
+    for (uint32_t i = 0; i < SECTIONS; i++)
+        if (sections[i]->start < sections[i]->end)
+            room -= sc_store_up(sections[i]->end, PAGE) - sc_store_down(sections[i]->start, PAGE);
+    for (uint32_t i = 0; i < SECTIONS; i++) {
+        struct section *section = sections[i];
+        uint64_t first = sc_store_down(section->start, PAGE);
+        uint64_t last = sc_store_up(section->end, PAGE);
+        if (section->start >= section->end)
+            continue;
+        uint64_t gap = first > end ? first - end : 0;
+        if (block->part_count == 0 || gap > GAP_BYTES || gap > room) {
+            block->parts[block->part_count].offset = first;
+            block->parts[block->part_count].at = at;
+            block->part_count++;
+        } else {
+            room -= gap;
+        }
+        uint32_t p = block->part_count - 1;
+        end = last > end ? last : end;
+        block->parts[p].bytes = end - block->parts[p].offset;
+        section->at = block->parts[p].at + section->start - block->parts[p].offset;
+        at = block->parts[p].at + block->parts[p].bytes;
+    }
+}
+
+static struct section section_of(uint64_t start, uint64_t row_bytes, uint64_t row, uint64_t count)
+{
+    return (struct section){.start = start + row * row_bytes,
+                            .end = start + (row + count) * row_bytes};
+}
+
+/* Lock held. The next block; false: all is planned, or the load failed. */
+static bool block_plan(struct sc_store_sketch *sketch)
+{
+    struct block *block = &sketch->block;
+    while (sketch->cursor.range < sketch->range_count &&
+           sketch->ranges[sketch->cursor.range].row_count == sketch->cursor.range_row)
+        sketch->cursor.range++; /* empty ones */
+    if (sketch->cursor.range == sketch->range_count)
+        return false;
+    if (sketch->cursor.left == 0 && !run_open(sketch)) {
+        atomic_store(&sketch->state, SPEC_E_CORRUPT); /* dropped since begin */
+        return false;
+    }
+    const struct sc_store_extent_entry *extent = sketch->cursor.extent;
+    const struct sc_store_part *part =
+        sc_store_part_of(extent->parts, extent->part_count, sketch->layer);
+    uint64_t layer = part->offset + (sketch->layer - part->layer_first) * extent->stride;
+    uint64_t row = sketch->cursor.row, count = sketch->cursor.left, piece;
+    count = count < sketch->cursor.step ? count : sketch->cursor.step;
+    piece = sketch->ranges[sketch->cursor.range].piece;
+    *block = (struct block){.extent = extent,
+                            .extent_id = sc_store_table_piece(&sketch->store->table, piece)->extent,
+                            .piece = piece,
+                            .extent_row = row,
+                            .row_first = sketch->cursor.row_next,
+                            .row_count = count,
+                            .wanted_bytes = sketch->wanted_bytes,
+                            .layer = sketch->layer,
+                            .segment = part->segment,
+                            .tags = section_of(layer + extent->tag_offset,
+                                               tags_bytes_of(sketch->store, 1), row, count)};
+    if (sketch->wanted_bytes > 0) {
+        block->probes =
+            section_of(layer + extent->probe_offset, extent->probe_row_bytes, row, count);
+        block->probe_tags = section_of(layer + extent->probe_tag_offset, 8, row, count);
+    }
+    block_parts(block, sketch->store->op_bytes + SC_FRAMES_SLACK_BYTES);
+    cursor_advance(sketch, count);
+    return true;
+}
+
+/* ---- Blocks in flight ----------------------------------------------------------------------- */
+
+struct batch {
+    struct sc_io_op *ops[SLOTS * SECTIONS];
+    uint64_t count;
+};
+
+static bool is_wanted(const struct sc_store_sketch *sketch, const struct slot *slot)
+{
+    return sketch->is_active && slot->generation == sketch->generation &&
+           atomic_load(&sketch->state) == SPEC_PENDING;
+}
+
+/* Lock held. */
+static void slot_free(struct sc_store_sketch *sketch, struct slot *slot)
+{
+    struct sc_frames *frames = sketch->store->frames;
+    if (slot->is_spare)
+        sc_store_spare_put(sketch->store);
+    else if (slot->has_right)
+        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
+    slot->frame = NULL;
+    slot->is_spare = slot->has_right = false;
+    slot->next = sketch->free_slots;
+    sketch->free_slots = slot;
+    sketch->flying--;
+}
+
+static bool on_read_start(struct sc_io_op *op)
+{
+    struct slot *slot = op->user;
+    struct sc_store_sketch *sketch = slot->sketch;
+    pthread_mutex_lock(&sketch->lock);
+    bool starts = is_wanted(sketch, slot);
+    if (starts && slot->frame == NULL)
+        slot->frame = sc_frames_pick(sketch->store->frames);
+    if (starts)
+        op->buffer = slot->frame + slot->block.parts[op - slot->ops].at;
+    pthread_mutex_unlock(&sketch->lock);
+    return starts;
+}
+
+static void on_read_done(struct sc_io_op *op);
+
+/* Lock held. One is free. */
+static struct slot *slot_take(struct sc_store_sketch *sketch)
+{
+    struct slot *slot = sketch->free_slots;
+    if (slot != NULL) {
+        sketch->free_slots = slot->next;
+        return slot;
+    }
+    slot = &sketch->slots[sketch->slots_used++];
+    *slot = (struct slot){.sketch = sketch};
+    return slot;
+}
+
+/* Lock held. Gives the planned block a slot and the frame. */
+static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_spare,
+                       struct batch *batch)
+{
+    struct sc_store *store = sketch->store;
+    struct slot *slot = slot_take(sketch);
+    struct block *block = &slot->block;
+    *block = sketch->block;
+    sketch->has_block = false;
+    slot->frame = is_spare ? frame : NULL;
+    slot->is_spare = is_spare;
+    slot->has_right = !is_spare;
+    if (slot->has_right)
+        sc_frames_lay(store->frames, frame);
+    slot->generation = sketch->generation;
+    slot->status = SPEC_OK;
+    slot->sys_errno = 0;
+    slot->left = block->part_count;
+    sketch->flying++;
+    sketch->cost.wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
+    sketch->cost.wanted_bytes +=
+        block->row_count * block->wanted_bytes + tags_bytes_of(store, block->row_count);
+    for (uint32_t i = 0; i < block->part_count; i++) {
+        slot->ops[i] = (struct sc_io_op){.file = store->segments[block->segment].file,
+                                         .offset = block->parts[i].offset,
+                                         .bytes = block->parts[i].bytes,
+                                         .kind = SC_IO_READ,
+                                         .lane = sketch->lane,
+                                         .done = on_read_done,
+                                         .user = slot,
+                                         .start = on_read_start};
+        batch->ops[batch->count++] = &slot->ops[i];
+        sketch->cost.read_bytes += block->parts[i].bytes;
+        sketch->cost.op_count++;
+        sc_store_count(&store->read_bytes, block->parts[i].bytes);
+        sc_store_count(&store->read_ops, 1);
+    }
+}
+
+/* Lock held. Starts what slots, frames and the in-flight target allow, and submits it. given: a
+ * frame that was handed over, or NULL. */
+static void pump(struct sc_store_sketch *sketch, uint8_t *given)
+{
+    struct sc_store *store = sketch->store;
+    struct batch batch = {.count = 0};
+    while (sketch->is_active && sketch->old_copying == 0 &&
+           atomic_load(&sketch->state) == SPEC_PENDING && sketch->flying < sketch->flight_max) {
+        if (!sketch->has_block) {
+            sketch->is_planned = sketch->is_planned || !block_plan(sketch);
+            if (sketch->is_planned)
+                break;
+            sketch->has_block = true;
+        }
+        uint8_t *frame = given;
+        given = NULL;
+        if (frame == NULL && sketch->is_armed)
+            break;
+        if (frame == NULL)
+            frame = sc_frames_take_or_wait(store->frames, sketch->lane, &sketch->waiter);
+        if (frame == NULL) {
+            sketch->is_armed = true;
+            sc_store_count(&store->stage_full, 1);
+            break;
+        }
+        slot_start(sketch, frame, false, &batch);
+    }
+    if (given != NULL)
+        sc_frames_put(store->frames, given);
+    if (batch.count > 0)
+        sc_io_submit(store->io, batch.ops, batch.count);
+}
+
+/* Lock held. */
+static void sketch_signal(struct sc_store_sketch *sketch)
+{
+    atomic_fetch_add(&sketch->word, 1);
+    if (sketch->is_awaited)
+        sc_exec_wake(sketch->store->params.exec, &sketch->word);
+}
+
+/* Lock held. */
+static void waiter_cancel(struct sc_store_sketch *sketch)
+{
+    if (sketch->is_armed && sc_frames_wait_cancel(sketch->store->frames, &sketch->waiter))
+        sketch->is_armed = false;
+}
+
+/* Lock held. The load is there, or it failed: whoever asked is told, once. */
+static void load_check(struct sc_store_sketch *sketch)
+{
+    if (!sketch->is_active)
+        return;
+    if (atomic_load(&sketch->state) == SPEC_PENDING && sketch->rows_done == sketch->row_count)
+        atomic_store(&sketch->state, SPEC_OK);
+    if (atomic_load(&sketch->state) == SPEC_PENDING)
+        return;
+    waiter_cancel(sketch);
+    if (sketch->notifies || sketch->on_ready == NULL)
+        return;
+    sketch->notifies = true;
+    sketch->task_count++;
+    sc_exec_post(sketch->store->params.exec, &sketch->ready, (enum sc_exec_lane)sketch->lane);
+}
+
+/* ---- Copying out ---------------------------------------------------------------------------- */
+
+/* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
+ * row, as their commit gave them. */
+static const struct sc_store_piece_entry *
+piece_with(const struct sc_store *store, const struct block *block, uint64_t *id, uint64_t row)
+{
+    for (uint64_t end = *id + 2; *id < end; (*id)++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
+        if (piece != NULL && piece->extent == block->extent_id && row >= piece->extent_row &&
+            row - piece->extent_row < piece->row_count)
+            return piece;
+    }
+    return NULL;
+}
+
+/* No lock held: of the block and of tables only. False: a probe row fails. */
+static bool probes_take(struct sc_store_sketch *sketch, const struct slot *slot)
+{
+    const struct sc_store *store = sketch->store;
+    const struct block *block = &slot->block;
+    uint64_t bytes = block->extent->probe_row_bytes, wanted = block->wanted_bytes;
+    const uint8_t *rows = slot->frame + block->probes.at;
+    const uint64_t *tags = (const uint64_t *)(const void *)(slot->frame + block->probe_tags.at);
+    uint8_t *dst = sketch->keys.base + block->row_first * wanted;
+    uint64_t id = block->piece;
+    for (uint64_t done = 0; done < block->row_count;) {
+        uint64_t row = block->extent_row + done, left = block->row_count - done;
+        const struct sc_store_piece_entry *piece = piece_with(store, block, &id, row);
+        if (piece == NULL)
+            return false;
+        uint64_t skip = row - piece->extent_row, count = piece->row_count - skip;
+        uint64_t bite = SC_STORE_BITE_BYTES / bytes > 0 ? SC_STORE_BITE_BYTES / bytes : 1;
+        count = count < left ? count : left;
+        count = count < bite ? count : bite;
+        uint64_t base =
+            sc_store_tag_base(store->shape.digest, piece->hash, block->layer, SC_STORE_PART_PROBE);
+        if (sc_store_tag_verify(base, piece->first_position + skip, rows + done * bytes, bytes,
+                                bytes, count, tags + done, 1) != count) {
+            SC_LOG(store->params.log, 1,
+                   "piece %" PRIu64 " layer %" PRIu32 " fails verification of its probe keys", id,
+                   block->layer);
+            return false;
+        }
+        if (bytes == wanted)
+            memcpy(dst + done * wanted, rows + done * bytes, count * bytes);
+        for (uint64_t i = done; i < done + count && bytes != wanted; i++)
+            memcpy(dst + i * wanted, rows + i * bytes, wanted);
+        done += count;
+    }
+    return true;
+}
+
+static spec_status block_take(struct sc_store_sketch *sketch, const struct slot *slot)
+{
+    const struct block *block = &slot->block;
+    struct sc_store *store = sketch->store;
+    if (slot->status != SPEC_OK) {
+        sc_store_count(&store->io_errors, 1);
+        SC_LOG(store->params.log, 1,
+               "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its sketch), errno %" PRId32,
+               block->piece, block->layer, slot->sys_errno);
+        return SPEC_E_IO;
+    }
+    memcpy(sketch->tags.base + tags_bytes_of(store, block->row_first), slot->frame + block->tags.at,
+           tags_bytes_of(store, block->row_count));
+    if (block->wanted_bytes == 0 || probes_take(sketch, slot))
+        return SPEC_OK;
+    sc_store_count(&store->corrupt_rows, 1);
+    return SPEC_E_CORRUPT;
+}
+
+/* Lock held, given up meanwhile. The last read of the slot has ended. */
+static void slot_finish(struct sc_store_sketch *sketch, struct slot *slot)
+{
+    bool copies = is_wanted(sketch, slot);
+    if (copies) {
+        sketch->copying++;
+        pthread_mutex_unlock(&sketch->lock);
+        spec_status status = block_take(sketch, slot);
+        pthread_mutex_lock(&sketch->lock);
+        sketch->copying--;
+        if (slot->generation != sketch->generation)
+            sketch->old_copying--;
+        else if (status != SPEC_OK)
+            atomic_store(&sketch->state, status);
+        else
+            sketch->rows_done += slot->block.row_count;
+        if (!sketch->is_active && sketch->copying == 0)
+            memory_leave(sketch);
+    }
+    slot_free(sketch, slot);
+}
+
+static void on_read_done(struct sc_io_op *op)
+{
+    struct slot *slot = op->user;
+    struct sc_store_sketch *sketch = slot->sketch;
+    pthread_mutex_lock(&sketch->lock);
+    if (op->status != SPEC_OK && slot->status == SPEC_OK) {
+        slot->status = op->status;
+        slot->sys_errno = op->sys_errno;
+    }
+    if (--slot->left == 0) {
+        slot_finish(sketch, slot);
+        pump(sketch, NULL);
+        load_check(sketch);
+        sketch_signal(sketch);
+    }
+    pthread_mutex_unlock(&sketch->lock);
+}
+
+static void on_frame(struct sc_task *task)
+{
+    struct sc_frames_waiter *waiter =
+        (struct sc_frames_waiter *)((char *)task - offsetof(struct sc_frames_waiter, task));
+    struct sc_store_sketch *sketch =
+        (struct sc_store_sketch *)((char *)waiter - offsetof(struct sc_store_sketch, waiter));
+    pthread_mutex_lock(&sketch->lock);
+    uint8_t *frame = waiter->frame;
+    waiter->frame = NULL;
+    sketch->is_armed = false;
+    pump(sketch, frame);
+    load_check(sketch);
+    sketch_signal(sketch);
+    pthread_mutex_unlock(&sketch->lock);
+}
+
+static void ready_step(struct sc_task *task)
+{
+    struct sc_store_sketch *sketch =
+        (struct sc_store_sketch *)((char *)task - offsetof(struct sc_store_sketch, ready));
+    pthread_mutex_lock(&sketch->lock);
+    void (*on_ready)(struct sc_store_sketch * sketch, void *user) = NULL;
+    void *user = sketch->user;
+    if (sketch->is_active && sketch->notifies) {
+        on_ready = sketch->on_ready;
+        sketch->on_ready = NULL; /* once */
+    }
+    pthread_mutex_unlock(&sketch->lock);
+    if (on_ready != NULL)
+        on_ready(sketch, user);
+    pthread_mutex_lock(&sketch->lock);
+    sketch->task_count--;
+    sketch_signal(sketch);
+    pthread_mutex_unlock(&sketch->lock);
+}
+
+/* ---- Open, close, begin, end ---------------------------------------------------------------- */
+
+static bool memory_open(struct sc_store_sketch *sketch)
+{
+    struct sc_store *store = sketch->store;
+    uint64_t rows = sketch->rows_max, row_bytes = store->params.probe_row_bytes;
+    if (rows > UINT32_MAX)
+        return false;
+    uint64_t tags_bytes = sc_store_up(tags_bytes_of(store, rows), PAGE);
+    uint64_t bytes = tags_bytes + sc_store_up(rows * row_bytes, PAGE);
+    sketch->tags.base = sc_alloc_aligned(store->params.alloc, bytes, PAGE);
+    sketch->slots = sc_alloc(store->params.alloc, SLOTS * sizeof(*sketch->slots));
+    if (sketch->tags.base == NULL || sketch->slots == NULL)
+        return false;
+    sketch->keys.base = sketch->tags.base + tags_bytes;
+    return true;
+}
+
+static void sketch_free(struct sc_store_sketch *sketch)
+{
+    struct sc_alloc *alloc = sketch->store->params.alloc;
+    sc_alloc_free(alloc, sketch->slots);
+    sc_alloc_free(alloc, sketch->tags.base);
+    sc_alloc_free(alloc, sketch);
+}
+
+spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
+                                 struct sc_store_sketch **ret_sketch, struct spec_error *reterr)
+{
+    struct sc_store_sketch *sketch = sc_alloc_zero(store->params.alloc, sizeof(*sketch));
+    if (sketch == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch");
+    sketch->store = store;
+    sketch->rows_max = rows_max;
+    if (!memory_open(sketch)) {
+        sketch_free(sketch);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch of %" PRIu64 " rows", rows_max);
+    }
+    uint64_t flight = (FLIGHT_BYTES + store->op_bytes - 1) / store->op_bytes;
+    sketch->flight_max = flight < SLOTS ? (uint32_t)flight : SLOTS;
+    sketch->waiter.task.step = on_frame;
+    sketch->ready.step = ready_step;
+    sketch->starved.word = &sketch->word;
+    atomic_store(&sketch->state, SPEC_E_DROPPED);
+    pthread_mutex_init(&sketch->lock, NULL);
+    pthread_mutex_lock(&store->sketch_lock);
+    sketch->next = store->sketches;
+    sketch->link = &store->sketches;
+    if (sketch->next != NULL)
+        sketch->next->link = &sketch->next;
+    store->sketches = sketch;
+    pthread_mutex_unlock(&store->sketch_lock);
+    *ret_sketch = sketch;
+    return SPEC_OK;
+}
+
+void sc_store_sketch_close(struct sc_store_sketch *sketch)
+{
+    if (sketch == NULL)
+        return;
+    struct sc_store *store = sketch->store;
+    sc_store_sketch_end(sketch);
+    pthread_mutex_lock(&sketch->lock);
+    while (sketch->flying > 0 || sketch->is_armed || sketch->task_count > 0) {
+        sketch->is_awaited = true;
+        uint32_t word = atomic_load(&sketch->word);
+        pthread_mutex_unlock(&sketch->lock);
+        bool changed = sc_exec_wait(store->params.exec, &sketch->word, word, SC_EXEC_FOREVER);
+        pthread_mutex_lock(&sketch->lock);
+        if (!changed)
+            break; /* the seeded loop has nothing left to run: asserted below */
+    }
+    bool is_quiet = sketch->flying == 0 && !sketch->is_armed && sketch->task_count == 0;
+    pthread_mutex_unlock(&sketch->lock);
+    SC_ASSERT(store->params.poison, is_quiet);
+    pthread_mutex_lock(&store->sketch_lock);
+    atomic_fetch_sub_explicit(&store->sketch_bytes,
+                              sketch->keys.held_bytes + sketch->tags.held_bytes,
+                              memory_order_relaxed);
+    *sketch->link = sketch->next;
+    if (sketch->next != NULL)
+        sketch->next->link = sketch->link;
+    pthread_mutex_unlock(&store->sketch_lock);
+    pthread_mutex_destroy(&sketch->lock);
+    sketch_free(sketch);
+}
+
+/* Lock held. What flies completes by itself, and what is copied now is copied to the end. */
+static void load_end(struct sc_store_sketch *sketch)
+{
+    sketch->generation++;
+    sketch->is_active = sketch->has_block = sketch->notifies = false;
+    sketch->on_ready = NULL;
+    sketch->old_copying = sketch->copying;
+    atomic_store(&sketch->state, SPEC_E_DROPPED);
+    waiter_cancel(sketch);
+    if (sketch->task_count > 0 && sc_exec_cancel(sketch->store->params.exec, &sketch->ready))
+        sketch->task_count--;
+    if (sketch->copying == 0)
+        memory_leave(sketch);
+}
+
+void sc_store_sketch_end(struct sc_store_sketch *sketch)
+{
+    pthread_mutex_lock(&sketch->lock);
+    load_end(sketch);
+    pthread_mutex_unlock(&sketch->lock);
+}
+
+/* Rows of the ranges; UINT64_MAX: one has no probe rows that are long enough, or is not live. */
+static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           uint64_t probe_row_bytes)
+{
+    uint64_t rows = 0, row;
+    for (uint64_t i = 0; i < range_count; i++) {
+        if (ranges[i].row_count == 0)
+            continue;
+        const struct sc_store_extent_entry *extent =
+            sc_store_range_find(sketch->store, layer, &ranges[i], &row);
+        if (extent == NULL || extent->probe_row_bytes < probe_row_bytes)
+            return UINT64_MAX;
+        rows += ranges[i].row_count;
+    }
+    return rows;
+}
+
+bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           uint64_t probe_row_bytes, enum sc_exec_lane lane,
+                           void (*on_ready)(struct sc_store_sketch *sketch, void *user), void *user)
+{
+    struct sc_store *store = sketch->store;
+    uint64_t rows = rows_count(sketch, layer, ranges, range_count, probe_row_bytes);
+    pthread_mutex_lock(&sketch->lock);
+    load_end(sketch);
+    bool begins = rows <= sketch->rows_max && probe_row_bytes <= store->params.probe_row_bytes &&
+                  memory_take(sketch, rows * probe_row_bytes, tags_bytes_of(store, rows));
+    if (begins) {
+        sketch->is_active = true;
+        sketch->is_planned = false;
+        sketch->lane = lane;
+        sketch->layer = layer;
+        sketch->ranges = ranges;
+        sketch->range_count = range_count;
+        sketch->wanted_bytes = probe_row_bytes;
+        sketch->row_count = rows;
+        sketch->rows_done = 0;
+        memset(&sketch->cursor, 0, sizeof(sketch->cursor));
+        sketch->cost = (struct sc_store_read_cost){0};
+        sketch->on_ready = on_ready;
+        sketch->user = user;
+        atomic_store(&sketch->state, SPEC_PENDING);
+        pump(sketch, NULL);
+        load_check(sketch);
+    }
+    pthread_mutex_unlock(&sketch->lock);
+    return begins;
+}
+
+void sc_store_sketch_demand(struct sc_store_sketch *sketch)
+{
+    struct sc_io_op *ops[SLOTS * SECTIONS];
+    uint64_t count = 0;
+    pthread_mutex_lock(&sketch->lock);
+    bool was_lower = sketch->is_active && sketch->lane != SC_LANE_DEMAND;
+    sketch->lane = SC_LANE_DEMAND;
+    for (uint32_t i = 0; was_lower && i < sketch->slots_used; i++) {
+        struct slot *slot = &sketch->slots[i];
+        for (uint32_t j = 0; slot->left > 0 && j < slot->block.part_count; j++)
+            if (slot->generation == sketch->generation)
+                ops[count++] = &slot->ops[j];
+    }
+    sc_io_raise(sketch->store->io, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
+    if (sketch->is_armed)
+        sc_frames_wait_raise(sketch->store->frames, &sketch->waiter, SC_LANE_DEMAND);
+    pthread_mutex_unlock(&sketch->lock);
+}
+
+/* ---- Waiting and looking -------------------------------------------------------------------- */
+
+spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch)
+{
+    return atomic_load(&sketch->state);
+}
+
+/* Lock held. Nothing flies and no frame comes: takes the spare one, if nobody has it. */
+static void starved_start(struct sc_store_sketch *sketch)
+{
+    struct sc_store *store = sketch->store;
+    struct batch batch = {.count = 0};
+    if (!sketch->is_armed || !sketch->has_block || sketch->flying > 0 ||
+        !sc_store_spare_take(store, &sketch->starved))
+        return;
+    if (sc_frames_wait_cancel(store->frames, &sketch->waiter)) {
+        sketch->is_armed = false;
+        slot_start(sketch, store->spare_frame, true, &batch);
+        sc_io_submit(store->io, batch.ops, batch.count);
+    } else {
+        sc_store_spare_put(store); /* a frame was handed over after all */
+    }
+}
+
+spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns)
+{
+    struct sc_exec *exec = sketch->store->params.exec;
+    bool in_time = true;
+    pthread_mutex_lock(&sketch->lock);
+    while (atomic_load(&sketch->state) == SPEC_PENDING && in_time) {
+        uint32_t word = atomic_load(&sketch->word); /* before the spare frame's wake */
+        sketch->is_awaited = true;
+        starved_start(sketch);
+        pthread_mutex_unlock(&sketch->lock);
+        uint64_t start_ns = sc_exec_now_ns(exec);
+        in_time = sc_exec_wait(exec, &sketch->word, word, deadline_ns);
+        uint64_t wait_ns = sc_exec_now_ns(exec) - start_ns;
+        sc_store_starved_leave(sketch->store, &sketch->starved);
+        pthread_mutex_lock(&sketch->lock);
+        sketch->is_awaited = false;
+        sketch->cost.wait_ns += wait_ns;
+    }
+    spec_status status = atomic_load(&sketch->state);
+    pthread_mutex_unlock(&sketch->lock);
+    return status == SPEC_PENDING ? SPEC_E_TIMEOUT : status;
+}
+
+const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch)
+{
+    return sketch->keys.base;
+}
+
+const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch)
+{
+    return (const uint64_t *)(const void *)sketch->tags.base;
+}
+
+void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret)
+{
+    struct sc_store_sketch *mine = (struct sc_store_sketch *)(uintptr_t)sketch;
+    pthread_mutex_lock(&mine->lock);
+    *ret = mine->cost;
+    pthread_mutex_unlock(&mine->lock);
+}
+
+uint64_t sc_store_sketch_bytes_used(const struct sc_store *store)
+{
+    return sc_store_counted(&store->sketch_bytes);
+}
