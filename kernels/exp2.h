@@ -1,7 +1,7 @@
 /* 2^x for x <= 0 in float32, the same polynomial on every rung; within 2 units in the last place.
  *
  *   x = n + f, n = round(x), f in [-.5, .5]     2^x = 2^n * P(f)
- *   P: degree 6, Cephes exp2f (Moshier)
+ *   P: degree 5, the least relative error (Remez: 7.5e-8; P(0) is then set to 1)
  *
  * Holds: below SC_KERNELS_EXP2_LEAST the result is 0 (no denormal is ever made: they cost hundreds
  *   of cycles in what follows); NaN stays NaN.
@@ -13,12 +13,11 @@
 #include <string.h>
 
 #define SC_KERNELS_EXP2_LEAST (-125.0f)
-#define SC_KERNELS_EXP2_P6    1.535336188319500e-4f
-#define SC_KERNELS_EXP2_P5    1.339887440266574e-3f
-#define SC_KERNELS_EXP2_P4    9.618437357674640e-3f
-#define SC_KERNELS_EXP2_P3    5.550332471162809e-2f
-#define SC_KERNELS_EXP2_P2    2.402264791363012e-1f
-#define SC_KERNELS_EXP2_P1    6.931472028550421e-1f
+#define SC_KERNELS_EXP2_P5    1.3276472e-3f
+#define SC_KERNELS_EXP2_P4    9.67554133e-3f
+#define SC_KERNELS_EXP2_P3    5.55071327e-2f
+#define SC_KERNELS_EXP2_P2    2.40221197e-1f
+#define SC_KERNELS_EXP2_P1    6.93146967e-1f
 #define SC_KERNELS_EXP2_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds to a whole number */
 
 static inline float sc_kernels_exp2(float x)
@@ -29,8 +28,7 @@ static inline float sc_kernels_exp2(float x)
         return x;
     float rounded = x + SC_KERNELS_EXP2_ROUND;
     float whole = rounded - SC_KERNELS_EXP2_ROUND, f = x - whole;
-    float p = SC_KERNELS_EXP2_P6;
-    p = p * f + SC_KERNELS_EXP2_P5;
+    float p = SC_KERNELS_EXP2_P5;
     p = p * f + SC_KERNELS_EXP2_P4;
     p = p * f + SC_KERNELS_EXP2_P3;
     p = p * f + SC_KERNELS_EXP2_P2;

@@ -19,8 +19,8 @@
 #include <string.h>
 
 #define TILE        SC_KERNELS_TILE_KEYS
-#define FEW_MAX     7u  /* queries that go one by one */
-#define AHEAD_KEYS  24u /* whose lines are asked for before they are needed */
+#define FEW_MAX     7u /* queries that go one by one */
+#define AHEAD       SC_KERNELS_AHEAD_KEYS
 #define LINE_BYTES  64u
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
@@ -93,25 +93,20 @@ static const uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t kv_hea
            slot % memory->block_tokens * memory->token_stride_bytes;
 }
 
-/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0. */
+/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0.
+ *   rows: where keys first .. first + TILE + AHEAD - 1 are; kept from one tile to the next */
 static void tile_gather(const struct parts *parts, const struct sc_kernels_keys *keys,
-                        uint64_t first)
+                        uint64_t first, const uint8_t **rows)
 {
     const struct sc_kernels_importance *what = parts->what;
     uint64_t count = keys->count - first < TILE ? keys->count - first : TILE;
-    uint64_t head_bytes = what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
-    for (uint64_t j = 0; j < count; j++) {
-        float *row = parts->tile + j * parts->head_padded;
-        if (first + j + AHEAD_KEYS < keys->count) {
-            const uint8_t *ahead = key_at(keys, parts->kv_head, first + j + AHEAD_KEYS);
-            for (uint64_t i = 0; i < head_bytes; i += LINE_BYTES)
-                __builtin_prefetch(ahead + i, 0, 3);
-        }
-        widen(what->kernels, keys->dtype, row, key_at(keys, parts->kv_head, first + j),
-              what->head_size);
-        for (uint64_t t = what->head_size; t < parts->head_padded; t++)
-            row[t] = 0;
-    }
+    uint64_t known = first == 0 ? 0 : AHEAD;
+    if (first != 0)
+        memmove(rows, rows + TILE, AHEAD * sizeof(*rows));
+    for (uint64_t i = known; i < count + AHEAD; i++)
+        rows[i] =
+            key_at(keys, parts->kv_head, first + i < keys->count ? first + i : keys->count - 1);
+    what->kernels->rows_widen(parts->tile, rows, count, what->head_size, keys->dtype);
     memset(parts->tile + count * parts->head_padded, 0,
            (TILE - count) * parts->head_padded * sizeof(float));
 }
@@ -166,10 +161,11 @@ static void lanes_fresh(const struct parts *parts, uint64_t first, uint64_t used
                         float *scores)
 {
     const struct sc_kernels_importance *what = parts->what;
+    const uint8_t *rows[TILE + AHEAD];
     uint64_t most = fresh_seen(parts, first + used - 1), least = fresh_seen(parts, first);
     for (uint64_t key = 0; key < most; key += TILE) {
         uint64_t count = tile_count(&what->fresh, key);
-        tile_gather(parts, &what->fresh, key);
+        tile_gather(parts, &what->fresh, key, rows);
         what->kernels->lanes_score(parts->queries, width, parts->tile, parts->head_padded,
                                    what->head_size, count, scores);
         for (uint64_t lane = 0; lane < width; lane++) {
@@ -185,12 +181,13 @@ static void lanes_block(const struct parts *parts, uint64_t first, uint64_t used
                         float *ret_sums)
 {
     const struct sc_kernels_importance *what = parts->what;
+    const uint8_t *rows[TILE + AHEAD];
     uint64_t tiles = TILES(what->prefix.count);
     lanes_load(parts, first, used, width);
     for (uint64_t tile = 0; tile < tiles; tile++) {
         float *scores = parts->scores + tile * TILE * width;
         uint64_t count = tile_count(&what->prefix, tile * TILE);
-        tile_gather(parts, &what->prefix, tile * TILE);
+        tile_gather(parts, &what->prefix, tile * TILE, rows);
         what->kernels->lanes_score(parts->queries, width, parts->tile, parts->head_padded,
                                    what->head_size, count, scores);
         what->kernels->lanes_soften(scores, width, count, NULL, parts->best, parts->sums);
@@ -212,8 +209,9 @@ static void few_score(const struct parts *parts, const struct sc_kernels_keys *k
                       uint64_t query_count, uint64_t stride, float *scores)
 {
     const struct sc_kernels *kernels = parts->what->kernels;
+    const uint8_t *rows[TILE + AHEAD];
     for (uint64_t key = 0; key < count; key += TILE) {
-        tile_gather(parts, keys, key);
+        tile_gather(parts, keys, key, rows);
         for (uint64_t v = 0; v < query_count; v++)
             kernels->few_score(parts->queries + v * parts->head_padded, parts->tile,
                                parts->head_padded, tile_count(keys, key),

@@ -37,7 +37,8 @@ enum sc_kernels_level sc_kernels_level_best(void)
 #define RUNG(rung, unit, most)                                                                     \
     {                                                                                              \
         .widen_f16 = sc_kernels_##rung##_widen_f16, .widen_bf16 = sc_kernels_##rung##_widen_bf16,  \
-        .lane_unit = (unit), .lane_most = (most), .lanes_score = sc_kernels_##rung##_lanes_score,  \
+        .lane_unit = (unit), .lane_most = (most), .rows_widen = sc_kernels_##rung##_rows_widen,    \
+        .lanes_score = sc_kernels_##rung##_lanes_score,                                            \
         .lanes_soften = sc_kernels_##rung##_lanes_soften,                                          \
         .lanes_weigh = sc_kernels_##rung##_lanes_weigh,                                            \
         .lanes_fold = sc_kernels_##rung##_lanes_fold, .few_score = sc_kernels_##rung##_few_score,  \

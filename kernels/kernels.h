@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
+
 /* Rungs of the ladder; a machine runs the highest that it has. */
 enum sc_kernels_level { SC_KERNELS_REF, SC_KERNELS_AVX2, SC_KERNELS_AVX512, SC_KERNELS_LEVELS };
 
@@ -29,6 +31,10 @@ struct sc_kernels {
      *                  lane_most: exp and maxima run down a lane, no key is moved
      *   few queries    [key], one query at a time */
     uint64_t lane_unit, lane_most;
+    /* dst [count, head_size rounded up to 16] = rows as float32, 0 behind head_size. Up to
+     * rows[count + SC_KERNELS_AHEAD_KEYS - 1] are there, whose bytes are asked for ahead. */
+    void (*rows_widen)(float *dst, const uint8_t *const *rows, uint64_t count, uint64_t head_size,
+                       uint32_t dtype);
     /* scores[key * width + lane] = sum over t of keys[key][t] * queries[t * width + lane]
      *   scores [SC_KERNELS_TILE_KEYS, width]  written up to any key at or behind key_count */
     void (*lanes_score)(const float *queries, uint64_t width, const float *keys,
@@ -67,9 +73,10 @@ struct sc_kernels {
                           uint32_t *ret_rows);
 };
 
-#define SC_KERNELS_TILE_KEYS 48u
-#define SC_KERNELS_LANES_MAX 48u   /* lane_most of any rung */
-#define SC_KERNELS_BINS      2048u /* of order_count */
+#define SC_KERNELS_TILE_KEYS  48u
+#define SC_KERNELS_AHEAD_KEYS 24u   /* whose lines are asked for before they are needed */
+#define SC_KERNELS_LANES_MAX  48u   /* lane_most of any rung */
+#define SC_KERNELS_BINS       2048u /* of order_count */
 
 /* The highest level this machine and operating system run (CPUID, XGETBV; no static state). */
 enum sc_kernels_level sc_kernels_level_best(void);
@@ -103,6 +110,11 @@ struct sc_kernels_unpack {
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src);
+/* The same of one part alone, 0: K, 1: V.
+ *   src [token_count, head_count, head_size elements] */
+void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,
+                            const struct sc_kernels_memory *memory, uint32_t part,
+                            uint64_t token_first, uint64_t token_count, const uint8_t *src);
 /* Asks for the cache lines that such an unpack will write: for a caller that has something to
  * compute before it, so that the two wait for memory together. No effect on memory. */
 void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
@@ -112,6 +124,8 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
 /* The rungs, for the table and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                               uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
                                 float *scores);
@@ -133,6 +147,8 @@ void sc_kernels_ref_order_collect(const float *scores, uint64_t count, uint32_t 
 
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
                                  uint64_t key_stride, uint64_t head_size, uint64_t key_count,
                                  float *scores);
@@ -154,6 +170,8 @@ void sc_kernels_avx2_order_collect(const float *scores, uint64_t count, uint32_t
 
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                                  uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
                                    uint64_t key_stride, uint64_t head_size, uint64_t key_count,
                                    float *scores);

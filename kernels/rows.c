@@ -50,31 +50,45 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
         how->kernels->widen_bf16((float *)(void *)dst, (const uint16_t *)(const void *)src, count);
 }
 
-void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
-                            const struct sc_kernels_memory *memory, uint64_t token_first,
-                            uint64_t token_count, const uint8_t *src)
+/* Parts [first, end) of tokens: 0 is K, 1 is V. */
+static void parts_unpack(const struct sc_kernels_unpack *how,
+                         const struct sc_kernels_memory *memory, uint64_t token_first,
+                         uint64_t token_count, uint32_t first, uint32_t end, const uint8_t *src)
 {
     uint64_t head_bytes = how->head_size * how->element_bytes;
     uint64_t dst_element_bytes = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
     uint64_t part_bytes = how->head_count * head_bytes;
     bool whole = memory->head_stride_bytes == how->head_size * dst_element_bytes;
-    for (uint64_t j = token_first; j < token_first + token_count; j++, src += 2 * part_bytes) {
+    for (uint64_t j = token_first; j < token_first + token_count; j++) {
         int64_t slot = memory->slots ? memory->slots[j] : (int64_t)j;
-        if (slot < 0)
-            continue;
-        uint64_t offset = slot_offset(memory, (uint64_t)slot);
-        for (uint32_t part = 0; part < 2; part++) {
+        uint64_t offset = slot < 0 ? 0 : slot_offset(memory, (uint64_t)slot);
+        for (uint32_t part = first; part < end; part++, src += part_bytes) {
             uint8_t *dst = (part ? memory->v_base : memory->k_base) + offset;
-            const uint8_t *from = src + part * part_bytes;
+            if (slot < 0)
+                continue;
             if (whole) {
-                place(how, dst, from, how->head_count * how->head_size);
+                place(how, dst, src, how->head_count * how->head_size);
                 continue;
             }
             for (uint64_t h = 0; h < how->head_count; h++)
-                place(how, dst + h * memory->head_stride_bytes, from + h * head_bytes,
+                place(how, dst + h * memory->head_stride_bytes, src + h * head_bytes,
                       how->head_size);
         }
     }
+}
+
+void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
+                            const struct sc_kernels_memory *memory, uint64_t token_first,
+                            uint64_t token_count, const uint8_t *src)
+{
+    parts_unpack(how, memory, token_first, token_count, 0, 2, src);
+}
+
+void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,
+                            const struct sc_kernels_memory *memory, uint32_t part,
+                            uint64_t token_first, uint64_t token_count, const uint8_t *src)
+{
+    parts_unpack(how, memory, token_first, token_count, part, part + 1, src);
 }
 
 static void lines_prefetch(const uint8_t *at, uint64_t bytes)

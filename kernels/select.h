@@ -20,8 +20,6 @@
 
 #include <stdbool.h>
 
-enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
-
 struct sc_kernels_keys { /* K of `count` tokens, all (or the first) KV heads, as memory.k_base says
                           */
     struct sc_kernels_memory memory; /* v_base is not used; no slot of theirs is negative */

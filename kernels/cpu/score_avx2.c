@@ -2,19 +2,20 @@
  * the AVX-512 rung does it with its registers.
  *
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+#include "kernels/cpu/unroll.h"
 #include "kernels/exp2.h"
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 static inline __m256 exp2_of(__m256 x)
 {
     __m256 live = _mm256_cmp_ps(x, _mm256_set1_ps(SC_KERNELS_EXP2_LEAST), _CMP_NLT_UQ);
     __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(SC_KERNELS_EXP2_P6);
-    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P5));
+    __m256 f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(SC_KERNELS_EXP2_P5);
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P4));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P3));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P2));
@@ -31,32 +32,86 @@ static inline __m256 base_of(__m256 best)
     return _mm256_and_ps(best, _mm256_cmp_ps(best, _mm256_set1_ps(-INFINITY), _CMP_NEQ_UQ));
 }
 
+/* `dtype` is a constant where it is inlined. */
+static inline __attribute__((always_inline)) __m256 widened(const uint8_t *row, uint64_t t,
+                                                            uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32)
+        return _mm256_loadu_ps((const float *)(const void *)(row + 4 * t));
+    __m128i half = _mm_loadu_si128((const void *)(row + 2 * t));
+    if (dtype == SC_KERNELS_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+static float one_widen(const uint8_t *row, uint64_t t, uint32_t dtype)
+{
+    float value;
+    if (dtype == SC_KERNELS_F32)
+        memcpy(&value, row + 4 * t, sizeof(value));
+    else if (dtype == SC_KERNELS_F16)
+        sc_kernels_ref_widen_f16(&value, (const uint16_t *)(const void *)row + t, 1);
+    else
+        sc_kernels_ref_widen_bf16(&value, (const uint16_t *)(const void *)row + t, 1);
+    return value;
+}
+
+static inline __attribute__((always_inline)) void rows_widen(float *dst, const uint8_t *const *rows,
+                                                             uint64_t count, uint64_t head_size,
+                                                             uint32_t dtype)
+{
+    uint64_t head_bytes = head_size * (dtype == SC_KERNELS_F32 ? 4 : 2);
+    for (uint64_t j = 0; j < count; j++) {
+        const uint8_t *row = rows[j], *ahead = rows[j + SC_KERNELS_AHEAD_KEYS];
+        for (uint64_t i = 0; i < head_bytes; i += 64)
+            _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
+        uint64_t t = 0;
+        for (; t + 8 <= head_size; t += 8)
+            _mm256_storeu_ps(dst + t, widened(row, t, dtype));
+        for (; t < (head_size + 15) / 16 * 16; t++)
+            dst[t] = t < head_size ? one_widen(row, t, dtype) : 0;
+        dst += (head_size + 15) / 16 * 16;
+    }
+}
+
+void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                                uint64_t head_size, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32)
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_F32);
+    else if (dtype == SC_KERNELS_F16)
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_F16);
+    else
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_BF16);
+}
+
 static inline __attribute__((always_inline)) void
 block_score(const float *queries, uint64_t width, const float *keys, uint64_t key_stride,
             uint64_t head_size, float *scores, uint32_t keys_at_once, uint32_t vectors)
 {
     __m256 sums[12];
-#pragma GCC unroll 24
+    SC_UNROLL
     for (uint32_t i = 0; i < keys_at_once * vectors; i++)
         sums[i] = _mm256_setzero_ps();
     for (uint64_t t = 0; t < head_size; t++, queries += width) {
         __m256 lanes[3];
-#pragma GCC unroll 3
+        SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++)
             lanes[v] = _mm256_loadu_ps(queries + 8 * v);
-#pragma GCC unroll 12
+        SC_UNROLL
         for (uint32_t k = 0; k < keys_at_once; k++) {
             __m256 key = _mm256_broadcast_ss(keys + k * key_stride + t);
-#pragma GCC unroll 3
+            SC_UNROLL
             for (uint32_t v = 0; v < vectors; v++)
                 sums[k * vectors + v] = _mm256_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
         }
     }
-#pragma GCC unroll 24
-    for (uint32_t k = 0; k < keys_at_once; k++)
-#pragma GCC unroll 3
+    SC_UNROLL
+    for (uint32_t k = 0; k < keys_at_once; k++) {
+        SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++)
             _mm256_storeu_ps(scores + k * width + 8 * v, sums[k * vectors + v]);
+    }
 }
 
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -136,18 +191,24 @@ static inline __m256 reduce8(const __m256 *r)
                          _mm256_permute2f128_ps(low, high, 0x31));
 }
 
-void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
-                                const float *weights, float *dst)
+/* `vectors` is a constant where it is inlined; a group of 8 keys is whole but for the last. */
+static inline __attribute__((always_inline)) void
+fold(const float *scores, uint64_t key_count, const float *weights, float *dst, uint32_t vectors)
 {
-    for (uint64_t j = 0; j < key_count; j += 8) {
+    uint64_t width = 8 * (uint64_t)vectors;
+    __m256 by[3], rows[8];
+    SC_UNROLL
+    for (uint32_t v = 0; v < vectors; v++)
+        by[v] = _mm256_loadu_ps(weights + 8 * v);
+    for (uint64_t j = 0; j < key_count; j += 8, scores += 8 * width) {
         uint64_t count = key_count - j < 8 ? key_count - j : 8;
-        __m256 rows[8];
-        for (uint64_t k = 0; k < 8; k++) {
-            const float *row = scores + (j + k) * width;
-            rows[k] = _mm256_setzero_ps();
-            for (uint64_t lane = 0; k < count && lane < width; lane += 8)
-                rows[k] = _mm256_fmadd_ps(_mm256_loadu_ps(row + lane),
-                                          _mm256_loadu_ps(weights + lane), rows[k]);
+        SC_UNROLL
+        for (uint32_t k = 0; k < 8; k++) { /* behind the last key: the last key again */
+            const float *row = scores + (k < count ? k : count - 1) * width;
+            rows[k] = _mm256_mul_ps(_mm256_loadu_ps(row), by[0]);
+            SC_UNROLL
+            for (uint32_t v = 1; v < vectors; v++)
+                rows[k] = _mm256_fmadd_ps(_mm256_loadu_ps(row + 8 * v), by[v], rows[k]);
         }
         float sums[8];
         _mm256_storeu_ps(sums, reduce8(rows));
@@ -156,18 +217,29 @@ void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t ke
     }
 }
 
+void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                                const float *weights, float *dst)
+{
+    if (width == 24)
+        fold(scores, key_count, weights, dst, 3);
+    else if (width == 16)
+        fold(scores, key_count, weights, dst, 2);
+    else
+        fold(scores, key_count, weights, dst, 1);
+}
+
 void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t head_padded,
                                uint64_t key_count, float *scores)
 {
     for (uint64_t j = 0; j < key_count; j += 8) {
         __m256 sums[8];
         const float *rows = keys + j * head_padded;
-#pragma GCC unroll 8
+        SC_UNROLL
         for (uint32_t k = 0; k < 8; k++)
             sums[k] = _mm256_setzero_ps();
         for (uint64_t t = 0; t < head_padded; t += 8) {
             __m256 q = _mm256_loadu_ps(query + t);
-#pragma GCC unroll 8
+            SC_UNROLL
             for (uint32_t k = 0; k < 8; k++)
                 sums[k] = _mm256_fmadd_ps(_mm256_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }

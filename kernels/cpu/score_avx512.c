@@ -7,6 +7,7 @@
  *   key 7 [t] broadcast    |   sum    |   sum    |   sum    |
  *
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+#include "kernels/cpu/unroll.h"
 #include "kernels/exp2.h"
 #include "kernels/kernels.h"
 
@@ -23,8 +24,7 @@ static inline __m512 exp2_of(__m512 x)
 {
     __mmask16 live = _mm512_cmp_ps_mask(x, _mm512_set1_ps(SC_KERNELS_EXP2_LEAST), _CMP_NLT_UQ);
     __m512 f = _mm512_reduce_ps(x, 0); /* less the nearest whole number */
-    __m512 p = _mm512_set1_ps(SC_KERNELS_EXP2_P6);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(SC_KERNELS_EXP2_P5));
+    __m512 p = _mm512_set1_ps(SC_KERNELS_EXP2_P5);
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(SC_KERNELS_EXP2_P4));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(SC_KERNELS_EXP2_P3));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(SC_KERNELS_EXP2_P2));
@@ -40,6 +40,48 @@ static inline __m512 base_of(__m512 best)
                                best);
 }
 
+/* `dtype` is a constant where it is inlined. */
+static inline __attribute__((always_inline)) __m512 widened(const uint8_t *row, uint64_t t,
+                                                            __mmask16 live, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32)
+        return _mm512_maskz_loadu_ps(live, row + 4 * t);
+    __m256i half = _mm256_maskz_loadu_epi16(live, row + 2 * t);
+    if (dtype == SC_KERNELS_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+static inline __attribute__((always_inline)) void rows_widen(float *dst, const uint8_t *const *rows,
+                                                             uint64_t count, uint64_t head_size,
+                                                             uint32_t dtype)
+{
+    uint64_t head_bytes = head_size * (dtype == SC_KERNELS_F32 ? 4 : 2);
+    for (uint64_t j = 0; j < count; j++) {
+        const uint8_t *row = rows[j], *ahead = rows[j + SC_KERNELS_AHEAD_KEYS];
+        for (uint64_t i = 0; i < head_bytes; i += 64)
+            _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
+        uint64_t t = 0;
+        for (; t + 16 <= head_size; t += 16, dst += 16)
+            _mm512_storeu_ps(dst, widened(row, t, 0xffff, dtype));
+        if (t < head_size) {
+            _mm512_storeu_ps(dst, widened(row, t, tail_mask(head_size - t), dtype));
+            dst += 16;
+        }
+    }
+}
+
+void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                                  uint64_t head_size, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32)
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_F32);
+    else if (dtype == SC_KERNELS_F16)
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_F16);
+    else
+        rows_widen(dst, rows, count, head_size, SC_KERNELS_BF16);
+}
+
 /* A block of `keys_at_once` keys by `vectors` * 16 lanes; both are constants where it is inlined.
  */
 static inline __attribute__((always_inline)) void
@@ -47,27 +89,28 @@ block_score(const float *queries, uint64_t width, const float *keys, uint64_t ke
             uint64_t head_size, float *scores, uint32_t keys_at_once, uint32_t vectors)
 {
     __m512 sums[24];
-#pragma GCC unroll 24
+    SC_UNROLL
     for (uint32_t i = 0; i < keys_at_once * vectors; i++)
         sums[i] = _mm512_setzero_ps();
     for (uint64_t t = 0; t < head_size; t++, queries += width) {
         __m512 lanes[3];
-#pragma GCC unroll 3
+        SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++)
             lanes[v] = _mm512_loadu_ps(queries + 16 * v);
-#pragma GCC unroll 24
+        SC_UNROLL
         for (uint32_t k = 0; k < keys_at_once; k++) {
             __m512 key = _mm512_set1_ps(keys[k * key_stride + t]);
-#pragma GCC unroll 3
+            SC_UNROLL
             for (uint32_t v = 0; v < vectors; v++)
                 sums[k * vectors + v] = _mm512_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
         }
     }
-#pragma GCC unroll 24
-    for (uint32_t k = 0; k < keys_at_once; k++)
-#pragma GCC unroll 3
+    SC_UNROLL
+    for (uint32_t k = 0; k < keys_at_once; k++) {
+        SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++)
             _mm512_storeu_ps(scores + k * width + 16 * v, sums[k * vectors + v]);
+    }
 }
 
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -95,7 +138,7 @@ static inline __attribute__((always_inline)) void vector_soften(float *scores, u
                                                                 float *sums)
 {
     __m512i limit = seen != NULL ? _mm512_loadu_si512(seen) : _mm512_set1_epi32(-1);
-    __m512 old = _mm512_loadu_ps(best), most = old, most2 = old;
+    __m512 old = _mm512_loadu_ps(best);
     if (seen != NULL)
         for (uint64_t j = 0; j < key_count; j++) {
             __mmask16 hidden = _mm512_cmple_epu32_mask(limit, _mm512_set1_epi32((int32_t)j));
@@ -103,16 +146,26 @@ static inline __attribute__((always_inline)) void vector_soften(float *scores, u
                                               _mm512_set1_ps(-INFINITY));
             _mm512_storeu_ps(scores + j * width, score);
         }
+    __m512 mosts[4] = {old, old, old, old};
     uint64_t j = 0;
-    for (; j + 2 <= key_count; j += 2) { /* max(score, most): most where the score is NaN */
-        most = _mm512_max_ps(_mm512_loadu_ps(scores + j * width), most);
-        most2 = _mm512_max_ps(_mm512_loadu_ps(scores + (j + 1) * width), most2);
-    }
-    if (j < key_count)
-        most = _mm512_max_ps(_mm512_loadu_ps(scores + j * width), most);
-    most = _mm512_max_ps(most, most2);
+    for (; j + 4 <= key_count; j += 4) /* max(score, most): most where the score is NaN */
+        SC_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        mosts[k] = _mm512_max_ps(_mm512_loadu_ps(scores + (j + k) * width), mosts[k]);
+    for (; j < key_count; j++)
+        mosts[0] = _mm512_max_ps(_mm512_loadu_ps(scores + j * width), mosts[0]);
+    __m512 most =
+        _mm512_max_ps(_mm512_max_ps(mosts[0], mosts[1]), _mm512_max_ps(mosts[2], mosts[3]));
     __m512 base = base_of(most), sum = _mm512_setzero_ps();
-    for (j = 0; j < key_count; j++) {
+    j = 0;
+    for (; j + 2 <= key_count; j += 2) {
+        __m512 even = exp2_of(_mm512_sub_ps(_mm512_loadu_ps(scores + j * width), base));
+        __m512 odd = exp2_of(_mm512_sub_ps(_mm512_loadu_ps(scores + (j + 1) * width), base));
+        _mm512_storeu_ps(scores + j * width, even);
+        _mm512_storeu_ps(scores + (j + 1) * width, odd);
+        sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
+    }
+    if (j < key_count) {
         __m512 power = exp2_of(_mm512_sub_ps(_mm512_loadu_ps(scores + j * width), base));
         _mm512_storeu_ps(scores + j * width, power);
         sum = _mm512_add_ps(sum, power);
@@ -162,24 +215,40 @@ static inline __m512 reduce16(const __m512 *rows)
                          _mm512_shuffle_f32x4(low, high, 0xdd));
 }
 
-void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
-                                  const float *weights, float *dst)
+/* `vectors` is a constant where it is inlined; a group of 16 keys is whole but for the last. */
+static inline __attribute__((always_inline)) void
+fold(const float *scores, uint64_t key_count, const float *weights, float *dst, uint32_t vectors)
 {
-    for (uint64_t j = 0; j < key_count; j += 16) {
-        __mmask16 live = tail_mask(key_count - j);
-        __m512 rows[16];
-        for (uint64_t k = 0; k < 16; k++) {
-            const float *row = scores + (j + k) * width;
-            rows[k] = _mm512_setzero_ps();
-            if (j + k >= key_count)
-                continue;
-            for (uint64_t lane = 0; lane < width; lane += 16)
-                rows[k] = _mm512_fmadd_ps(_mm512_loadu_ps(row + lane),
-                                          _mm512_loadu_ps(weights + lane), rows[k]);
+    uint64_t width = 16 * (uint64_t)vectors;
+    __m512 by[3], rows[16];
+    SC_UNROLL
+    for (uint32_t v = 0; v < vectors; v++)
+        by[v] = _mm512_loadu_ps(weights + 16 * v);
+    for (uint64_t j = 0; j < key_count; j += 16, scores += 16 * width) {
+        uint64_t count = key_count - j < 16 ? key_count - j : 16;
+        SC_UNROLL
+        for (uint32_t k = 0; k < 16; k++) { /* behind the last key: the last key again */
+            const float *row = scores + (k < count ? k : count - 1) * width;
+            rows[k] = _mm512_mul_ps(_mm512_loadu_ps(row), by[0]);
+            SC_UNROLL
+            for (uint32_t v = 1; v < vectors; v++)
+                rows[k] = _mm512_fmadd_ps(_mm512_loadu_ps(row + 16 * v), by[v], rows[k]);
         }
+        __mmask16 live = tail_mask(count);
         __m512 old = _mm512_maskz_loadu_ps(live, dst + j);
         _mm512_mask_storeu_ps(dst + j, live, _mm512_add_ps(old, reduce16(rows)));
     }
+}
+
+void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
+                                  const float *weights, float *dst)
+{
+    if (width == 48)
+        fold(scores, key_count, weights, dst, 3);
+    else if (width == 32)
+        fold(scores, key_count, weights, dst, 2);
+    else
+        fold(scores, key_count, weights, dst, 1);
 }
 
 void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t head_padded,
@@ -188,12 +257,12 @@ void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t
     for (uint64_t j = 0; j < key_count; j += 16) {
         __m512 sums[16];
         const float *rows = keys + j * head_padded;
-#pragma GCC unroll 16
+        SC_UNROLL
         for (uint32_t k = 0; k < 16; k++)
             sums[k] = _mm512_setzero_ps();
         for (uint64_t t = 0; t < head_padded; t += 16) {
             __m512 q = _mm512_loadu_ps(query + t);
-#pragma GCC unroll 16
+            SC_UNROLL
             for (uint32_t k = 0; k < 16; k++)
                 sums[k] = _mm512_fmadd_ps(_mm512_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }

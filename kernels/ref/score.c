@@ -5,6 +5,23 @@
 #include "kernels/kernels.h"
 
 #include <math.h>
+#include <string.h>
+
+void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
+                               uint64_t head_size, uint32_t dtype)
+{
+    for (uint64_t j = 0; j < count; j++) {
+        if (dtype == SC_KERNELS_F32)
+            memcpy(dst, rows[j], head_size * sizeof(float));
+        else if (dtype == SC_KERNELS_F16)
+            sc_kernels_ref_widen_f16(dst, (const uint16_t *)(const void *)rows[j], head_size);
+        else
+            sc_kernels_ref_widen_bf16(dst, (const uint16_t *)(const void *)rows[j], head_size);
+        dst += head_size;
+        for (uint64_t t = head_size; t % 16 != 0; t++)
+            *dst++ = 0;
+    }
+}
 
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
