@@ -1,0 +1,467 @@
+/* bench-kernels: what selecting, moving and checking rows costs, beside what binds it.
+ *
+ *   score many   512 query rows over 2,048 keys     multiply-adds     fma: registers alone; sgemm
+ *   score one    one query row over 16,384 keys     reading keys      read: the same bytes
+ *   choose       top-k, ranking, votes, overlap     reading scores    read: the same bytes
+ *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
+ *   tag          tags of rows                       reading rows      read: the same bytes
+ *
+ * Contenders are measured in turn, round by round; a sample repeats its job until it is long enough
+ * for the clock. A series is named JOB DTYPE LEVEL.
+ *
+ * Threads: one. Tests: none (a measurement). */
+#include "bench/bench.h"
+#include "kernels/cpu/unroll.h"
+#include "kernels/select.h"
+#include "store/tag.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef BENCH_CBLAS
+#include <cblas.h>
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define JOBS_MAX      96u
+#define SAMPLE_NS     2000000u
+#define MANY_ROWS     512u
+#define MANY_KEYS     2048u
+#define ONE_KEYS      16384u
+#define PROBES        3u
+#define HEAD_SIZE_MAX 128u
+#define MOVE_ROWS     1024u
+#define MOVE_HEADS    8u
+#define CHOOSE_ROWS   4096u
+#define FMA_STEPS     4096u
+#define BUFFER_BYTES  (48ull << 20)
+#define HUGE_BYTES    (2ull << 20)
+
+enum { LEVEL_NAME_BYTES = 64 };
+
+struct job {
+    char name[LEVEL_NAME_BYTES];
+    const char *unit;
+    double work;
+    void (*run)(const struct job *job);
+    const struct sc_kernels *kernels;
+    enum sc_kernels_level level;
+    uint32_t dtype;
+    uint64_t a, b, c; /* what the job says */
+    struct bench_series *series;
+};
+
+/* One program, one set of buffers. */
+static uint8_t *g_keys, *g_other, *g_queries, *g_scratch;
+static float *g_sums, *g_scores;
+static uint32_t *g_rows, *g_sets;
+static uint64_t *g_tags;
+static volatile double g_sink;
+static struct job g_jobs[JOBS_MAX];
+static uint32_t g_job_count;
+
+static void *memory_make(uint64_t bytes)
+{
+    void *memory = aligned_alloc(HUGE_BYTES, (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " bytes", bytes);
+    return memory;
+}
+
+static uint64_t element_bytes(uint32_t dtype)
+{
+    return dtype == SC_KERNELS_F32 ? 4 : 2;
+}
+
+/* ---- What binds ---------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static double fma_avx512(void)
+{
+    __m512 sums[16], x = _mm512_set1_ps(1e-9f);
+    SC_UNROLL
+    for (uint32_t i = 0; i < 16; i++)
+        sums[i] = _mm512_set1_ps((float)i);
+    for (uint32_t step = 0; step < FMA_STEPS; step++)
+        SC_UNROLL
+    for (uint32_t i = 0; i < 16; i++) {
+        sums[i] = _mm512_fmadd_ps(x, x, sums[i]);
+        __asm__ volatile("" : "+v"(sums[i]));
+    }
+    SC_UNROLL
+    for (uint32_t i = 1; i < 16; i++)
+        sums[0] = _mm512_add_ps(sums[0], sums[i]);
+    return (double)_mm512_reduce_add_ps(sums[0]);
+}
+
+__attribute__((target("avx2,fma"))) static double fma_avx2(void)
+{
+    __m256 sums[12], x = _mm256_set1_ps(1e-9f);
+    SC_UNROLL
+    for (uint32_t i = 0; i < 12; i++)
+        sums[i] = _mm256_set1_ps((float)i);
+    for (uint32_t step = 0; step < FMA_STEPS; step++)
+        SC_UNROLL
+    for (uint32_t i = 0; i < 12; i++) {
+        sums[i] = _mm256_fmadd_ps(x, x, sums[i]);
+        __asm__ volatile("" : "+x"(sums[i]));
+    }
+    SC_UNROLL
+    for (uint32_t i = 1; i < 12; i++)
+        sums[0] = _mm256_add_ps(sums[0], sums[i]);
+    float lanes[8];
+    _mm256_storeu_ps(lanes, sums[0]);
+    return (double)lanes[0] + (double)lanes[7];
+}
+
+__attribute__((target("avx2"))) static uint64_t bytes_read(const uint8_t *bytes, uint64_t count)
+{
+    __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                       _mm256_setzero_si256()};
+    for (uint64_t i = 0; i + 128 <= count; i += 128)
+        for (uint32_t v = 0; v < 4; v++)
+            sums[v] =
+                _mm256_add_epi64(sums[v], _mm256_loadu_si256((const void *)(bytes + i + 32 * v)));
+    sums[0] =
+        _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
+    return (uint64_t)_mm256_extract_epi64(sums[0], 0) + (uint64_t)_mm256_extract_epi64(sums[0], 3);
+}
+
+static void fma_run(const struct job *job)
+{
+    g_sink = job->level == SC_KERNELS_AVX512 ? fma_avx512() : fma_avx2();
+}
+#else
+static uint64_t bytes_read(const uint8_t *bytes, uint64_t count)
+{
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < count; i++)
+        sum += bytes[i];
+    return sum;
+}
+#endif
+
+/* a: bytes */
+static void read_run(const struct job *job)
+{
+    g_sink = (double)bytes_read(g_keys, job->a);
+}
+
+/* a: bytes of a head's key, head by head in the order in which keys are scored */
+static void pieces_run(const struct job *job)
+{
+    uint64_t sum = 0;
+    for (uint64_t head = 0; head < PROBES; head++)
+        for (uint64_t j = 0; j < ONE_KEYS; j++)
+            sum += bytes_read(g_keys + (j * PROBES + head) * job->a, job->a);
+    g_sink = (double)sum;
+}
+
+static void copy_run(const struct job *job)
+{
+    memcpy(g_other, g_keys, job->a);
+    g_sink = g_other[job->a / 2];
+}
+
+#ifdef BENCH_CBLAS
+/* scores = keys . queries^T of one head of `a` elements, float32, one thread */
+static void sgemm_run(const struct job *job)
+{
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, MANY_KEYS, MANY_ROWS, (int)job->a, 1,
+                (const float *)(const void *)g_keys, (int)job->a,
+                (const float *)(const void *)g_queries, (int)job->a, 0, (float *)(void *)g_scratch,
+                MANY_ROWS);
+}
+#endif
+
+/* ---- Jobs ---------------------------------------------------------------------------------- */
+
+/* a: head size, b: query rows, c: keys, three KV heads in memory, one query head each */
+static void score_run(const struct job *job)
+{
+    uint64_t head_bytes = job->a * element_bytes(job->dtype);
+    struct sc_kernels_importance what = {
+        .kernels = job->kernels,
+        .head_size = job->a,
+        .group = 1,
+        .scale = 1 / sqrtf((float)job->a),
+        .queries = {g_queries, PROBES * head_bytes, head_bytes, job->b, job->dtype},
+        .prefix = {.memory = {.k_base = g_keys,
+                              .token_stride_bytes = PROBES * head_bytes,
+                              .head_stride_bytes = head_bytes},
+                   .count = job->c,
+                   .dtype = job->dtype}};
+    for (uint64_t head = 0; head < PROBES; head++)
+        sc_kernels_importance(&what, head, g_scratch, g_sums);
+    g_sink = (double)g_sums[1];
+}
+
+/* a: count, b: k */
+static void topk_run(const struct job *job)
+{
+    sc_kernels_topk(job->kernels, g_scores, job->a, job->b, g_rows);
+}
+
+static void ranked_run(const struct job *job)
+{
+    sc_kernels_topk_ranked(job->kernels, g_scores, job->a, job->b, g_tags, g_rows);
+}
+
+static void overlap_run(const struct job *job)
+{
+    g_sink = sc_kernels_similarity(g_sets, PROBES, job->b);
+}
+
+static void vote_run(const struct job *job)
+{
+    sc_kernels_vote(job->kernels, g_sets, PROBES, job->b, g_scores, job->a, g_scratch, g_rows);
+}
+
+static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint64_t part_bytes)
+{
+    uint64_t head_bytes = HEAD_SIZE_MAX * element_bytes(dtype);
+    return (struct sc_kernels_memory){.k_base = base,
+                                      .v_base = base + part_bytes,
+                                      .token_stride_bytes = MOVE_HEADS * head_bytes,
+                                      .head_stride_bytes = head_bytes};
+}
+
+/* a: bytes of a part */
+static void pack_run(const struct job *job)
+{
+    struct sc_kernels_memory memory = move_memory(g_keys, job->dtype, job->a);
+    sc_kernels_rows_pack(&memory, 0, MOVE_ROWS, MOVE_HEADS,
+                         HEAD_SIZE_MAX * element_bytes(job->dtype), g_other);
+}
+
+/* b: enum sc_kernels_widen */
+static void unpack_run(const struct job *job)
+{
+    uint32_t to = job->b == SC_KERNELS_SAME ? job->dtype : (uint32_t)SC_KERNELS_F32;
+    struct sc_kernels_memory memory =
+        move_memory(g_other, to, MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(to));
+    struct sc_kernels_unpack how = {.kernels = job->kernels,
+                                    .head_count = MOVE_HEADS,
+                                    .head_size = HEAD_SIZE_MAX,
+                                    .element_bytes = element_bytes(job->dtype),
+                                    .widen = (uint32_t)job->b};
+    sc_kernels_rows_unpack(&how, &memory, 0, MOVE_ROWS, g_keys);
+}
+
+/* Every fourth row of four times as many moves down: what it writes is of the same value again. */
+static void compact_run(const struct job *job)
+{
+    struct sc_kernels_memory memory = move_memory(g_other, job->dtype, 4 * job->a);
+    sc_kernels_rows_compact(&memory, MOVE_HEADS, HEAD_SIZE_MAX * element_bytes(job->dtype),
+                            UINT64_MAX, g_sets + PROBES * CHOOSE_ROWS, MOVE_ROWS);
+}
+
+static void tag_run(const struct job *job)
+{
+    sc_store_tag_make(1, 0, g_keys, job->a, job->a, MOVE_ROWS, g_tags, 1);
+}
+
+/* ---- The list ------------------------------------------------------------------------------ */
+
+static const char *const DTYPES[] = {"f32", "f16", "bf16"};
+static const char *const LEVELS[] = {"ref", "avx2", "avx512"};
+
+static void add(struct job job, const char *what, const char *unit, double work)
+{
+    if (g_job_count == JOBS_MAX)
+        bench_die("more than %u jobs", JOBS_MAX);
+    (void)snprintf(job.name, sizeof(job.name), "%s", what);
+    job.unit = unit;
+    job.work = work;
+    job.series = calloc(1, sizeof(*job.series));
+    if (job.series == NULL)
+        bench_die("no memory for a series");
+    g_jobs[g_job_count++] = job;
+}
+
+static void scoring_add(enum sc_kernels_level level)
+{
+    char name[LEVEL_NAME_BYTES];
+    const struct sc_kernels *kernels = sc_kernels_get(level);
+    for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
+        for (uint32_t dtype = 0; dtype < 3; dtype++) {
+            struct job job = {.run = score_run, .kernels = kernels, .dtype = dtype};
+            job.a = head_size;
+            job.b = MANY_ROWS;
+            job.c = MANY_KEYS;
+            (void)snprintf(name, sizeof(name), "many%d %s %s", (int)head_size, DTYPES[dtype],
+                           LEVELS[level]);
+            add(job, name, "flop", 2.0 * (double)(PROBES * MANY_ROWS * MANY_KEYS * head_size));
+            job.b = 1;
+            job.c = ONE_KEYS;
+            (void)snprintf(name, sizeof(name), "one%d %s %s", (int)head_size, DTYPES[dtype],
+                           LEVELS[level]);
+            add(job, name, "byte", (double)(PROBES * ONE_KEYS * head_size * element_bytes(dtype)));
+        }
+}
+
+static void moving_add(enum sc_kernels_level level)
+{
+    char name[LEVEL_NAME_BYTES];
+    const struct sc_kernels *kernels = sc_kernels_get(level);
+    for (uint32_t dtype = 0; dtype < 3; dtype++) {
+        uint64_t part_bytes = MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(dtype);
+        struct job job = {.kernels = kernels, .dtype = dtype, .a = part_bytes};
+        if (dtype != SC_KERNELS_F32) { /* counted: what is written */
+            job.run = unpack_run;
+            job.b = dtype == SC_KERNELS_F16 ? SC_KERNELS_F16_TO_F32 : SC_KERNELS_BF16_TO_F32;
+            (void)snprintf(name, sizeof(name), "widen %s %s", DTYPES[dtype], LEVELS[level]);
+            add(job, name, "byte", 4.0 * (double)part_bytes);
+        }
+        if (dtype == SC_KERNELS_BF16 || level != sc_kernels_level_best())
+            continue; /* moving does not look at elements: their size alone matters */
+        job.b = SC_KERNELS_SAME;
+        job.run = unpack_run;
+        (void)snprintf(name, sizeof(name), "unpack %s", DTYPES[dtype]);
+        add(job, name, "byte", 2.0 * (double)part_bytes);
+        job.run = pack_run;
+        (void)snprintf(name, sizeof(name), "pack %s", DTYPES[dtype]);
+        add(job, name, "byte", 2.0 * (double)part_bytes);
+        job.run = compact_run;
+        (void)snprintf(name, sizeof(name), "compact %s", DTYPES[dtype]);
+        add(job, name, "byte", 2.0 * (double)part_bytes);
+        job.run = copy_run;
+        job.a = 2 * part_bytes;
+        (void)snprintf(name, sizeof(name), "memcpy %s", DTYPES[dtype]);
+        add(job, name, "byte", (double)job.a);
+    }
+}
+
+static void choosing_add(enum sc_kernels_level level)
+{
+    char name[LEVEL_NAME_BYTES];
+    struct job job = {.kernels = sc_kernels_get(level), .a = CHOOSE_ROWS, .b = CHOOSE_ROWS / 4};
+    static const struct {
+        const char *name;
+        void (*run)(const struct job *job);
+    } CHOICES[] = {{"topk", topk_run}, {"ranked", ranked_run}, {"vote", vote_run}};
+    for (uint32_t i = 0; i < 3; i++) {
+        job.run = CHOICES[i].run;
+        (void)snprintf(name, sizeof(name), "%s %s", CHOICES[i].name, LEVELS[level]);
+        add(job, name, "byte", (double)(CHOOSE_ROWS * sizeof(float)));
+    }
+}
+
+static void jobs_make(void)
+{
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        choosing_add((enum sc_kernels_level)level);
+        moving_add((enum sc_kernels_level)level);
+        if (level == SC_KERNELS_REF)
+            continue;
+        scoring_add((enum sc_kernels_level)level);
+#if defined(__x86_64__)
+        char name[LEVEL_NAME_BYTES];
+        (void)snprintf(name, sizeof(name), "fma %s", LEVELS[level]);
+        double lanes = level == SC_KERNELS_AVX512 ? 16 * 16 : 12 * 8;
+        add((struct job){.run = fma_run, .level = (enum sc_kernels_level)level}, name, "flop",
+            2.0 * lanes * FMA_STEPS);
+#endif
+    }
+    struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
+    job.b = CHOOSE_ROWS / 4;
+    job.run = overlap_run;
+    add(job, "similarity", "byte", (double)(PROBES * (PROBES - 1) * job.b * sizeof(uint32_t)));
+    job.run = tag_run;
+    job.a = 4096;
+    add(job, "tag 4096", "byte", (double)(MOVE_ROWS * job.a));
+    job.run = read_run;
+    job.a = MOVE_ROWS * job.a;
+    add(job, "read rows", "byte", (double)job.a);
+    job.a = CHOOSE_ROWS * sizeof(float);
+    add(job, "read scores", "byte", (double)job.a);
+    for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
+        for (uint64_t element = 2; element <= 4; element += 2) {
+            char name[LEVEL_NAME_BYTES];
+            job.a = PROBES * ONE_KEYS * head_size * element;
+            (void)snprintf(name, sizeof(name), "read one%d %d", (int)head_size, (int)element);
+            job.run = read_run;
+            add(job, name, "byte", (double)job.a);
+            job.run = pieces_run;
+            job.a = head_size * element;
+            (void)snprintf(name, sizeof(name), "pieces one%d %d", (int)head_size, (int)element);
+            add(job, name, "byte", (double)(PROBES * ONE_KEYS * job.a));
+        }
+#ifdef BENCH_CBLAS
+    openblas_set_num_threads(1);
+    for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2) {
+        char name[LEVEL_NAME_BYTES];
+        job.run = sgemm_run;
+        job.a = head_size;
+        (void)snprintf(name, sizeof(name), "sgemm%d", (int)head_size);
+        add(job, name, "flop", 2.0 * (double)(MANY_ROWS * MANY_KEYS * head_size));
+    }
+#endif
+}
+
+static void buffers_make(void)
+{
+    uint64_t scratch = sc_kernels_importance_scratch_bytes(HEAD_SIZE_MAX, ONE_KEYS, 0);
+    g_keys = memory_make(BUFFER_BYTES);
+    g_other = memory_make(BUFFER_BYTES);
+    g_queries = memory_make(4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX);
+    g_scratch = memory_make(scratch > BUFFER_BYTES ? scratch : BUFFER_BYTES);
+    g_sums = memory_make(ONE_KEYS * sizeof(float));
+    g_scores = memory_make(CHOOSE_ROWS * sizeof(float));
+    g_rows = memory_make(CHOOSE_ROWS * sizeof(uint32_t));
+    g_sets = memory_make((PROBES + 1) * CHOOSE_ROWS * sizeof(uint32_t));
+    g_tags = memory_make(2 * CHOOSE_ROWS * sizeof(uint64_t));
+    uint64_t seed = 1; /* 0x2c00 | bits: small numbers in f16, in bf16, and in f32 */
+    for (uint64_t i = 0; i < BUFFER_BYTES / 2; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint16_t half = (uint16_t)(0x3400u | (seed >> 40 & 0x83ffu));
+        memcpy(g_keys + 2 * i, &half, sizeof(half));
+    }
+    memcpy(g_queries, g_keys + 4096, 4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX);
+    memset(g_other, 0, BUFFER_BYTES);
+    memset(g_scratch, 0, BUFFER_BYTES);
+    for (uint32_t set = 0; set < PROBES; set++) { /* skewed, as importance is */
+        for (uint64_t j = 0; j < CHOOSE_ROWS; j++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            g_scores[j] = (float)exp(-8 * (double)(seed >> 40) / (double)(1 << 24));
+        }
+        sc_kernels_topk(sc_kernels_get(SC_KERNELS_REF), g_scores, CHOOSE_ROWS, CHOOSE_ROWS / 4,
+                        g_sets + set * (CHOOSE_ROWS / 4));
+    }
+    for (uint32_t i = 0; i < MOVE_ROWS; i++)
+        g_sets[PROBES * CHOOSE_ROWS + i] = 4 * i + 1;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
+    static uint64_t repeats[JOBS_MAX];
+    buffers_make();
+    jobs_make();
+    for (uint32_t i = 0; i < g_job_count; i++) {
+        g_jobs[i].run(&g_jobs[i]);
+        uint64_t start_ns = bench_now_ns();
+        g_jobs[i].run(&g_jobs[i]);
+        repeats[i] = 1 + SAMPLE_NS / (bench_now_ns() - start_ns + 1);
+        *g_jobs[i].series = (struct bench_series){.name = g_jobs[i].name,
+                                                  .unit = g_jobs[i].unit,
+                                                  .work = g_jobs[i].work * (double)repeats[i]};
+    }
+    for (uint64_t round = 0; round < rounds; round++)
+        for (uint32_t i = 0; i < g_job_count; i++) {
+            uint64_t start_ns = bench_now_ns();
+            for (uint64_t n = 0; n < repeats[i]; n++)
+                g_jobs[i].run(&g_jobs[i]);
+            bench_series_add(g_jobs[i].series, bench_now_ns() - start_ns);
+        }
+    for (uint32_t i = 0; i < g_job_count; i++) {
+        bench_series_print(g_jobs[i].series);
+        free(g_jobs[i].series);
+    }
+    return 0;
+}
