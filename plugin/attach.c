@@ -90,6 +90,7 @@ static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease
         sc_hash_to_bytes(request->marks[i].digest, request->store_marks[i].digest);
     }
     request->root = attached->root;
+    request->provenance = (struct spec_provenance){0};
     request->pinned = attached->match.last;
     request->from_token = from_token;
     request->matched_tokens = lease->place.length;
@@ -115,6 +116,12 @@ static spec_status attach(spec_connector *conn, const struct spec_attach_params 
         return status;
     }
     fill(request, lease, &attached, params->from_token);
+    struct sc_radix_query query = {.root = request->root,
+                                   .tokens = request->tokens,
+                                   .token_count = request->token_count,
+                                   .marks = request->marks,
+                                   .mark_count = request->mark_count};
+    sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};
     memcpy(promise.lease, params->lease.data, sizeof(promise.lease));
     sc_plugin_request_open(conn, request, handle, &promise, ret_result);

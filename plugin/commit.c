@@ -6,10 +6,11 @@
  *     -> ticket: its part ended
  *
  * Holds: a chunk is inserted after its record was appended, and that after all its layers were
- * written; the first complete copy wins; what a commit hangs on is pinned meanwhile; a save keeps
- * its request's tokens alive.
- * Threads: executor, but taking a save, which is the host's.
- * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
+ * written; the first complete copy wins among equals, and what is computed on better rows replaces
+ * the worse; what hangs on an inexact piece is at least as bad; what a commit hangs on is pinned
+ * meanwhile; a save keeps its request's tokens alive. Threads: executor, but taking a save, which
+ * is the host's. Tests: conformance (abi_082_*, abi_083_*, abi_087_*),
+ * tests/unit/plugin/test_save.c */
 #include "plugin/connector.h"
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
@@ -67,10 +68,25 @@ spec_status sc_plugin_ticket_status(spec_status status)
     }
 }
 
-/* What the index has of the save's tokens, pinned, and all that has gone from it is in the log: a
- * record of ours stands behind those of the pieces whose place it takes. */
+/* What the save is worth: no better than what it hangs on now, which may be another piece than the
+ * one that its request had. */
+static struct spec_provenance worth_of(spec_connector *conn, const struct sc_plugin_save *save,
+                                       struct sc_radix_query query)
+{
+    struct spec_provenance worst = save->provenance;
+    struct sc_radix_match match = {0};
+    query.token_count = save->first;
+    if (save->first > 0)
+        sc_radix_match(conn->radix, &query, NULL, 0, &match);
+    if (match.last_flags != SPEC_PROVENANCE_EXACT)
+        sc_plugin_provenance_add_piece(&worst, conn->store, match.last_piece);
+    return worst;
+}
+
+/* What the index has of the save's tokens and is no worse, pinned, and all that has gone from it is
+ * in the log: a record of ours stands behind those of the pieces whose place it takes. */
 static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
-                       struct sc_radix_match *ret_match)
+                       struct sc_store_provenance *ret_provenance, struct sc_radix_match *ret_match)
 {
     const struct sc_plugin_request *request = save->request;
     struct sc_radix_query query = {.root = request->root,
@@ -80,15 +96,20 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
                                    .mark_count = request->mark_count};
     for (;;) {
         sc_plugin_drops_flush(conn);
+        struct spec_provenance worst = worth_of(conn, save, query);
+        *ret_provenance = sc_plugin_provenance_stored(&worst);
+        query.flags_end = worst.kind + 1;
         sc_radix_match_pin(conn->radix, &query, NULL, 0, ret_match);
         if (atomic_load(&conn->drop_count) == 0)
             return;
         sc_radix_unpin(conn->radix, ret_match->last);
+        query.flags_end = 0;
     }
 }
 
 /* Appends records of the rows behind the match, then makes them visible. */
 static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save,
+                               const struct sc_store_provenance *provenance,
                                const struct sc_radix_match *match)
 {
     const struct sc_plugin_request *request = save->request;
@@ -100,6 +121,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
         .tokens = request->tokens,
         .marks = request->store_marks,
         .mark_count = request->mark_count,
+        .provenance = provenance,
     };
     sc_hash_to_bytes(request->root, commit.root);
     uint64_t first_id;
@@ -111,8 +133,11 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
         return status;
     }
     pthread_mutex_lock(&conn->index_lock);
-    uint64_t indexed_end = sc_plugin_index_save(conn, save, match, first_id);
+    uint64_t indexed_end =
+        sc_plugin_index_save(conn, save, match, first_id, sc_plugin_provenance_kind(provenance));
     pthread_mutex_unlock(&conn->index_lock);
+    if (atomic_load(&conn->drop_count) > 0) /* what it replaced */
+        sc_plugin_kick(conn, SC_JOB_TIDY);
     atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.stored_chunks,
@@ -129,14 +154,16 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
 {
     uint64_t end = save->first + save->count;
     struct sc_radix_match match;
-    match_save(conn, save, &match);
+    struct sc_store_provenance provenance;
+    match_save(conn, save, &provenance, &match);
     spec_status status = SPEC_OK;
-    if (match.token_count >= save->first && match.token_count < end) {
-        status = commit_rows(conn, save, &match);
+    bool is_stored = sc_plugin_provenance_may_be_stored(conn, provenance.computed_on);
+    if (match.token_count >= save->first && match.token_count < end && is_stored) {
+        status = commit_rows(conn, save, &provenance, &match);
     } else {
         sc_store_extent_discard(save->extent);
-        if (match.token_count < save->first)
-            status = SPEC_E_DROPPED; /* an orphan */
+        if (match.token_count < end)
+            status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
         else
             atomic_fetch_add_explicit(&conn->stats.duplicate_chunks,
                                       sc_plugin_chunk_count(conn, save->first, end),

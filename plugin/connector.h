@@ -8,6 +8,7 @@
  *                  evict.c    room for what comes; maintain.c: jobs in the background
  *                  ticket.c   poll, wait
  *                  attach.c   a lease -> index.c -> ranges of pieces
+ *                  provenance.c  what rows are worth, from pieces to match to pieces
  *                  reset.c    epochs; mail between processes
  *                  peers.c    other processes' logs -> indexes; the turn, every 25 ms
  *
@@ -52,6 +53,7 @@ struct sc_plugin_save {
     struct sc_store_extent *extent;
     uint64_t first, count; /* tokens */
     spec_ticket ticket;
+    struct spec_provenance provenance; /* what it is computed on; set before its last layer */
 
     /* Guarded by save_lock. */
     struct sc_plugin_save *next; /* free list, the request's queue, or the queue of commits */
@@ -120,6 +122,7 @@ struct sc_plugin_promise { /* of a lookup's match, by time */
 struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds it, a lease does */
     struct sc_radix_ref run; /* its last one, pinned */
     uint64_t due_ns;         /* wall clock: no lease on it is good after that */
+    bool is_top;             /* all that hangs below it is kept too */
 };
 
 struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
@@ -298,6 +301,9 @@ void sc_plugin_peers_fork_close(spec_connector *conn);
 /* How many of the query's first `end` tokens every other rank has. Any thread. */
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end);
+/* The worst that other ranks have of the query's first `end` tokens is added. Any thread. */
+void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
+                                uint64_t end, struct spec_provenance *worst);
 /* Wall clock until which a promise made now is kept; 0: nothing may be promised; UINT64_MAX: in
  * this process only, so no lease. Any thread. */
 uint64_t sc_plugin_promise_end(const spec_connector *conn);
@@ -309,7 +315,10 @@ bool sc_plugin_follow_own(spec_connector *conn);
 void sc_plugin_turn_start(spec_connector *conn);
 void sc_plugin_turn_stop(spec_connector *conn);
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
-/* Whether the run is one that was dropped lately; index_lock is held. */
+/* A better piece takes the place of this run and of what hangs on it: a reader keeps them for
+ * leases (user: the connector). index_lock is held. */
+void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
+/* Whether the run is one that was dropped or replaced lately; index_lock is held. */
 bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
 void sc_plugin_on_epoch(uint64_t epoch, void *user);
 
@@ -342,6 +351,19 @@ uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint6
 /* What a ticket says (the ABI lists the statuses) for what went wrong inside. */
 spec_status sc_plugin_ticket_status(spec_status status);
 
+/* provenance.c */
+/* Makes each member the worse of the two. */
+void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_provenance *more);
+void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct sc_store *store,
+                                    uint64_t piece);
+/* SPEC_PROVENANCE_* of a piece: the flags of its runs in the index. */
+uint32_t sc_plugin_provenance_kind(const struct sc_store_provenance *of);
+/* What is computed now by the request is computed on this: its match, and what was delivered. */
+struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request);
+struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst);
+/* store.lossy, store.pruned. */
+bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kind);
+
 /* index.c */
 /* A piece that the log holds. Not believed (false): it is dropped for good, so that its space comes
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
@@ -367,10 +389,10 @@ static inline struct sc_radix_ref sc_plugin_ref_of(uint64_t mark)
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
                                           uint64_t position);
 /* Inserts the committed pieces, ids from first_id on, behind what the match found of the save's
- * tokens; a piece that cannot be indexed is dropped, with all behind it. Returns where the tokens
- * end that the index has now. */
+ * tokens; what stands there and is worse than `kind` makes way. A piece that cannot be indexed is
+ * dropped, with all behind it. Returns where the tokens end that the index has now. */
 uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
-                              const struct sc_radix_match *match, uint64_t first_id);
+                              const struct sc_radix_match *match, uint64_t first_id, uint32_t kind);
 /* Writer's open: drops the pieces whose place in the index went with one that the log drops,
  * because the process died before their own records. */
 void sc_plugin_orphans_drop(spec_connector *conn);

@@ -6,9 +6,12 @@
  *   failed piece -> piece_fail   hidden with all below it; what is pinned goes with its last pin
  *                     -> drops   -> tidy (background): records that say so
  *
+ *   better piece -> what stands there and is worse makes way with all below it
+ *
  * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away; it
- * is in the log before any record of what takes its place. No file is written under index_lock,
- * unless more than SC_PLUGIN_DROPS pieces fail at once.
+ * is in the log before any record of what takes its place, but what a better one replaced: a replay
+ * replaces it again. Down a path no run is better than the one before it. No file is written under
+ * index_lock, unless more than SC_PLUGIN_DROPS pieces go at once.
  * Threads: under index_lock, which on_piece takes (open, and a reader that follows its writer).
  * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
 #include "plugin/connector.h"
@@ -92,6 +95,14 @@ static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
     return status;
 }
 
+/* What a later record of the log replaced: the records that say so may not be there. */
+static void replay_replaced(const struct sc_radix_segment *segment, void *user)
+{
+    spec_connector *conn = user;
+    (void)segment;
+    conn->replay_orphans = true;
+}
+
 static uint64_t piece_token_count(const struct sc_store_piece *piece)
 {
     return piece->first_position + piece->row_count - piece->chunk_first;
@@ -135,6 +146,8 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         if (after.generation == 0)
             return *lacks_memory; /* its parent is gone, or is one that stays unseen */
     }
+    bool is_own = radix == conn->radix;
+    struct sc_radix_removal replaces = {.removed = is_own ? replay_replaced : NULL, .user = conn};
     struct sc_radix_insertion insertion = {
         .root = sc_hash_from_bytes(piece->root),
         .after = after,
@@ -145,7 +158,9 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .marks = marks,
         .mark_count = piece->mark_count,
         .end_hash = &piece_hash,
-        .value = {piece->id, piece->skip, piece->provenance.computed_on},
+        .value = {piece->id, piece->skip, sc_plugin_provenance_kind(&piece->provenance)},
+        .replaces = &replaces,
+        .replacing = is_own ? sc_plugin_on_replacing : NULL,
     };
     struct sc_radix_inserted inserted;
     spec_status status = insert_piece(conn, radix, &insertion, &inserted);
@@ -213,9 +228,10 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
 }
 
 uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
-                              const struct sc_radix_match *match, uint64_t first_id)
+                              const struct sc_radix_match *match, uint64_t first_id, uint32_t kind)
 {
     const struct sc_plugin_request *request = save->request;
+    struct sc_radix_removal replaces = {.removed = piece_removed, .user = conn};
     uint64_t end = save->first + save->count, id = first_id, indexed_end = match->token_count;
     struct sc_plugin_piece piece;
     struct sc_radix_inserted inserted = {.whole = match->whole, .whole_end = match->whole_end};
@@ -230,7 +246,8 @@ uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save 
             .run_first = position,
             .marks = request->marks,
             .mark_count = request->mark_count,
-            .value = {id, (uint32_t)(position - piece.first), request->provenance.kind},
+            .value = {id, (uint32_t)(position - piece.first), kind},
+            .replaces = &replaces,
         };
         bool is_indexed = indexed_end == position &&
                           insert_piece(conn, conn->radix, &insertion, &inserted) == SPEC_OK;

@@ -115,7 +115,7 @@ static spec_status read_marks(const struct spec_lookup_params *params,
     return SPEC_OK;
 }
 
-/* How far the segments are good: capacity, exactness, the host's limits, the other ranks. */
+/* How far the segments are good: capacity, the host's limits, the other ranks. */
 static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params *params,
                           const struct sc_plugin_request *request,
                           const struct sc_radix_query *query, const struct sc_radix_match *match)
@@ -126,32 +126,27 @@ static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params 
         held_count = conn->segment_capacity;
         end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
     }
-    if (params->flags & SPEC_LOOKUP_REQUIRE_EXACT)
-        for (uint64_t i = 0; i < held_count; i++)
-            if (request->segments[i].value.flags != SPEC_PROVENANCE_EXACT) {
-                end = request->segments[i].first;
-                break;
-            }
     uint64_t max_tokens = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     if (end > max_tokens)
         end = max_tokens;
-    /* What was computed on inexact rows is so in every rank: they stored the same pass. */
     end = sc_plugin_peers_match(conn, query, end);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     return end;
 }
 
-/* Turns segments into the ranges of [from_token, matched_tokens). */
-static void make_ranges(struct sc_plugin_request *request)
+/* Turns segments into the ranges of [from_token, matched_tokens), and adds what the whole match is
+ * worth: what is loaded was computed on what is not. */
+static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
     request->range_count = 0;
-    uint32_t worst = SPEC_PROVENANCE_EXACT;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];
         if (segment->first >= request->matched_tokens)
             break;
-        worst = segment->value.flags > worst ? segment->value.flags : worst;
+        if (segment->value.flags != SPEC_PROVENANCE_EXACT)
+            sc_plugin_provenance_add_piece(&request->provenance, conn->store,
+                                           segment->value.piece);
         uint64_t end = segment->first + segment->count;
         uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
         uint64_t first =
@@ -164,8 +159,6 @@ static void make_ranges(struct sc_plugin_request *request)
         if (end >= request->matched_tokens)
             break;
     }
-    request->provenance =
-        (struct spec_provenance){.kind = worst, .computed_on = worst, .held = SPEC_HELD_ROWS};
 }
 
 /* The promise as 64 bytes: what the match's last piece ends, for other processes to find. */
@@ -189,9 +182,11 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
 {
     uint64_t limit = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     uint64_t promise_end = sc_plugin_promise_end(conn);
+    bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
     request->matched_tokens = request->from_token;
+    request->provenance = (struct spec_provenance){0};
     if (conn->config.preset == SC_PRESET_RECOMPUTE || limit <= request->from_token ||
         promise_end == 0)
         return;
@@ -199,7 +194,8 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
                                    .tokens = request->tokens,
                                    .token_count = limit,
                                    .marks = request->marks,
-                                   .mark_count = request->mark_count};
+                                   .mark_count = request->mark_count,
+                                   .flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0};
     sc_radix_match_pin(conn->radix, &query, request->segments, conn->segment_capacity, &match);
     if (match.token_count == 0)
         return;
@@ -208,6 +204,8 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (atomic_load(&conn->epoch) != request->epoch || end <= request->from_token)
         return; /* a reset came between: the request is stale, and promises nothing */
     request->matched_tokens = end;
+    if (!exact)
+        sc_plugin_peers_provenance(conn, &query, end, &request->provenance);
     if (promise_end == UINT64_MAX)
         return;
     ret_promise->expiry_ns = promise_end;
@@ -238,7 +236,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
                             spec_request handle, const struct sc_plugin_promise *promise,
                             struct spec_lookup_result *ret_result)
 {
-    make_ranges(request);
+    make_ranges(conn, request);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;
     request->delivered = (struct spec_provenance){0};

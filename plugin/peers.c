@@ -47,8 +47,9 @@ static void ghost_end(spec_connector *conn)
     conn->ghost_count--;
 }
 
-/* Index lock held. The writer has dropped it before now, so every promise ends before `due`. */
-static void ghost_begin(spec_connector *conn, struct sc_radix_ref run)
+/* Index lock held. The writer has dropped it before now, or recorded a better one, so every promise
+ * ends before `due`. */
+static void ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top)
 {
     struct sc_radix_segment segment;
     uint64_t lease = conn->config.lease_ns_max;
@@ -58,7 +59,12 @@ static void ghost_begin(spec_connector *conn, struct sc_radix_ref run)
         ghost_end(conn);
     sc_radix_pin(conn->radix, run);
     uint64_t at = (conn->ghost_first + conn->ghost_count++) % SC_PLUGIN_GHOSTS;
-    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_wall_ns(conn->exec) + lease};
+    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_wall_ns(conn->exec) + lease, is_top};
+}
+
+void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
+{
+    ghost_begin(user, top, true);
 }
 
 bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
@@ -66,7 +72,8 @@ bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
     for (uint64_t i = 0; i < conn->ghost_count; i++) {
         const struct sc_plugin_ghost *ghost =
             &conn->ghosts[(conn->ghost_first + i) % SC_PLUGIN_GHOSTS];
-        if (ghost->run.id == run.id && ghost->run.generation == run.generation)
+        if ((ghost->run.id == run.id && ghost->run.generation == run.generation) ||
+            (ghost->is_top && sc_radix_is_below(conn->radix, run, ghost->run)))
             return true;
     }
     return false;
@@ -103,7 +110,7 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     struct dropped dropped = {.piece = piece};
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index_lock);
-    ghost_begin(conn, sc_plugin_ref_of(mark));
+    ghost_begin(conn, sc_plugin_ref_of(mark), false);
     (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
                           &removal, NULL, NULL);
     conn->replay_orphans = conn->replay_orphans || dropped.has_orphans;
@@ -203,6 +210,20 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
         end = match.token_count;
     }
     return end;
+}
+
+void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
+                                uint64_t end, struct spec_provenance *worst)
+{
+    for (uint64_t i = 0; i < conn->peer_count && end > 0; i++) {
+        const struct sc_plugin_peer *peer = &conn->peers[i];
+        struct sc_radix_query shorter = *query;
+        struct sc_radix_match match;
+        shorter.token_count = end;
+        sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
+        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves */
+            sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
+    }
 }
 
 /* The earliest of the moments at which the logs that we follow were known whole; 0: one is not

@@ -49,7 +49,7 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
         return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
                        conn->save_count);
     uint64_t piece_count = plan_pieces(conn, request, chain, first, count, plan);
-    struct sc_store_provenance provenance = {.computed_on = request->provenance.kind};
+    struct sc_store_provenance provenance = {0}; /* the commit says it */
     save->request = request;
     save->first = first;
     save->count = count;
@@ -147,11 +147,25 @@ static void give_pass_up(struct sc_plugin_request *request, uint64_t from, uint6
     request->pass_status = why;
 }
 
+/* Whether what the request computes now may be stored, after all that was delivered to it. */
+static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
+    return sc_plugin_provenance_may_be_stored(conn, so_far.kind);
+}
+
+static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
+{
+    atomic_fetch_add_explicit(&conn->stats.dropped_chunks, sc_plugin_chunk_count(conn, first, end),
+                              memory_order_relaxed);
+}
+
 /* Opens the pass: its extents and its ticket. A lack of space or of objects gives the pass up. */
 static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *request,
                               const struct spec_store_params *params, struct spec_error *reterr)
 {
-    bool unwanted = is_unwanted(conn, request, params->token_count);
+    bool good_enough = is_good_enough(conn, request);
+    bool unwanted = is_unwanted(conn, request, params->token_count) || !good_enough;
     uint64_t step = unwanted ? save_tokens_max(conn) : save_tokens(conn, params->token_count);
     uint64_t save_count = count_saves(conn, params->first_token, params->token_count, step);
     bool fits = save_count <= SC_PLUGIN_PASS_SAVES;
@@ -173,6 +187,8 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
                          SC_PLUGIN_PASS_SAVES);
     else
         status = begin_saves(conn, request, params, step, &why);
+    if (!good_enough)
+        count_dropped(conn, params->first_token, params->first_token + params->token_count);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s",
                params->token_count, why.text);
@@ -180,10 +196,7 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
         if (request->pass_saves > 0)
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
-        atomic_fetch_add_explicit(
-            &conn->stats.dropped_chunks,
-            sc_plugin_chunk_count(conn, begun_end, params->first_token + params->token_count),
-            memory_order_relaxed);
+        count_dropped(conn, begun_end, params->first_token + params->token_count);
         give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
         if (status == SPEC_E_NO_SPACE)
             sc_plugin_evict_ask(conn, params->token_count * conn->layer_count * conn->row_bytes);
@@ -222,7 +235,11 @@ static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t ro
 static void put_layer(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                       const struct sc_kernels_memory *memory)
 {
+    bool last = layer + 1 == conn->layer_count;
+    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
+        if (last) /* before it can be committed */
+            request->pass[i]->provenance = so_far;
         struct pack_source source = {conn, memory, request->pass[i]->first - request->pass_first};
         struct spec_error why = {.struct_size = sizeof(why)};
         spec_status status =
@@ -232,7 +249,6 @@ static void put_layer(spec_connector *conn, struct sc_plugin_request *request, u
         SC_LOG(&conn->log, SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
                why.text);
         /* With the last layer, those before the failed one have all they need. */
-        bool last = layer + 1 == conn->layer_count;
         give_pass_up(request, last ? i + 1 : 0, i, sc_plugin_ticket_status(status));
     }
 }
@@ -335,6 +351,8 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         }
         return status;
     }
+    if (request->pass_status == SPEC_OK && !is_good_enough(conn, request))
+        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
     put_layer(conn, request, params.layer, &memory);
     request->pass_layer = params.layer + 1;
     if (!last)
