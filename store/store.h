@@ -239,7 +239,7 @@ uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece);
 /* The piece's hash when it is live; false: it is not. Any thread. */
 bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
                          uint8_t ret_hash[SC_STORE_HASH_BYTES]);
-/* What the piece was computed on, and how it is held: constant. false: an unknown id. Any thread. */
+/* What the piece was computed on, and how it is held: constant. false: unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
