@@ -1,0 +1,316 @@
+/* bench-similarity: what important rows have in common, measured in the reference engine: between
+ * heads, between neighbouring layers, between questions, inside chunks; and how much of a layer's
+ * set each way of guessing it finds before its queries exist. No connector takes part, and every
+ * pass attends all rows of its prefix (16-bit KV).
+ *
+ * For each question (eval_file.h), layer and share rho of rows (--rho LIST), with A_l the set that
+ * all probe heads of layer l vote for:
+ *   heads         mean Jaccard of all pairs of KV heads' sets       probes   of the probe heads
+ *   neighbours    Jaccard of A_l and A_(l-1)                         layer    share of A_l in
+ * A_(l-1) before, after share of A_l in the set voted by queries of the hidden state before, after
+ * the attention of layer l - 1, over the prefix alone, by at most 64 rows static        share in
+ * the k rows of highest average importance over the prefix's earlier questions           sink   in
+ * the first and last rows chunk         important rows / rows, of the chunks of 64 that hold one
+ * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
+ *
+ * Threads: the model's. Tests: none (a measurement). */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/eval_file.h"
+#include "conformance/engine/cli/chooser_source.h"
+
+#define RHO_MAX   8u
+#define HINT_ROWS 64u /* hint.rows as configured by default */
+#define CHUNK     64u
+
+enum kind { KIND_BEFORE, KIND_AFTER, KIND_COUNT };
+
+struct state {
+    struct eval_file file;
+    struct eng_runner *holder, *runner;
+    uint64_t held, probes;
+    struct eng_chooser *chooser;
+    double rho[RHO_MAX];
+    uint64_t rho_count, map_layer;
+    const struct eval_entry *entry;
+    uint64_t question;
+    /* [HINT_ROWS][heads][head_dim], of even and of odd layers: what is foreseen of layer l + 2
+     * comes before layer l + 1 is looked at. */
+    float *hint[KIND_COUNT][2];
+    uint64_t hint_rows;
+    uint32_t *sets;     /* [kv_heads][rows] */
+    uint32_t *voted;    /* [rows] of this layer */
+    uint32_t *last;     /* [rho][rows] of the layer before */
+    uint32_t *guess;    /* [rows] */
+    uint32_t *order;    /* [2 * rows] */
+    double *importance; /* [kv_heads][rows] */
+    double *averages;   /* [layers][rows] over earlier questions of the prefix */
+    uint64_t rows;      /* the longest prefix */
+};
+
+/* ---- Sets ---- */
+
+/* The set that the probe heads vote for. */
+static void vote(struct state *state, const struct eng_choose_input *input, double rho,
+                 uint32_t *ret_rows)
+{
+    struct eng_choose_rule rule = eng_choose_rule_default(rho);
+    struct eng_choice choice;
+    struct eng_error error;
+    rule.one_set = true;
+    rule.probe_heads = state->probes;
+    eval_must(eng_choose(state->chooser, input, &rule, &choice, &error), &error);
+    memcpy(ret_rows, choice.rows, choice.row_count * sizeof(*ret_rows));
+}
+
+static double share_of(const uint32_t *truth, const uint32_t *guess, uint64_t k)
+{
+    return (double)eng_choose_overlap(truth, k, guess, k) / (double)k;
+}
+
+static double similarity(const struct state *state, uint64_t heads, uint64_t k)
+{
+    double sum = 0;
+    uint64_t pairs = 0;
+    for (uint64_t a = 0; a < heads; a++)
+        for (uint64_t b = a + 1; b < heads; b++, pairs++)
+            sum += eng_choose_jaccard(state->sets + a * k, k, state->sets + b * k, k);
+    return pairs == 0 ? 1 : sum / (double)pairs;
+}
+
+static void print_map(const struct state *state, uint64_t layer, double rho, uint64_t k)
+{
+    uint64_t heads = state->file.config->kv_heads;
+    printf("{\"map\": %" PRIu64 ", \"rho\": %g, \"jaccard\": [", layer, rho);
+    for (uint64_t a = 0; a < heads; a++)
+        for (uint64_t b = 0; b < heads; b++)
+            printf("%s%.4f", a + b == 0 ? "" : ", ",
+                   eng_choose_jaccard(state->sets + a * k, k, state->sets + b * k, k));
+    printf("]}\n");
+}
+
+/* Important rows over all rows of the chunks that hold one. */
+static double chunk_share(const uint32_t *rows, uint64_t k, uint64_t total)
+{
+    uint64_t touched = 0;
+    for (uint64_t i = 0; i < k; i++) {
+        uint64_t first = rows[i] / CHUNK * CHUNK;
+        if (i == 0 || rows[i - 1] / CHUNK != rows[i] / CHUNK)
+            touched += total - first < CHUNK ? total - first : CHUNK;
+    }
+    return (double)k / (double)touched;
+}
+
+/* ---- A layer ---- */
+
+/* The set by queries that were foreseen; they know no key of their own layer but the prefix's. */
+static void guess_by_hint(struct state *state, const struct eng_choose_input *input, double rho,
+                          enum kind kind)
+{
+    struct eng_choose_input foreseen = *input;
+    foreseen.q = state->hint[kind][input->layer % 2];
+    foreseen.rows = state->hint_rows;
+    foreseen.fresh_count = 0;
+    vote(state, &foreseen, rho, state->guess);
+}
+
+static void guess_by_average(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
+{
+    (void)eng_choose_top(state->averages + layer * state->rows, total, k, state->order,
+                         state->guess);
+}
+
+static void guess_by_sink(struct state *state, uint64_t total, uint64_t k)
+{
+    uint64_t first = (k + 1) / 2;
+    for (uint64_t i = 0; i < k; i++)
+        state->guess[i] = (uint32_t)(i < first ? i : total - k + i);
+}
+
+static void measure(struct state *state, const struct eng_choose_input *input, uint64_t r)
+{
+    uint64_t total = input->prefix_count;
+    uint64_t layer = input->layer;
+    double rho = state->rho[r];
+    uint64_t k = eng_choose_k(total, (uint64_t)(rho * 1e6 + .5));
+    uint32_t *last = state->last + r * state->rows;
+    for (uint64_t h = 0; h < input->kv_heads; h++)
+        (void)eng_choose_top(state->importance + h * total, total, k, state->order,
+                             state->sets + h * k);
+    if (layer == state->map_layer)
+        print_map(state, layer, rho, k);
+    double heads = similarity(state, input->kv_heads, k);
+    double probes = similarity(state, state->probes, k);
+    vote(state, input, rho, state->voted);
+    printf("{\"id\": \"%s\", \"group\": \"%s\", \"question\": %" PRIu64 ", \"layer\": %" PRIu64
+           ", \"rho\": %g, \"heads\": %.6f, \"probes\": %.6f, \"chunk\": %.6f",
+           state->entry->id, state->entry->group, state->question, layer, rho, heads, probes,
+           chunk_share(state->voted, k, total));
+    if (state->question > 0) {
+        guess_by_average(state, layer, total, k);
+        printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
+    }
+    guess_by_sink(state, total, k);
+    printf(", \"sink\": %.6f", share_of(state->voted, state->guess, k));
+    if (layer > 0) {
+        printf(", \"neighbours\": %.6f, \"layer_guess\": %.6f",
+               eng_choose_jaccard(state->voted, k, last, k), share_of(state->voted, last, k));
+        guess_by_hint(state, input, rho, KIND_BEFORE);
+        printf(", \"before\": %.6f", share_of(state->voted, state->guess, k));
+        guess_by_hint(state, input, rho, KIND_AFTER);
+        printf(", \"after\": %.6f", share_of(state->voted, state->guess, k));
+    }
+    printf("}\n");
+    memcpy(last, state->voted, k * sizeof(*last));
+}
+
+static eng_status see_layer(void *user, const struct eng_attention_view *view, uint64_t pass,
+                            const struct eng_choose_input *input, const struct eng_choice *choice,
+                            struct eng_error *reterr)
+{
+    struct state *state = user;
+    const double *importance = NULL;
+    uint64_t total = input->prefix_count;
+    double *averages = state->averages + view->layer * state->rows;
+    (void)pass;
+    (void)choice;
+    eng_status status =
+        eng_choose_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
+    if (status != ENG_OK)
+        return status;
+    memcpy(state->importance, importance, input->kv_heads * total * sizeof(double));
+    for (uint64_t r = 0; r < state->rho_count; r++)
+        measure(state, input, r);
+    /* As the plugin does: of the probe heads, each question weighs the same. */
+    double sum = 0;
+    for (uint64_t j = 0; j < state->probes * total; j++)
+        sum += state->importance[j];
+    for (uint64_t j = 0; j < state->probes * total; j++)
+        averages[j % total] += state->importance[j] / sum;
+    return ENG_OK;
+}
+
+static eng_status keep_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
+{
+    struct state *state = user;
+    enum kind kind = view->after ? KIND_AFTER : KIND_BEFORE;
+    uint64_t width = state->file.config->heads * state->file.config->head_dim;
+    uint64_t rows = view->pass->count < HINT_ROWS ? view->pass->count : HINT_ROWS;
+    (void)reterr;
+    for (uint64_t i = 0; i < rows; i++)
+        memcpy(state->hint[kind][view->layer % 2] + i * width,
+               view->q + (view->pass->count - rows + i) * view->q_stride, width * sizeof(float));
+    state->hint_rows = rows;
+    return ENG_OK;
+}
+
+/* ---- ---- */
+
+static void run_question(struct state *state, const struct eng_source *source, uint64_t number)
+{
+    struct eng_result result;
+    struct eng_error error;
+    const struct eval_question *question = &state->entry->questions[number];
+    const struct eng_request request = {.index = number,
+                                        .prefix = state->entry->prefix.ids,
+                                        .query = question->query.ids,
+                                        .prefix_count = state->entry->prefix.count,
+                                        .query_count = question->query.count,
+                                        .max_new = 1};
+    state->question = number;
+    eval_must(eng_run(state->runner, &request, source, &result, &error), &error);
+    eng_result_done(&result);
+}
+
+static void run_all(struct state *state)
+{
+    struct eng_error error;
+    struct eng_chooser_source *source = NULL;
+    const struct eng_chooser_source_params params = {.model = state->file.model,
+                                                     .held = eng_runner_kv(state->holder),
+                                                     .held_tokens = &state->held,
+                                                     .rule = eng_choose_rule_default(1),
+                                                     .seen = see_layer,
+                                                     .seen_user = state,
+                                                     .hint = keep_hint,
+                                                     .hint_user = state};
+    eval_must(eng_chooser_source_open(&params, &source, &error), &error);
+    for (uint64_t e = 0; e < state->file.entry_count; e++) {
+        state->entry = &state->file.entries[e];
+        state->held = state->entry->prefix.count;
+        (void)fprintf(stderr, "prefix %" PRIu64 " of %" PRIu64 "\n", e + 1,
+                      state->file.entry_count);
+        eval_must(eng_run_hold(state->holder, state->entry->prefix.ids, state->held, 0, &error),
+                  &error);
+        memset(state->averages, 0, state->file.config->layers * state->rows * sizeof(double));
+        for (uint64_t q = 0; q < state->entry->question_count; q++)
+            run_question(state, eng_chooser_source_get(source), q);
+    }
+    eng_chooser_source_close(source);
+}
+
+static void make_memory(struct state *state)
+{
+    const struct eng_config *config = state->file.config;
+    struct eng_error error;
+    uint64_t rows = state->file.longest;
+    state->rows = rows;
+    for (int i = 0; i < 2 * KIND_COUNT; i++)
+        state->hint[i / 2][i % 2] =
+            eval_must_have(calloc(HINT_ROWS * config->heads * config->head_dim, sizeof(float)));
+    state->sets = eval_must_have(calloc(config->kv_heads * rows, sizeof(uint32_t)));
+    state->voted = eval_must_have(calloc(rows, sizeof(uint32_t)));
+    state->last = eval_must_have(calloc(RHO_MAX * rows, sizeof(uint32_t)));
+    state->guess = eval_must_have(calloc(rows, sizeof(uint32_t)));
+    state->order = eval_must_have(calloc(2 * rows, sizeof(uint32_t)));
+    state->importance = eval_must_have(calloc(config->kv_heads * rows, sizeof(double)));
+    state->averages = eval_must_have(calloc(config->layers * rows, sizeof(double)));
+    state->probes = config->kv_heads < 3 ? config->kv_heads : 3;
+    eval_must(eng_chooser_open(&state->chooser, &error), &error);
+    eval_must(eng_runner_open(state->file.model, ENG_F16, rows + 1, &state->holder, &error),
+              &error);
+    eval_must(eng_runner_open(state->file.model, ENG_F16, rows + 1, &state->runner, &error),
+              &error);
+}
+
+static void free_memory(struct state *state)
+{
+    for (int i = 0; i < 2 * KIND_COUNT; i++)
+        free(state->hint[i / 2][i % 2]);
+    free(state->sets);
+    free(state->voted);
+    free(state->last);
+    free(state->guess);
+    free(state->order);
+    free(state->importance);
+    free(state->averages);
+    eng_chooser_close(state->chooser);
+    eng_runner_close(state->holder);
+    eng_runner_close(state->runner);
+    eval_close(&state->file);
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    char *list = eval_must_have(strdup(bench_option(argc, argv, "--rho", ".1,.25,.4,.5")));
+    char *rest = list;
+    for (char *word = strsep(&rest, ","); word != NULL; word = strsep(&rest, ",")) {
+        double rho = strtod(word, NULL);
+        if (state.rho_count == RHO_MAX || !(rho > 0 && rho <= 1))
+            bench_die("--rho: at most %u shares above 0 up to 1 are expected", RHO_MAX);
+        state.rho[state.rho_count++] = rho;
+    }
+    free(list);
+    state.map_layer = bench_option_u64(argc, argv, "--map", UINT64_MAX);
+    eval_open(&state.file, argc, argv);
+    make_memory(&state);
+    run_all(&state);
+    free_memory(&state);
+    return 0;
+}

@@ -1,0 +1,165 @@
+/* Reading eval files; see eval_file.h.
+ *
+ * Holds, Threads, Tests: as eval_file.h. */
+#include "bench/eval_file.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "conformance/engine/json.h"
+
+struct reading {
+    struct eval_file *to;
+    struct eng_tokenizer *tokenizer; /* NULL: ids only */
+    bool bos;
+    int argc;
+    char **argv;
+};
+
+void eval_must(eng_status status, const struct eng_error *error)
+{
+    if (status != ENG_OK)
+        bench_die("%s", error->text);
+}
+
+void *eval_must_have(void *memory)
+{
+    if (memory == NULL)
+        bench_die("no memory");
+    return memory;
+}
+
+static struct eng_ids ids_of(const struct reading *file, struct json_object *value, bool bos)
+{
+    struct eng_ids ids = {0};
+    struct eng_error error;
+    if (json_object_is_type(value, json_type_array)) {
+        ids.count = json_object_array_length(value);
+        ids.ids = eval_must_have(calloc(ids.count + 1, sizeof(*ids.ids)));
+        for (uint64_t i = 0; i < ids.count; i++)
+            ids.ids[i] = (uint32_t)json_object_get_uint64(json_object_array_get_idx(value, i));
+        return ids;
+    }
+    if (!json_object_is_type(value, json_type_string))
+        bench_die("the file holds neither text nor ids where it should");
+    if (file->tokenizer == NULL)
+        bench_die("the file holds text, and the model has no tokenizer");
+    const char *text = json_object_get_string(value);
+    eval_must(
+        eng_tokenizer_encode(file->tokenizer, text, strlen(text), &ids.ids, &ids.count, &error),
+        &error);
+    if (bos)
+        eval_must(eng_ids_put_first(&ids, file->to->config->bos, &error), &error);
+    return ids;
+}
+
+/* The member `name`, or `name`_ids. */
+static struct json_object *text_or_ids(struct json_object *object, const char *name)
+{
+    char ids[32];
+    (void)snprintf(ids, sizeof(ids), "%s_ids", name);
+    struct json_object *value = eng_json_member(object, ids);
+    if (value == NULL)
+        value = eng_json_member(object, name);
+    if (value == NULL)
+        bench_die("neither \"%s\" nor \"%s\" in a line of the file", name, ids);
+    return value;
+}
+
+static struct eval_question read_question(const struct reading *file, struct json_object *object)
+{
+    struct eval_question question = {.query = ids_of(file, text_or_ids(object, "query"), false)};
+    struct json_object *choices = text_or_ids(object, "choices");
+    question.choice_count = json_object_array_length(choices);
+    question.choices = eval_must_have(calloc(question.choice_count + 1, sizeof(*question.choices)));
+    for (uint64_t i = 0; i < question.choice_count; i++)
+        question.choices[i] = ids_of(file, json_object_array_get_idx(choices, i), false);
+    question.label = json_object_get_int64(eng_json_member(object, "label"));
+    return question;
+}
+
+static void read_entry(struct reading *file, const char *line, uint64_t questions_max)
+{
+    struct eng_error error;
+    struct json_object *object = NULL;
+    const char *id = "", *group = "";
+    eval_must(eng_json_parse("--eval", line, strlen(line), &object, &error), &error);
+    eval_must(eng_json_get_string("--eval", object, "id", &id, &error), &error);
+    eval_must(eng_json_get_string("--eval", object, "group", &group, &error), &error);
+    file->to->entries = eval_must_have(
+        reallocarray(file->to->entries, file->to->entry_count + 1, sizeof(*file->to->entries)));
+    struct eval_entry *entry = &file->to->entries[file->to->entry_count++];
+    *entry = (struct eval_entry){.prefix = ids_of(file, text_or_ids(object, "prefix"), file->bos)};
+    (void)snprintf(entry->id, sizeof(entry->id), "%s", id);
+    (void)snprintf(entry->group, sizeof(entry->group), "%s", group);
+    struct json_object *queries = eng_json_member(object, "queries");
+    uint64_t count = queries == NULL ? 0 : json_object_array_length(queries);
+    entry->question_count = count < questions_max ? count : questions_max;
+    entry->questions = eval_must_have(calloc(count + 1, sizeof(*entry->questions)));
+    for (uint64_t i = 0; i < entry->question_count; i++) {
+        struct eval_question *question = &entry->questions[i];
+        *question = read_question(file, json_object_array_get_idx(queries, i));
+        uint64_t tokens = 0;
+        for (uint64_t c = 0; c < question->choice_count; c++)
+            tokens += question->choices[c].count;
+        uint64_t whole = entry->prefix.count + question->query.count + tokens;
+        file->to->branch_tokens =
+            tokens > file->to->branch_tokens ? tokens : file->to->branch_tokens;
+        file->to->longest = whole > file->to->longest ? whole : file->to->longest;
+    }
+    json_object_put(object);
+}
+
+static void read_file(struct reading *file)
+{
+    const char *path = bench_option(file->argc, file->argv, "--eval", NULL);
+    uint64_t questions = bench_option_u64(file->argc, file->argv, "--questions", UINT64_MAX);
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *lines = path == NULL ? NULL : fopen(path, "r");
+    if (lines == NULL)
+        bench_die("--eval %s: cannot be read", path == NULL ? "" : path);
+    while (getline(&line, &bytes, lines) > 0)
+        read_entry(file, line, questions);
+    free(line);
+    (void)fclose(lines);
+    if (file->to->entry_count == 0)
+        bench_die("--eval %s: holds nothing", path);
+}
+
+void eval_open(struct eval_file *file, int argc, char **argv)
+{
+    struct eng_error error;
+    struct reading reading = {.to = file, .argc = argc, .argv = argv};
+    const char *dir = bench_option(argc, argv, "--model", "models/opt-recall");
+    uint32_t threads = (uint32_t)bench_option_u64(argc, argv, "--threads", 2);
+    *file = (struct eval_file){0};
+    eval_must(eng_model_open(dir, threads, &file->model, &error), &error);
+    file->config = eng_model_config(file->model);
+    (void)eng_tokenizer_open(dir, &reading.tokenizer, &error); /* ids need none */
+    eval_must(eng_bos_wanted(dir, file->config, &reading.bos, &error), &error);
+    read_file(&reading);
+    eng_tokenizer_close(reading.tokenizer);
+}
+
+void eval_close(struct eval_file *file)
+{
+    for (uint64_t e = 0; e < file->entry_count; e++) {
+        struct eval_entry *entry = &file->entries[e];
+        for (uint64_t q = 0; q < entry->question_count; q++) {
+            struct eval_question *question = &entry->questions[q];
+            for (uint64_t c = 0; c < question->choice_count; c++)
+                eng_ids_done(&question->choices[c]);
+            free(question->choices);
+            free(question->full);
+            eng_ids_done(&question->query);
+        }
+        free(entry->questions);
+        eng_ids_done(&entry->prefix);
+    }
+    free(file->entries);
+    eng_model_close(file->model);
+}

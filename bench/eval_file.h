@@ -1,0 +1,51 @@
+/* Questions over prefixes, for bench-accuracy and bench-similarity: an eval file as token ids.
+ *
+ * File: JSON lines {"id", "group", "prefix" | "prefix_ids", "queries": [{"query" | "query_ids",
+ * "choices" | "choices_ids", "label"}]}; text goes through the model's tokenizer, and a first token
+ * is put in front of a prefix given as text where the model wants one.
+ *
+ * Holds: what is wrong with a file ends the program with one line.
+ * Threads: one. Tests: none of its own; the programs run it */
+#ifndef BENCH_EVAL_FILE_H
+#define BENCH_EVAL_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conformance/engine/cli/engine_run.h"
+#include "conformance/engine/cli/input.h"
+
+struct eval_question {
+    struct eng_ids query;
+    struct eng_ids *choices; /* [choice_count] */
+    uint64_t choice_count;
+    int64_t label;
+    float *full; /* a caller's, freed with the file; NULL at first */
+};
+
+struct eval_entry {
+    char id[64], group[64];
+    struct eng_ids prefix;
+    struct eval_question *questions; /* [question_count] >= 1 */
+    uint64_t question_count;
+};
+
+struct eval_file {
+    struct eng_model *model;
+    const struct eng_config *config;
+    struct eval_entry *entries;
+    uint64_t entry_count;
+    uint64_t branch_tokens; /* of the question with the most tokens in its choices */
+    uint64_t longest;       /* tokens of a prefix, a query and its choices, at most */
+};
+
+/* Opens --model (with --threads) and reads --eval; at most --questions of each prefix. */
+void eval_open(struct eval_file *file, int argc, char **argv);
+void eval_close(struct eval_file *file);
+
+/* Ends the program with the error's text. */
+void eval_must(eng_status status, const struct eng_error *error);
+/* The same when memory is NULL. */
+void *eval_must_have(void *memory);
+
+#endif
