@@ -5,6 +5,9 @@
  *           when it completes; the generation tells)
  *   frame   counted when the operation is submitted, picked when a device takes it, so that what
  *           stands in queues keeps no memory from being used again while it is in cache
+ *   slot    whole ranges: one operation, at most two reads
+ *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
+ *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
  *
  * Completions pump: as long as slots, frames and the in-flight target allow, the next operations go
  * out without the caller, several at once: when half of the target is free. Without a frame the
@@ -18,23 +21,45 @@
  * Threads: begin, demand, next, cancel, close: the owner, one at a time; completions and the
  * frame waiter: the executor's. One lock a reader (rank 30), not held while verifying.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/picks.h"
 #include "store/plan.h"
-
 #include "store/tag.h"
 
 #include <string.h>
 
 #define SLOTS        64u
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
-#define SUBMITS_MAX  (2 * SLOTS)
+
+/* Reads of a load of picks that may be queued or in flight: the back end's depth of 128 stays full
+ * while a half of them is planned anew, a frame's worth at once. */
+#define READS      320u
+#define SLOT_READS 64u
+#define UNITS      2048u /* a power of two: units of reads that were not consumed */
 
 /* Every how many bites the clock is read: twice a bite it would cost a hundredth of the load. */
 #define TIMED_BITES 8u
 
 enum slot_state { SLOT_FREE, SLOT_FLYING, SLOT_READY };
 
+struct read {
+    struct sc_io_op op;
+    struct slot *slot;
+    struct read *next; /* of its slot, or free */
+    uint64_t at;       /* in the frame */
+    uint64_t load;     /* for which it was planned */
+    uint32_t unit;     /* picks: for which it reads */
+    bool is_started, is_done, is_dropped;
+};
+
+struct unit { /* picks that lie in one read */
+    uint32_t pick_first, pick_count;
+    uint32_t range, range_first; /* of the first pick: store/picks.h */
+    uint32_t at[2];              /* its row, or K and V, in the frame */
+    spec_status status;
+};
+
 struct slot {
-    struct sc_io_op ops[2];
+    struct read *reads, **reads_end; /* in the order of submission */
     struct sc_store_reader *reader;
     struct slot *next; /* free list */
     uint8_t *frame;    /* NULL: none, or one was laid down for it */
@@ -45,12 +70,15 @@ struct slot {
     spec_status status;
     int32_t sys_errno;
     struct sc_store_plan_op plan;
+    uint32_t unit_first, unit_count; /* picks */
 };
 
 struct sc_store_reader {
     /* Set by open, constant after. */
     struct sc_store *store;
     struct slot *slots; /* [SLOTS] uninitialised from slots_used on */
+    struct read *reads; /* [READS] likewise */
+    struct unit *units; /* [UNITS] a ring */
     uint64_t *tags;     /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
     uint8_t *rows;      /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
     uint32_t flight_max;
@@ -58,25 +86,38 @@ struct sc_store_reader {
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
     struct slot *free_slots;
-    uint32_t slots_used; /* at least once */
+    struct read *free_reads;
+    uint32_t slots_used, reads_used; /* at least once */
+    uint32_t read_count;             /* not free */
+    uint32_t unit_next;              /* of the ring */
     struct slot *fifo[SLOTS];
     uint32_t fifo_head, fifo_count, flying;
-    uint64_t generation;
+    uint64_t generation, load;  /* load: counts begins */
     bool is_active, is_planned; /* a load is begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
+    bool is_picks;              /* the load is one of picks */
     bool is_armed;              /* the waiter waits, or its task will run */
     bool is_awaited;            /* the consumer sleeps, or is about to */
     uint32_t lane;
     struct sc_store_plan plan;
     struct sc_store_plan_op op;
+    struct sc_store_pick_plan pick_plan;
+    struct sc_store_pick_op pick_op;
     struct sc_frames_waiter waiter;
     struct sc_store_read_cost cost;
 
     /* The consumer's. */
     uint64_t range, range_row; /* of the next row to verify */
     struct slot *front;        /* ready, its tags taken: read without the lock; or NULL */
-    uint64_t slot_row;         /* rows of it that were handed out */
+    uint64_t slot_row;         /* rows of it that were handed out; of picks: of its unit */
+    uint32_t slot_unit;        /* units of it that were handed out whole */
     uint64_t bite_count;
+    const uint64_t *pick_tags;
+    const uint64_t *wanted_bits; /* NULL: all picks are wanted */
+    struct {                     /* what the tags of a piece's rows are made with */
+        uint64_t range;          /* UINT64_MAX: none */
+        uint64_t position, base[2];
+    } bases;
 
     struct sc_store_starved starved;
 
@@ -100,7 +141,19 @@ static void slot_free(struct sc_store_reader *reader, struct slot *slot)
     reader->free_slots = slot;
 }
 
-static struct slot *fifo_front(struct sc_store_reader *reader)
+/* Lock held. The slot's reads are over. */
+static void reads_put(struct sc_store_reader *reader, struct slot *slot)
+{
+    while (slot->reads != NULL) {
+        struct read *read = slot->reads;
+        slot->reads = read->next;
+        read->next = reader->free_reads;
+        reader->free_reads = read;
+        reader->read_count--;
+    }
+}
+
+static struct slot *fifo_front(const struct sc_store_reader *reader)
 {
     return reader->fifo_count > 0 ? reader->fifo[reader->fifo_head] : NULL;
 }
@@ -113,23 +166,56 @@ static void fifo_pop(struct sc_store_reader *reader)
 
 /* Operations gathered under the lock. */
 struct batch {
-    struct sc_io_op *ops[SUBMITS_MAX];
+    struct sc_io_op *ops[READS];
     uint64_t count;
 };
 
 static void on_read_done(struct sc_io_op *op);
 
-/* A device takes the operation: its slot gets a frame, unless its other one has fetched it. */
+/* Bytes of a picked row that are wanted. */
+static uint64_t pick_bytes(const struct sc_store_reader *reader)
+{
+    const struct sc_store_shape *shape = &reader->store->shape;
+    return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
+                                                                : shape->k_row_bytes;
+}
+
+static uint64_t op_bytes(const struct sc_store_pick_op *op)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < op->part_count; i++)
+        bytes += op->parts[i].bytes;
+    return bytes;
+}
+
+/* Lock held. Plans the next operation; false: there is none. */
+static bool op_plan(struct sc_store_reader *reader)
+{
+    if (reader->is_planned)
+        return false;
+    reader->has_op = reader->is_picks
+                         ? sc_store_pick_plan_next(&reader->pick_plan, &reader->pick_op)
+                         : sc_store_plan_next(&reader->plan, &reader->op);
+    reader->is_planned = !reader->has_op;
+    return reader->has_op;
+}
+
+/* A device takes the operation: its slot gets a frame, unless another one of it has. */
 static bool on_read_start(struct sc_io_op *op)
 {
-    struct slot *slot = op->user;
+    struct read *read = op->user;
+    struct slot *slot = read->slot;
     struct sc_store_reader *reader = slot->reader;
     pthread_mutex_lock(&reader->lock);
-    if (slot->frame == NULL)
-        slot->frame = sc_frames_pick(reader->store->frames);
-    op->buffer = slot->frame + slot->plan.parts[op - slot->ops].at;
+    bool is_wanted = slot->generation == reader->generation && !read->is_dropped;
+    if (is_wanted) {
+        if (slot->frame == NULL)
+            slot->frame = sc_frames_pick(reader->store->frames);
+        op->buffer = slot->frame + read->at;
+        read->is_started = true;
+    }
     pthread_mutex_unlock(&reader->lock);
-    return true;
+    return is_wanted;
 }
 
 /* Lock held. */
@@ -152,51 +238,157 @@ static struct slot *slot_take(struct sc_store_reader *reader)
     return slot;
 }
 
-/* Lock held. Gives the planned operation a slot and, unless it needs none, the frame. */
+/* Lock held. One is free. */
+static struct read *read_take(struct sc_store_reader *reader)
+{
+    struct read *read = reader->free_reads;
+    reader->read_count++;
+    if (read == NULL)
+        return &reader->reads[reader->reads_used++];
+    reader->free_reads = read->next;
+    return read;
+}
+
+/* Lock held. A read of [offset, + bytes) into the slot's frame. */
+static void slot_read(struct slot *slot, uint32_t segment, uint64_t offset, uint64_t bytes,
+                      uint64_t at, struct batch *batch)
+{
+    struct sc_store_reader *reader = slot->reader;
+    struct read *read = read_take(reader);
+    *read = (struct read){.op = {.file = reader->store->segments[segment].file,
+                                 .offset = offset,
+                                 .bytes = bytes,
+                                 .kind = SC_IO_READ,
+                                 .lane = reader->lane,
+                                 .done = on_read_done,
+                                 .user = read,
+                                 .start = on_read_start},
+                          .slot = slot,
+                          .at = at,
+                          .load = reader->load,
+                          .unit = reader->unit_next};
+    *slot->reads_end = read;
+    slot->reads_end = &read->next;
+    slot->left++;
+    batch->ops[batch->count++] = &read->op;
+    reader->cost.read_bytes += bytes;
+    reader->cost.op_count++;
+    sc_store_count(&reader->store->read_bytes, bytes);
+    sc_store_count(&reader->store->read_ops, 1);
+}
+
+/* Lock held. The planned operation of whole ranges. */
+static void slot_fill(struct slot *slot, struct batch *batch)
+{
+    struct sc_store_reader *reader = slot->reader;
+    const struct sc_store_shape *shape = &reader->store->shape;
+    const struct sc_store_plan_op *plan = &reader->op;
+    reader->has_op = false;
+    slot->plan = *plan;
+    slot->status = plan->status;
+    reader->cost.wanted_bytes +=
+        plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        slot_read(slot, plan->segment, plan->parts[i].offset, plan->parts[i].bytes,
+                  plan->parts[i].at, batch);
+}
+
+/* Lock held. Adds the planned picks as a unit of the slot, `used` bytes into its frame. */
+static void unit_add(struct slot *slot, uint64_t used, struct batch *batch)
+{
+    struct sc_store_reader *reader = slot->reader;
+    const struct sc_store_pick_op *plan = &reader->pick_op;
+    uint64_t at = used;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        slot_read(slot, plan->segment, plan->parts[i].offset, plan->parts[i].bytes, at, batch);
+        at += plan->parts[i].bytes;
+    }
+    reader->units[reader->unit_next] =
+        (struct unit){.pick_first = (uint32_t)plan->pick_first,
+                      .pick_count = (uint32_t)plan->pick_count,
+                      .range = (uint32_t)plan->range,
+                      .range_first = (uint32_t)plan->range_first,
+                      .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
+                      .status = plan->status};
+    reader->unit_next = (reader->unit_next + 1) % UNITS;
+    slot->unit_count++;
+    reader->cost.wanted_bytes += plan->pick_count * pick_bytes(reader);
+    reader->has_op = false;
+}
+
+/* Lock held. The planned picks and as many of those that follow as have room in a frame. */
+static void slot_fill_picks(struct slot *slot, struct batch *batch)
+{
+    struct sc_store_reader *reader = slot->reader;
+    uint64_t frame_bytes = reader->store->op_bytes + SC_FRAMES_SLACK_BYTES, used = 0;
+    slot->plan = (struct sc_store_plan_op){0};
+    slot->unit_first = reader->unit_next;
+    slot->unit_count = 0;
+    slot->status = SPEC_OK;
+    while (reader->has_op || op_plan(reader)) {
+        const struct sc_store_pick_op *plan = &reader->pick_op;
+        uint64_t bytes = op_bytes(plan);
+        if (slot->unit_count > 0 && (plan->part_count == 0) != (slot->left == 0))
+            break; /* what reads nothing stands alone: it needs no frame */
+        if (used + bytes > frame_bytes || slot->left + plan->part_count > SLOT_READS ||
+            slot->unit_count == SLOT_READS)
+            break;
+        unit_add(slot, used, batch);
+        used += bytes;
+    }
+}
+
+/* Lock held. Gives what is planned a slot and, unless it needs none, the frame. */
 static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_spare,
                        struct batch *batch)
 {
     struct sc_store *store = reader->store;
     struct slot *slot = slot_take(reader);
-    const struct sc_store_plan_op *plan = &reader->op;
-    reader->has_op = false;
-    slot->plan = *plan;
     slot->frame = is_spare ? frame : NULL;
     slot->is_spare = is_spare;
     slot->has_right = frame != NULL && !is_spare;
     if (slot->has_right)
         sc_frames_lay(store->frames, frame);
     slot->generation = reader->generation;
-    slot->status = plan->status;
     slot->sys_errno = 0;
-    slot->left = plan->part_count;
-    slot->state = plan->part_count > 0 ? SLOT_FLYING : SLOT_READY;
-    reader->flying += plan->part_count > 0 ? 1 : 0;
+    slot->reads = NULL;
+    slot->reads_end = &slot->reads;
+    slot->left = 0;
+    if (reader->is_picks)
+        slot_fill_picks(slot, batch);
+    else
+        slot_fill(slot, batch);
+    slot->state = slot->left > 0 ? SLOT_FLYING : SLOT_READY;
+    reader->flying += slot->left > 0 ? 1 : 0;
     reader->fifo[(reader->fifo_head + reader->fifo_count++) % SLOTS] = slot;
-    uint64_t tag_bytes = plan->tag_count * store->shape.tags_per_row * 8;
-    reader->cost.wanted_bytes += plan->row_count * store->shape.row_bytes + tag_bytes;
-    for (uint32_t i = 0; i < plan->part_count; i++) {
-        slot->ops[i] = (struct sc_io_op){.file = store->segments[plan->segment].file,
-                                         .offset = plan->parts[i].offset,
-                                         .bytes = plan->parts[i].bytes,
-                                         .kind = SC_IO_READ,
-                                         .lane = reader->lane,
-                                         .done = on_read_done,
-                                         .user = slot,
-                                         .start = on_read_start};
-        batch->ops[batch->count++] = &slot->ops[i];
-        reader->cost.read_bytes += plan->parts[i].bytes;
-        reader->cost.op_count++;
-        sc_store_count(&store->read_bytes, plan->parts[i].bytes);
-        sc_store_count(&store->read_ops, 1);
-    }
+}
+
+/* Lock held. Units of the ring that are in use. */
+static uint32_t units_used(const struct sc_store_reader *reader)
+{
+    const struct slot *front = fifo_front(reader);
+    return front == NULL ? 0 : (reader->unit_next - front->unit_first) % UNITS;
+}
+
+/* Lock held. Another slot can be filled. */
+static bool has_room(const struct sc_store_reader *reader)
+{
+    if (!slot_is_free(reader) || reader->fifo_count == SLOTS ||
+        reader->flying >= reader->flight_max)
+        return false;
+    uint32_t reads = reader->is_picks ? SLOT_READS : 2;
+    return READS - reader->read_count >= reads &&
+           (!reader->is_picks || units_used(reader) < UNITS - SLOT_READS);
 }
 
 /* Lock held. Half of what may fly can be started, so that operations go out several in a batch. */
 static bool wants_refill(const struct sc_store_reader *reader)
 {
     uint32_t half = reader->flight_max / 2;
-    return reader->flying <= half && SLOTS - reader->fifo_count >= half;
+    if (reader->flying > half || SLOTS - reader->fifo_count < half)
+        return false;
+    return !reader->is_picks ||
+           (reader->read_count <= READS / 2 && units_used(reader) <= UNITS / 2);
 }
 
 /* Lock held. Starts what slots, frames and the in-flight target allow. given: a frame that was
@@ -204,17 +396,11 @@ static bool wants_refill(const struct sc_store_reader *reader)
 static void pump(struct sc_store_reader *reader, uint8_t *given, struct batch *batch)
 {
     struct sc_store *store = reader->store;
-    while (reader->is_active && slot_is_free(reader) && reader->fifo_count < SLOTS &&
-           reader->flying < reader->flight_max) {
-        if (!reader->has_op) {
-            reader->is_planned =
-                reader->is_planned || !sc_store_plan_next(&reader->plan, &reader->op);
-            if (reader->is_planned)
-                break;
-            reader->has_op = true;
-        }
+    while (reader->is_active && has_room(reader)) {
+        if (!reader->has_op && !op_plan(reader))
+            break;
         uint8_t *frame = given;
-        if (reader->op.part_count > 0) {
+        if ((reader->is_picks ? reader->pick_op.part_count : reader->op.part_count) > 0) {
             given = NULL;
             if (frame == NULL && reader->is_armed)
                 break;
@@ -250,20 +436,47 @@ static void reader_signal(struct sc_store_reader *reader)
         sc_exec_wake(reader->store->params.exec, &reader->word);
 }
 
+/* Lock held. The device never saw it. */
+static void read_uncount(struct sc_store_reader *reader, const struct read *read)
+{
+    struct sc_store *store = reader->store;
+    atomic_fetch_sub_explicit(&store->read_bytes, read->op.bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->read_ops, 1, memory_order_relaxed);
+    if (read->load != reader->load)
+        return;
+    reader->cost.read_bytes -= read->op.bytes;
+    reader->cost.op_count--;
+}
+
+/* Lock held. An error is the unit's alone: other rows of the frame may still be right. */
+static void read_fails(struct sc_store_reader *reader, const struct read *read)
+{
+    struct slot *slot = read->slot;
+    if (slot->generation != reader->generation || read->is_dropped)
+        return;
+    spec_status *status = reader->is_picks ? &reader->units[read->unit].status : &slot->status;
+    *status = *status == SPEC_OK ? read->op.status : *status;
+    slot->sys_errno = slot->sys_errno == 0 ? read->op.sys_errno : slot->sys_errno;
+}
+
 static void on_read_done(struct sc_io_op *op)
 {
-    struct slot *slot = op->user;
+    struct read *read = op->user;
+    struct slot *slot = read->slot;
     struct sc_store_reader *reader = slot->reader;
     struct sc_store *store = reader->store;
-    struct batch batch = {.count = 0};
+    struct batch batch;
+    batch.count = 0;
     pthread_mutex_lock(&reader->lock);
-    if (op->status != SPEC_OK && slot->status == SPEC_OK) {
-        slot->status = op->status;
-        slot->sys_errno = op->sys_errno;
-    }
+    read->is_done = true;
+    if (op->status == SPEC_E_DROPPED)
+        read_uncount(reader, read);
+    else if (op->status != SPEC_OK)
+        read_fails(reader, read);
     if (--slot->left == 0) {
         reader->flying--;
         slot->state = SLOT_READY;
+        reads_put(reader, slot);
         bool is_old = slot->generation != reader->generation;
         if (is_old)
             slot_free(reader, slot);
@@ -283,7 +496,8 @@ static void on_frame(struct sc_task *task)
     struct sc_store_reader *reader =
         (struct sc_store_reader *)((char *)waiter - offsetof(struct sc_store_reader, waiter));
     struct sc_store *store = reader->store;
-    struct batch batch = {.count = 0};
+    struct batch batch;
+    batch.count = 0;
     pthread_mutex_lock(&reader->lock);
     uint8_t *frame = waiter->frame;
     waiter->frame = NULL;
@@ -322,9 +536,14 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
     uint64_t tags_bytes = tag_rows * sizeof(uint64_t), rows_bytes = rows_buffer_bytes(store);
     struct sc_store_reader *readers = sc_alloc_array(alloc, count, sizeof(*readers));
     struct slot *slots = sc_alloc(alloc, count * SLOTS * sizeof(*slots));
+    struct read *reads = sc_alloc(alloc, count * READS * sizeof(*reads));
+    struct unit *units = sc_alloc(alloc, count * UNITS * sizeof(*units));
     uint64_t *tags = sc_alloc(alloc, count * tags_bytes);
     uint8_t *rows = sc_alloc(alloc, count * rows_bytes);
-    if (readers == NULL || slots == NULL || tags == NULL || rows == NULL) {
+    if (readers == NULL || slots == NULL || reads == NULL || units == NULL || tags == NULL ||
+        rows == NULL) {
+        sc_alloc_free(alloc, units);
+        sc_alloc_free(alloc, reads);
         sc_alloc_free(alloc, rows);
         sc_alloc_free(alloc, tags);
         sc_alloc_free(alloc, slots);
@@ -333,6 +552,8 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
     }
     for (uint64_t i = 0; i < count; i++) {
         readers[i].slots = slots + i * SLOTS;
+        readers[i].reads = reads + i * READS;
+        readers[i].units = units + i * UNITS;
         readers[i].tags = tags + i * tag_rows;
         readers[i].rows = rows + i * rows_bytes;
         reader_init(store, &readers[i]);
@@ -377,6 +598,8 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
     sc_alloc_free(alloc, first->rows);
     sc_alloc_free(alloc, first->tags);
     sc_alloc_free(alloc, first->slots);
+    sc_alloc_free(alloc, first->reads);
+    sc_alloc_free(alloc, first->units);
     sc_alloc_free(alloc, first);
 }
 
@@ -393,6 +616,7 @@ static void load_end(struct sc_store_reader *reader)
     reader->has_op = false;
     reader->front = NULL;
     reader->slot_row = 0;
+    reader->slot_unit = 0;
     for (struct slot *slot = fifo_front(reader); slot != NULL; slot = fifo_front(reader)) {
         fifo_pop(reader);
         if (slot->state == SLOT_READY)
@@ -409,15 +633,14 @@ void sc_store_reader_cancel(struct sc_store_reader *reader)
     pthread_mutex_unlock(&reader->lock);
 }
 
-void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
-                           const struct sc_store_range *ranges, uint64_t range_count,
-                           enum sc_exec_lane lane)
+/* Lock held, and given up: the plan is begun. */
+static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_picks)
 {
-    struct batch batch = {.count = 0};
-    pthread_mutex_lock(&reader->lock);
-    load_end(reader);
-    sc_store_plan_begin(&reader->plan, reader->store, layer, ranges, range_count);
+    struct batch batch;
+    batch.count = 0;
+    reader->load++;
     reader->is_active = true;
+    reader->is_picks = is_picks;
     reader->is_planned = false;
     reader->lane = lane;
     reader->cost = (struct sc_store_read_cost){0};
@@ -427,17 +650,47 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
     batch_submit(reader->store, &batch);
 }
 
+void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           enum sc_exec_lane lane)
+{
+    pthread_mutex_lock(&reader->lock);
+    load_end(reader);
+    sc_store_plan_begin(&reader->plan, reader->store, layer, ranges, range_count);
+    load_begin(reader, lane, false);
+}
+
+void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 const struct sc_store_picks *picks, enum sc_exec_lane lane)
+{
+    pthread_mutex_lock(&reader->lock);
+    load_end(reader);
+    sc_store_plan_begin(&reader->plan, reader->store, layer, ranges, range_count);
+    sc_store_pick_plan_begin(&reader->pick_plan, reader->store, layer, ranges, range_count, picks);
+    reader->pick_tags = NULL;
+    reader->wanted_bits = NULL;
+    reader->bases.range = UINT64_MAX;
+    load_begin(reader, lane, true);
+}
+
+void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)
+{
+    reader->pick_tags = tags;
+}
+
 void sc_store_reader_demand(struct sc_store_reader *reader)
 {
-    struct sc_io_op *ops[SUBMITS_MAX];
+    struct sc_io_op *ops[READS];
     uint64_t count = 0;
     pthread_mutex_lock(&reader->lock);
     bool was_lower = reader->lane != SC_LANE_DEMAND;
     reader->lane = SC_LANE_DEMAND;
     for (uint32_t i = 0; was_lower && i < reader->fifo_count; i++) {
         struct slot *slot = reader->fifo[(reader->fifo_head + i) % SLOTS];
-        for (uint32_t j = 0; slot->state == SLOT_FLYING && j < slot->plan.part_count; j++)
-            ops[count++] = &slot->ops[j];
+        for (struct read *read = slot->reads; read != NULL; read = read->next)
+            if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
+                ops[count++] = &read->op;
     }
     sc_io_raise(reader->store->io, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
     if (reader->is_armed)
@@ -541,6 +794,226 @@ static spec_status bite_take(struct sc_store_reader *reader, const struct slot *
     return SPEC_OK;
 }
 
+/* ---- Picked rows ---------------------------------------------------------------------------- */
+
+static bool bit_of(const uint64_t *bits, uint64_t i)
+{
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
+{
+    return reader->wanted_bits == NULL ||
+           bit_of(reader->wanted_bits, sc_store_pick_row(&reader->pick_plan.picks, pick));
+}
+
+static struct unit *unit_of(const struct sc_store_reader *reader, const struct slot *slot,
+                            uint32_t i)
+{
+    return &reader->units[(slot->unit_first + i) % UNITS];
+}
+
+/* Whether the front slot holds a row that is still to be handed out; of picks, slot_unit and
+ * slot_row say which. */
+static bool front_has_rows(struct sc_store_reader *reader)
+{
+    const struct slot *slot = reader->front;
+    if (!reader->is_picks)
+        return reader->slot_row < slot->plan.row_count;
+    for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
+        const struct unit *unit = unit_of(reader, slot, reader->slot_unit);
+        for (; reader->slot_row < unit->pick_count; reader->slot_row++)
+            if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
+                return true;
+        reader->slot_row = 0;
+    }
+    return false;
+}
+
+/* Puts the consumer's range at that of a logical row, which it is not behind. */
+static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *range_first)
+{
+    const struct sc_store_range *ranges = reader->plan.ranges;
+    while (reader->range + 1 < reader->plan.range_count &&
+           row - *range_first >= ranges[reader->range].row_count)
+        *range_first += ranges[reader->range++].row_count;
+}
+
+static void bases_set(struct sc_store_reader *reader)
+{
+    if (reader->bases.range == reader->range)
+        return;
+    const struct sc_store *store = reader->store;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    bool is_paired = store->shape.layout == SC_STORE_PAIRED;
+    reader->bases.range = reader->range;
+    reader->bases.position = piece->first_position + range->row_first;
+    for (uint32_t i = 0; i < 2; i++)
+        reader->bases.base[i] =
+            sc_store_tag_base(store->shape.digest, piece->hash, reader->plan.layer,
+                              is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + i);
+}
+
+/* Verifies `count` rows of one range, from logical row `row` on, one half of them. */
+static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
+                         uint64_t count, uint32_t part, const uint8_t *rows)
+{
+    const struct sc_store_shape *shape = &reader->store->shape;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    uint64_t bytes = is_paired ? shape->row_bytes : shape->k_row_bytes;
+    return sc_store_tag_verify(reader->bases.base[part],
+                               reader->bases.position + (row - range_first), rows, bytes, bytes,
+                               count, reader->pick_tags + row * shape->tags_per_row + part,
+                               shape->tags_per_row) == count;
+}
+
+/* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession. */
+static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, uint64_t end,
+                          uint64_t most)
+{
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    uint64_t row = sc_store_pick_row(picks, pick), count = 1;
+    while (count < most && pick + count < end &&
+           sc_store_pick_row(picks, pick + count) == row + count &&
+           pick_is_wanted(reader, pick + count))
+        count++;
+    return count;
+}
+
+/* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
+static spec_status run_take(struct sc_store_reader *reader, const struct slot *slot,
+                            const struct unit *unit, uint64_t count, const uint8_t **ret_rows)
+{
+    const struct sc_store_shape *shape = &reader->store->shape;
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
+    uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
+    uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
+    const uint8_t *at = slot->frame + unit->at[0] + (row - first) * stride;
+    const uint8_t *v = slot->frame + unit->at[1] + (row - first) * stride;
+    uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    *ret_rows = is_both ? reader->rows : at;
+    reader->range = unit->range;
+    for (uint64_t done = 0; done < count;) {
+        range_seek(reader, row + done, &range_first);
+        bases_set(reader);
+        uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
+        uint64_t now = left < count - done ? left : count - done;
+        if (!picks_verify(reader, row + done, range_first, now, part, at + done * stride) ||
+            (is_both && !picks_verify(reader, row + done, range_first, now, 1, v + done * stride)))
+            return SPEC_E_CORRUPT;
+        done += now;
+    }
+    uint8_t *dst = reader->rows;
+    for (uint64_t i = 0; is_both && i < count; i++, dst += 2 * stride) {
+        memcpy(dst, at + i * stride, stride);
+        memcpy(dst + stride, v + i * stride, stride);
+    }
+    return SPEC_OK;
+}
+
+/* Takes the next run of picked rows of the front slot. */
+static spec_status picks_take(struct sc_store_reader *reader, const struct slot *slot,
+                              struct sc_store_rows *ret_rows)
+{
+    struct sc_store *store = reader->store;
+    const struct unit *unit = unit_of(reader, slot, reader->slot_unit);
+    uint64_t pick = unit->pick_first + reader->slot_row;
+    uint64_t most = SC_STORE_BITE_BYTES / pick_bytes(reader);
+    uint64_t count =
+        run_count(reader, pick, unit->pick_first + unit->pick_count, most > 0 ? most : 1);
+    bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
+    uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
+    const uint8_t *rows = NULL;
+    uint64_t range_first = unit->range_first;
+    SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
+    reader->range = unit->range;
+    range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
+    spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    if (status == SPEC_OK)
+        status = run_take(reader, slot, unit, count, &rows);
+    if (is_timed)
+        sc_store_count(&store->verify_ns,
+                       (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
+    if (status != SPEC_OK)
+        return status;
+    ret_rows->rows = rows;
+    ret_rows->row_first = pick;
+    ret_rows->row_count = count;
+    reader->slot_row += count;
+    return SPEC_OK;
+}
+
+/* Lock held. What the unit has of wanted rows that were not handed out: told in covered_bits. */
+static uint64_t unit_covered(const struct sc_store_reader *reader, const struct unit *unit,
+                             uint64_t from, uint64_t *covered_bits)
+{
+    uint64_t count = 0;
+    for (uint64_t i = from; i < unit->pick_count; i++) {
+        uint64_t row = sc_store_pick_row(&reader->pick_plan.picks, unit->pick_first + i);
+        if (!bit_of(reader->wanted_bits, row))
+            continue;
+        covered_bits[row / 64] |= 1ull << (row % 64);
+        count++;
+    }
+    return count;
+}
+
+/* Lock held. Wanted rows of a slot; its reads that have not started and hold none are dropped. */
+static uint64_t slot_narrow(struct sc_store_reader *reader, struct slot *slot,
+                            uint64_t *covered_bits)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < slot->unit_count; i++) {
+        uint64_t from = 0;
+        if (slot == reader->front && i <= reader->slot_unit)
+            from = i < reader->slot_unit ? UINT64_MAX : reader->slot_row;
+        struct unit *unit = unit_of(reader, slot, i);
+        uint64_t count = unit_covered(reader, unit, from, covered_bits);
+        total += count;
+        for (struct read *read = slot->reads; read != NULL && count == 0; read = read->next)
+            if (!read->is_started && read->unit == (slot->unit_first + i) % UNITS)
+                read->is_dropped = true;
+    }
+    return total;
+}
+
+uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
+                                uint64_t *ret_covered_bits)
+{
+    uint64_t total = 0;
+    pthread_mutex_lock(&reader->lock);
+    SC_ASSERT(reader->store->params.poison, !reader->is_active || reader->is_picks);
+    uint32_t count = reader->is_active && reader->is_picks ? reader->fifo_count : 0;
+    if (reader->is_active && reader->is_picks) {
+        reader->wanted_bits = wanted_bits;
+        reader->is_planned = true;
+        reader->has_op = false;
+        if (reader->is_armed && sc_frames_wait_cancel(reader->store->frames, &reader->waiter))
+            reader->is_armed = false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct slot *slot = fifo_front(reader);
+        fifo_pop(reader);
+        uint64_t covered = slot_narrow(reader, slot, ret_covered_bits);
+        total += covered;
+        if (covered > 0) {
+            reader->fifo[(reader->fifo_head + reader->fifo_count++) % SLOTS] = slot;
+            continue;
+        }
+        if (slot == reader->front)
+            reader->front = NULL;
+        slot->generation = reader->generation - 1; /* nobody's any more */
+        if (slot->state == SLOT_READY)
+            slot_free(reader, slot);
+    }
+    pthread_mutex_unlock(&reader->lock);
+    return total;
+}
+
 /* The load fails at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
@@ -574,11 +1047,15 @@ static spec_status front_open(struct sc_store_reader *reader, struct slot *slot,
 {
     const struct sc_store_plan_op *plan = &slot->plan;
     uint64_t per_row = reader->store->shape.tags_per_row;
+    reader->front = slot;
+    reader->slot_row = 0;
+    reader->slot_unit = 0;
+    if (reader->is_picks)
+        return SPEC_OK;
     if (slot->status != SPEC_OK)
         return load_fail(reader, slot->status, slot->sys_errno, ret_rows, reterr);
     memcpy(reader->tags + plan->tag_first * per_row, slot->frame + plan->tag_at,
            plan->tag_count * per_row * 8);
-    reader->front = slot;
     return SPEC_OK;
 }
 
@@ -622,11 +1099,10 @@ static bool front_wait(struct sc_store_reader *reader, uint64_t deadline_ns, str
 static void front_release(struct sc_store_reader *reader, struct batch *batch)
 {
     struct slot *slot = reader->front;
-    if (slot == NULL || reader->slot_row < slot->plan.row_count)
+    if (slot == NULL || front_has_rows(reader))
         return;
     fifo_pop(reader);
     reader->front = NULL;
-    reader->slot_row = 0;
     slot_free(reader, slot);
     if (wants_refill(reader))
         pump(reader, NULL, batch);
@@ -638,7 +1114,8 @@ enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
                               struct slot **ret_slot)
 {
-    struct batch batch = {.count = 0};
+    struct batch batch;
+    batch.count = 0;
     enum front front = FRONT_NONE;
     bool in_time = true;
     pthread_mutex_lock(&reader->lock);
@@ -666,7 +1143,7 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     struct slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     for (;;) {
-        if (reader->front != NULL && reader->slot_row < reader->front->plan.row_count)
+        if (reader->front != NULL && front_has_rows(reader))
             break; /* the usual case: no lock */
         enum front front = front_await(reader, deadline_ns, &slot);
         if (front == FRONT_NONE)
@@ -677,6 +1154,8 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
         if (status != SPEC_OK)
             return status;
     }
-    spec_status status = bite_take(reader, reader->front, ret_rows);
-    return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, 0, ret_rows, reterr);
+    int32_t sys_errno = reader->front->sys_errno;
+    spec_status status = reader->is_picks ? picks_take(reader, reader->front, ret_rows)
+                                          : bite_take(reader, reader->front, ret_rows);
+    return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
 }

@@ -374,14 +374,16 @@ enum sc_store_part_wanted {
 };
 struct sc_store_picks {
     const uint32_t *rows; /* [count] indexes in the order of the ranges, each once. They go out in
-                           * this order; ascending neighbours share operations. Kept by pointer */
+                           * this order; ascending neighbours share operations. Kept by pointer.
+                           * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
     uint32_t wanted;    /* enum sc_store_part_wanted */
     bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
     uint64_t gap_bytes; /* planner `range`: gaps up to this are read through */
 };
 /* Starts a load of picks; reader_next gives them in that order, in runs of rows that follow each
- * other, row_first being the index in picks->rows. */
+ * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
+ * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
                                  const struct sc_store_picks *picks, enum sc_exec_lane lane);
@@ -392,7 +394,7 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
  * in the order of the ranges. Nothing more is planned; operations that were not handed to the
  * device yet and hold no wanted row are dropped; reader_next gives wanted rows only. Sets the bits
  * of the wanted rows that will come in ret_covered_bits (zeroed by the caller); returns how many.
- */
+ * wanted_bits is kept by pointer; rows that the last reader_next gave are gone. */
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 
@@ -426,10 +428,10 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
 void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
 
-/* probe_row_bytes: how much of each probe row is wanted, at most params.probe_row_bytes; 0: row tags
- * alone. Ranges are kept by pointer until end. on_ready (may be NULL) is called once, on an executor
- * thread, when it is there or failed; a call that end comes too late for may still run when end
- * returns, none begins after it, and close waits for it. Ends what was begun before.
+/* probe_row_bytes: how much of each probe row is wanted, at most params.probe_row_bytes; 0: row
+ * tags alone. Ranges are kept by pointer until end. on_ready (may be NULL) is called once, on an
+ * executor thread, when it is there or failed; a call that end comes too late for may still run
+ * when end returns, none begins after it, and close waits for it. Ends what was begun before.
  * false: nothing was begun, because a range is not live, has no probe rows (or shorter ones), or
  * the memory's cap is reached. Never blocks. */
 bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
