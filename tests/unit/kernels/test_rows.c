@@ -159,6 +159,23 @@ static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_u
     }
 }
 
+/* V of all tokens, then K of all, token by token: the same memory. */
+static void expect_parts(const struct bench_memory *want, const struct sc_kernels_unpack *how,
+                         uint32_t layout, const struct shape *shape, uint64_t element,
+                         const uint16_t *src)
+{
+    struct bench_memory got = make(layout, shape, element);
+    for (uint64_t j = 0; j < shape->tokens && want->memory.slots != NULL; j++)
+        got.slots[j] = want->slots[j];
+    uint64_t part_elements = shape->heads * shape->size;
+    for (uint32_t part = 2; part-- > 0;)
+        for (uint64_t j = 0; j < shape->tokens; j++)
+            sc_kernels_part_unpack(how, &got.memory, part, j, 1,
+                                   (const uint8_t *)(src + (2 * j + part) * part_elements));
+    assert_memory_equal(got.bytes, want->bytes, want->byte_count);
+    unmake(&got);
+}
+
 static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t level, uint32_t widen,
                          bool skips)
 {
@@ -187,6 +204,7 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
                                (const uint8_t *)(src + first * row_elements));
     }
     assert_memory_equal(got.bytes, want.bytes, want.byte_count);
+    expect_parts(&want, &how, layout, shape, element, src);
     free(src);
     unmake(&want);
     unmake(&got);
