@@ -21,6 +21,8 @@
 #define TILE        SC_KERNELS_TILE_KEYS
 #define FEW_MAX     7u /* queries that go one by one */
 #define AHEAD       SC_KERNELS_AHEAD_KEYS
+#define BLOCKS_MAX  2u
+#define PAIR_KEYS   16384u
 #define LINE_BYTES  64u
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
@@ -38,6 +40,20 @@ struct parts {
     float *scores; /* [prefix in tiles, width] and one tile more, or [query_count, keys] */
 };
 
+/* Query vectors first .. first + used - 1, a lane each, in a block of `width` lanes. */
+struct block {
+    struct parts parts;
+    uint64_t first, used, width;
+};
+
+/* Blocks that share the tiles of keys as they come: keys of a long prefix do not stay in the second
+ * cache, and are widened once for two. Beyond PAIR_KEYS their scores would not stay there either.
+ */
+static uint64_t blocks_of(uint64_t prefix_count)
+{
+    return prefix_count <= PAIR_KEYS ? BLOCKS_MAX : 1;
+}
+
 static uint64_t scores_count(uint64_t prefix_count, uint64_t fresh_count)
 {
     uint64_t prefix = TILES(prefix_count) * TILE, fresh = TILES(fresh_count) * TILE;
@@ -45,30 +61,40 @@ static uint64_t scores_count(uint64_t prefix_count, uint64_t fresh_count)
     return lanes > few ? lanes : few;
 }
 
+/* Floats of a block's parts, the tile of keys aside. */
+static uint64_t block_floats(uint64_t head_size, uint64_t prefix_count)
+{
+    return SC_KERNELS_LANES_MAX * (PADDED(head_size) + 4 + TILES(prefix_count));
+}
+
 uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,
                                              uint64_t fresh_count)
 {
-    uint64_t floats = (TILE + SC_KERNELS_LANES_MAX) * PADDED(head_size) +
-                      (4 + TILES(prefix_count)) * SC_KERNELS_LANES_MAX +
-                      scores_count(prefix_count, fresh_count);
+    uint64_t paired = prefix_count < PAIR_KEYS ? prefix_count : PAIR_KEYS;
+    uint64_t one = block_floats(head_size, prefix_count) + scores_count(prefix_count, fresh_count);
+    uint64_t both = BLOCKS_MAX * (block_floats(head_size, paired) + scores_count(paired, 0));
+    uint64_t floats = TILE * PADDED(head_size) + (one > both ? one : both);
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
-static struct parts cut(const struct sc_kernels_importance *what, uint64_t kv_head, void *scratch)
+/* Cuts a block's parts from `at` on; returns where they end. */
+static float *cut(const struct sc_kernels_importance *what, uint64_t kv_head, float *tile,
+                  float *at, struct parts *ret_parts)
 {
-    struct parts parts = {.what = what, .kv_head = kv_head};
-    parts.head_padded = PADDED(what->head_size);
-    parts.row_first = what->last_row ? what->queries.row_count - 1 : 0;
-    float *at = scratch;
-    parts.tile = at;
-    parts.queries = at += TILE * parts.head_padded;
-    parts.best = at += SC_KERNELS_LANES_MAX * parts.head_padded;
-    parts.sums = at += SC_KERNELS_LANES_MAX;
-    parts.weights = at += SC_KERNELS_LANES_MAX;
-    parts.seen = (uint32_t *)(void *)(at += SC_KERNELS_LANES_MAX);
-    parts.best_then = at += SC_KERNELS_LANES_MAX;
-    parts.scores = at + TILES(what->prefix.count) * SC_KERNELS_LANES_MAX;
-    return parts;
+    uint64_t head_padded = PADDED(what->head_size);
+    *ret_parts = (struct parts){.what = what,
+                                .kv_head = kv_head,
+                                .head_padded = head_padded,
+                                .row_first = what->last_row ? what->queries.row_count - 1 : 0,
+                                .tile = tile};
+    ret_parts->queries = at;
+    ret_parts->best = at += SC_KERNELS_LANES_MAX * head_padded;
+    ret_parts->sums = at += SC_KERNELS_LANES_MAX;
+    ret_parts->weights = at += SC_KERNELS_LANES_MAX;
+    ret_parts->seen = (uint32_t *)(void *)(at += SC_KERNELS_LANES_MAX);
+    ret_parts->best_then = at += SC_KERNELS_LANES_MAX;
+    ret_parts->scores = at += TILES(what->prefix.count) * SC_KERNELS_LANES_MAX;
+    return at + (TILES(what->prefix.count) + 1) * TILE * SC_KERNELS_LANES_MAX;
 }
 
 static void widen(const struct sc_kernels *kernels, uint32_t dtype, float *dst, const uint8_t *src,
@@ -143,63 +169,78 @@ static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
 /* ---- Many queries: a lane each ------------------------------------------------------------ */
 
 /* Lanes behind `used` repeat the last query: they then hold nothing that it does not. */
-static void lanes_load(const struct parts *parts, uint64_t first, uint64_t used, uint64_t width)
+static void lanes_load(const struct block *block)
 {
+    const struct parts *parts = &block->parts;
     uint64_t head_size = parts->what->head_size;
     float *row = parts->tile; /* no tile is there yet */
-    for (uint64_t lane = 0; lane < width; lane++) {
-        if (lane < used)
-            query_load(parts, first + lane, row);
+    for (uint64_t lane = 0; lane < block->width; lane++) {
+        if (lane < block->used)
+            query_load(parts, block->first + lane, row);
         for (uint64_t t = 0; t < head_size; t++)
-            parts->queries[t * width + lane] = row[t];
+            parts->queries[t * block->width + lane] = row[t];
         parts->best[lane] = -INFINITY;
         parts->sums[lane] = 0;
     }
 }
 
-static void lanes_fresh(const struct parts *parts, uint64_t first, uint64_t used, uint64_t width,
-                        float *scores)
+/* The tile's scores, and a step of the softmax. */
+static void lanes_step(const struct block *block, uint64_t key_count, const uint32_t *seen,
+                       float *scores)
 {
-    const struct sc_kernels_importance *what = parts->what;
+    const struct parts *parts = &block->parts;
+    const struct sc_kernels *kernels = parts->what->kernels;
+    kernels->lanes_score(parts->queries, block->width, parts->tile, parts->head_padded,
+                         parts->what->head_size, key_count, scores);
+    kernels->lanes_soften(scores, block->width, key_count, seen, parts->best, parts->sums);
+}
+
+static void lanes_prefix(const struct block *blocks, uint64_t block_count)
+{
+    const struct sc_kernels_keys *prefix = &blocks[0].parts.what->prefix;
     const uint8_t *rows[TILE + AHEAD];
-    uint64_t most = fresh_seen(parts, first + used - 1), least = fresh_seen(parts, first);
-    for (uint64_t key = 0; key < most; key += TILE) {
-        uint64_t count = tile_count(&what->fresh, key);
-        tile_gather(parts, &what->fresh, key, rows);
-        what->kernels->lanes_score(parts->queries, width, parts->tile, parts->head_padded,
-                                   what->head_size, count, scores);
-        for (uint64_t lane = 0; lane < width; lane++) {
-            uint64_t seen = fresh_seen(parts, first + (lane < used ? lane : used - 1));
-            parts->seen[lane] = (uint32_t)(seen < key ? 0 : seen - key < TILE ? seen - key : TILE);
+    for (uint64_t tile = 0; tile < TILES(prefix->count); tile++) {
+        tile_gather(&blocks[0].parts, prefix, tile * TILE, rows);
+        for (uint64_t i = 0; i < block_count; i++) {
+            const struct parts *parts = &blocks[i].parts;
+            lanes_step(&blocks[i], tile_count(prefix, tile * TILE), NULL,
+                       parts->scores + tile * TILE * blocks[i].width);
+            memcpy(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best,
+                   blocks[i].width * sizeof(float));
         }
-        what->kernels->lanes_soften(scores, width, count, least < key + count ? parts->seen : NULL,
-                                    parts->best, parts->sums);
     }
 }
 
-static void lanes_block(const struct parts *parts, uint64_t first, uint64_t used, uint64_t width,
-                        float *ret_sums)
+static void lanes_fresh(const struct block *block)
 {
-    const struct sc_kernels_importance *what = parts->what;
+    const struct parts *parts = &block->parts;
+    const struct sc_kernels_keys *fresh = &parts->what->fresh;
     const uint8_t *rows[TILE + AHEAD];
-    uint64_t tiles = TILES(what->prefix.count);
-    lanes_load(parts, first, used, width);
-    for (uint64_t tile = 0; tile < tiles; tile++) {
-        float *scores = parts->scores + tile * TILE * width;
-        uint64_t count = tile_count(&what->prefix, tile * TILE);
-        tile_gather(parts, &what->prefix, tile * TILE, rows);
-        what->kernels->lanes_score(parts->queries, width, parts->tile, parts->head_padded,
-                                   what->head_size, count, scores);
-        what->kernels->lanes_soften(scores, width, count, NULL, parts->best, parts->sums);
-        memcpy(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best, width * sizeof(float));
+    float *scores = parts->scores + TILES(parts->what->prefix.count) * TILE * block->width;
+    uint64_t most = fresh_seen(parts, block->first + block->used - 1);
+    uint64_t least = fresh_seen(parts, block->first);
+    for (uint64_t key = 0; key < most; key += TILE) {
+        uint64_t count = tile_count(fresh, key);
+        tile_gather(parts, fresh, key, rows);
+        for (uint64_t lane = 0; lane < block->width; lane++) {
+            uint64_t like = lane < block->used ? lane : block->used - 1;
+            uint64_t seen = fresh_seen(parts, block->first + like);
+            parts->seen[lane] = (uint32_t)(seen < key ? 0 : seen - key < TILE ? seen - key : TILE);
+        }
+        lanes_step(block, count, least < key + count ? parts->seen : NULL, scores);
     }
-    lanes_fresh(parts, first, used, width, parts->scores + tiles * TILE * width);
-    for (uint64_t tile = 0; tile < tiles; tile++) {
-        what->kernels->lanes_weigh(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best,
-                                   parts->sums, width, used, parts->weights);
-        what->kernels->lanes_fold(parts->scores + tile * TILE * width, width,
-                                  tile_count(&what->prefix, tile * TILE), parts->weights,
-                                  ret_sums + tile * TILE);
+}
+
+static void lanes_fold(const struct block *block, float *ret_sums)
+{
+    const struct parts *parts = &block->parts;
+    const struct sc_kernels *kernels = parts->what->kernels;
+    for (uint64_t tile = 0; tile < TILES(parts->what->prefix.count); tile++) {
+        kernels->lanes_weigh(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best,
+                             parts->sums, block->width, block->used, parts->weights);
+        kernels->lanes_fold(parts->scores + tile * TILE * block->width, block->width,
+                            tile_count(&parts->what->prefix, tile * TILE), parts->weights,
+                            ret_sums + tile * TILE);
     }
 }
 
@@ -249,16 +290,31 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     memset(ret_sums, 0, what->prefix.count * sizeof(float));
     if (what->prefix.count == 0 || what->queries.row_count == 0 || what->group == 0)
         return;
-    struct parts parts = cut(what, kv_head, scratch);
-    uint64_t total = (what->queries.row_count - parts.row_first) * what->group;
+    struct block blocks[BLOCKS_MAX];
+    float *tile = scratch, *at = tile + TILE * PADDED(what->head_size);
+    uint64_t unit = what->kernels->lane_unit, most = what->kernels->lane_most;
+    for (uint64_t i = 0; i < blocks_of(what->prefix.count); i++)
+        at = cut(what, kv_head, tile, at, &blocks[i].parts);
+    uint64_t rows = what->queries.row_count - blocks[0].parts.row_first;
+    uint64_t total = rows * what->group, first = 0;
     if (total <= FEW_MAX) {
-        few(&parts, total, ret_sums);
+        few(&blocks[0].parts, total, ret_sums);
         return;
     }
-    uint64_t unit = what->kernels->lane_unit;
-    for (uint64_t first = 0, used; first < total; first += used) {
-        uint64_t most = what->kernels->lane_most;
-        used = total - first < most ? total - first : most;
-        lanes_block(&parts, first, used, (used + unit - 1) / unit * unit, ret_sums);
+    while (first < total) {
+        uint64_t count = 0;
+        for (; count < blocks_of(what->prefix.count) && first < total; count++) {
+            struct block *block = &blocks[count];
+            block->first = first;
+            block->used = total - first < most ? total - first : most;
+            block->width = (block->used + unit - 1) / unit * unit;
+            lanes_load(block);
+            first += block->used;
+        }
+        lanes_prefix(blocks, count);
+        for (uint64_t i = 0; i < count; i++) {
+            lanes_fresh(&blocks[i]);
+            lanes_fold(&blocks[i], ret_sums);
+        }
     }
 }

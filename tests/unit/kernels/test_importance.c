@@ -286,6 +286,15 @@ static void sums_of_many_rows_over_a_long_prefix_stay_within_the_contract(void *
                           .key_dtype = SC_KERNELS_F16,
                           .layout = ROWS,
                           .spread = 4});
+    for (uint64_t prefix = 16384; prefix <= 16385; prefix++) /* blocks go in pairs, and alone */
+        check(&(struct shape){.kv_heads = 1,
+                              .group = 1,
+                              .head_size = 5,
+                              .rows = 100,
+                              .prefix = prefix,
+                              .fresh = 101,
+                              .layout = ROWS,
+                              .spread = 2});
     check(&(struct shape){.kv_heads = 1,
                           .group = 1,
                           .head_size = 64,
