@@ -6,7 +6,8 @@
  *   log.new  [head][space 1][extent 9][piece 9]          quarantine            the rest under it
  *
  * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
- * unknown keys and the meaning of "before" stay. A piece that was dropped is copied with its drop
+ * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
+ * copied. A piece that was dropped is copied with its drop
  * record as long as its pages are held, so that they are held after a reopen too.
  *
  * Holds: either log is complete at any time: the new one is synced before the rename, and the old
@@ -34,6 +35,7 @@ struct copy {
     uint64_t extent_id, extent_bytes, piece_next;
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
+    struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
     struct sc_io_file *file;
     struct sc_store_writer writer; /* into out */
     uint64_t end, new_sequence, new_chain;
@@ -166,6 +168,26 @@ static bool epoch_is_current(struct copy *copy, const struct sc_store_record *re
     return current;
 }
 
+/* The newest of a live piece, or what came since. */
+static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *payload,
+                                uint64_t bytes, bool keeps, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    if (!keeps) { /* else the log lock may be held */
+        pthread_mutex_lock(&store->log_lock);
+        keeps = sc_store_table_live(&store->table, id) != NULL &&
+                sc_store_averages_is_last(&store->averages, id, copy->at);
+        pthread_mutex_unlock(&store->log_lock);
+    }
+    if (!keeps || id == 0 || id >= SC_STORE_IDS)
+        return SPEC_OK;
+    if (!sc_store_averages_reserve(&copy->averages, 1, store->params.alloc))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
+    uint64_t offset = copy->end + copy->writer.used; /* whether or not it is flushed before */
+    sc_store_averages_note(&copy->averages, id, offset, SC_STORE_FRAME_BYTES + bytes);
+    return copy_put(copy, payload, bytes, reterr);
+}
+
 static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                                struct spec_error *reterr)
 {
@@ -187,6 +209,9 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     case SC_STORE_RECORD_DROP:
         keeps = keeps || void_is(copy, record.id);
         break;
+    case SC_STORE_RECORD_AVERAGE:
+        copy->extent_id = 0;
+        return copy_average(copy, record.id, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_EPOCH:
         /* The log lock is held where it would be asked for. */
         keeps = keeps || (sc_store_record_decode(payload, bytes, &record) &&
@@ -332,6 +357,9 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     journal->head = *head;
     journal->pieces_read = copy->piece_count;
     journal->piece_next_read = store->table.piece_next;
+    struct sc_store_averages averages = store->averages;
+    store->averages = copy->averages;
+    copy->averages = averages;
     store->journal_broken = false;
     atomic_store(&store->log_bytes, copy->end);
     return SPEC_OK;
@@ -362,6 +390,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     }
     if (copy.reserved > 0)
         sc_store_log_unreserve(store, copy.reserved);
+    sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
     sc_alloc_free(store->params.alloc, copy.extent);
     sc_alloc_free(store->params.alloc, copy.out);
@@ -378,6 +407,13 @@ static uint64_t pieces_in_log(const struct sc_store *store)
     return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
 }
 
+/* Log lock held. A good part of the log is averages that newer ones replace. */
+static bool averages_are_stale(const struct sc_store *store)
+{
+    uint64_t stale = store->averages.all_bytes - store->averages.last_bytes;
+    return stale > 0 && stale >= store->journal.end / DEAD_SHARE;
+}
+
 bool sc_store_checkpoint_due(struct sc_store *store)
 {
     const struct sc_store_journal *journal = &store->journal;
@@ -390,9 +426,11 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     pthread_mutex_lock(&store->log_lock);
     uint64_t grown = journal->end - journal->kept_bytes, count = pieces_in_log(store);
     bool grew = grown >= step && grown >= journal->kept_bytes;
+    bool is_stale = averages_are_stale(store);
     pthread_mutex_unlock(&store->log_lock);
     uint64_t live = sc_store_counted(&store->piece_count);
-    return grew && count > live && (count - live) * DEAD_SHARE >= count;
+    bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
+    return grew && (is_void || is_stale);
 }
 
 /* Pieces that a checkpoint would keep. */
@@ -420,7 +458,7 @@ void sc_store_checkpoint_close(struct sc_store *store)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
     uint64_t count = pieces_in_log(store), kept = pieces_kept(store);
-    if (count > kept && (count - kept) * DEAD_SHARE >= count)
+    if ((count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store))
         status = sc_store_checkpoint(store, &error);
     else
         status = sc_io_file_sync(store->io, journal->file, &error);

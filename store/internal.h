@@ -7,6 +7,7 @@
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
+ *   average.c   records of average importance
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -93,6 +94,19 @@ struct sc_store_journal {
     uint64_t buffer_bytes;
 };
 
+/* Where the newest average record of each piece lies in the log. Log lock; replay. */
+struct sc_store_averages {
+    struct sc_store_average_place {
+        uint32_t piece; /* 0: nothing here */
+        uint32_t bytes; /* of the frame */
+        uint64_t offset;
+    } *places;           /* [room], open addressing */
+    uint64_t room;       /* a power of two, or 0 */
+    uint64_t count;      /* <= room / 2 */
+    uint64_t all_bytes;  /* of average records in the log */
+    uint64_t last_bytes; /* of them, those that places tell of */
+};
+
 /* Reading the log, record by record (replay.c). */
 struct sc_store_replay {
     struct sc_store_record record;
@@ -102,6 +116,7 @@ struct sc_store_replay {
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
     struct sc_store_provenance provenance;
+    uint16_t *codes; /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
     uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
     bool is_numbered;
@@ -164,6 +179,7 @@ struct sc_store {
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
+    struct sc_store_averages averages;
     uint32_t unwritten;        /* DROPPED pieces without a record, linked by their entries */
 
     /* One task at a time: mail.c. */
@@ -291,6 +307,19 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
 /* Segments of parts[0 .. count): opened on demand; their numbers become indices. */
 bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
                             uint64_t stride);
+
+/* ---- Average importance (average.c) ---------------------------------------------------------- */
+
+/* Makes room for so many pieces more. false: no memory. */
+bool sc_store_averages_reserve(struct sc_store_averages *averages, uint64_t more,
+                               struct sc_alloc *alloc);
+/* A record of the piece is in the log; there was room. */
+void sc_store_averages_note(struct sc_store_averages *averages, uint64_t piece, uint64_t offset,
+                            uint64_t bytes);
+/* Whether the piece's newest record lies there. */
+bool sc_store_averages_is_last(const struct sc_store_averages *averages, uint64_t piece,
+                               uint64_t offset);
+void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc *alloc);
 
 /* ---- Checkpoints (checkpoint.c) -------------------------------------------------------------- */
 

@@ -192,6 +192,7 @@ static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_extents_close(store);
+    sc_store_averages_done(&store->averages, alloc);
     sc_store_table_done(&store->table);
     sc_alloc_free(alloc, store->spaces);
     sc_alloc_free(alloc, store->spare_frame);

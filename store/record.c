@@ -261,6 +261,20 @@ void sc_store_record_put_head(struct sc_store_writer *writer,
     pack_uint(&packer, "extent", head->extent_next);
 }
 
+void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
+                                 const uint16_t *codes, uint64_t code_count)
+{
+    msgpack_packer packer = pack_begin(writer, 2, SC_STORE_RECORD_AVERAGE, piece);
+    pack_uint(&packer, "n", requests);
+    pack_key(&packer, "codes");
+    msgpack_pack_bin(&packer, code_count * 2);
+    for (uint64_t i = 0; i < code_count; i++) {
+        uint8_t le[2];
+        put_le(le, codes[i], 2);
+        msgpack_pack_bin_body(&packer, le, 2);
+    }
+}
+
 #define IDENTITY_MAGIC "spec_connector store"
 
 void sc_store_record_put_identity(struct sc_store_writer *writer,
@@ -305,6 +319,11 @@ uint64_t sc_store_record_bytes_epoch(void)
 uint64_t sc_store_record_bytes_head(void)
 {
     return SC_STORE_FRAME_BYTES + 96;
+}
+
+uint64_t sc_store_record_bytes_average(uint64_t code_count)
+{
+    return SC_STORE_FRAME_BYTES + 64 + code_count * 2;
 }
 
 /* ---- Decoding: a cursor over msgpack ---------------------------------------------------------
@@ -798,6 +817,18 @@ static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_
     return true;
 }
 
+static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELDS_COMMON, FIELD_UINT("n", 1, UINT32_MAX),
+                             FIELD_BIN("codes", 2, SC_STORE_CODES_BYTES_MAX)};
+    if (!map_decode(payload, bytes, fields, COMMON + 2) || fields[COMMON + 1].value % 2 != 0)
+        return false;
+    record->average = (struct sc_store_record_average){.requests = fields[COMMON + 0].value,
+                                                       .codes = fields[COMMON + 1].bytes,
+                                                       .codes_bytes = fields[COMMON + 1].value};
+    return true;
+}
+
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     switch (record->type) {
@@ -813,6 +844,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_epoch(payload, bytes, record);
     case SC_STORE_RECORD_HEAD:
         return decode_head(payload, bytes, record);
+    case SC_STORE_RECORD_AVERAGE:
+        return decode_average(payload, bytes, record);
     default:
         return false;
     }

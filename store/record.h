@@ -34,6 +34,7 @@
 #define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
+#define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u) /* of an average record */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
@@ -43,7 +44,8 @@ enum sc_store_record_type {
     SC_STORE_RECORD_DROP = 4,
     SC_STORE_RECORD_EPOCH = 5,
     SC_STORE_RECORD_HEAD = 6,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_HEAD
+    SC_STORE_RECORD_AVERAGE = 7,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_AVERAGE
 };
 
 struct sc_store_part { /* whole layers, contiguous, in one segment */
@@ -86,11 +88,18 @@ struct sc_store_record_epoch { /* id: of a namespace */
     uint64_t epoch, at_ns;
 };
 
+struct sc_store_record_average { /* id: of the piece */
+    uint64_t requests;
+    const uint8_t *codes; /* u16 each, little-endian; in the payload */
+    uint64_t codes_bytes;
+};
+
 struct sc_store_record {
     uint64_t version, type, id;
     struct sc_store_record_head head;
     struct sc_store_record_drop drop;
     struct sc_store_record_epoch epoch;
+    struct sc_store_record_average average;
     struct sc_store_record_space space;
     struct sc_store_record_extent extent;
     struct sc_store_piece piece; /* tokens, marks: the two arrays below; no provenance */
@@ -140,6 +149,8 @@ void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, u
                                uint64_t at_ns);
 void sc_store_record_put_head(struct sc_store_writer *writer,
                               const struct sc_store_record_head *head);
+void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
+                                 const uint16_t *codes, uint64_t code_count);
 
 struct sc_store_identity {
     uint64_t version;
@@ -170,5 +181,6 @@ uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count);
 uint64_t sc_store_record_bytes_drop(void);
 uint64_t sc_store_record_bytes_epoch(void);
 uint64_t sc_store_record_bytes_head(void);
+uint64_t sc_store_record_bytes_average(uint64_t code_count);
 
 #endif

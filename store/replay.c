@@ -2,7 +2,8 @@
  * serves a writer's open, all of the log at once, and a follower, as the log grows.
  *
  *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
- *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering
+ *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
+ *   average -> on_average
  *
  *   a writer without on_drop reads the log twice: first for what later records make void, so that
  *   on_piece is not told of it
@@ -40,7 +41,9 @@ spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *rete
         record->tokens = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*record->tokens));
         record->marks = sc_alloc_array(alloc, SC_STORE_MARKS_MAX, sizeof(*record->marks));
         record->extent.parts = sc_alloc_array(alloc, SC_LIMIT_LAYERS, sizeof(struct sc_store_part));
-        if (record->tokens != NULL && record->marks != NULL && record->extent.parts != NULL) {
+        replay->codes = sc_alloc(alloc, SC_STORE_CODES_BYTES_MAX);
+        if (record->tokens != NULL && record->marks != NULL && record->extent.parts != NULL &&
+            replay->codes != NULL) {
             sc_store_replay_restart(store);
             return SPEC_OK;
         }
@@ -56,6 +59,7 @@ void sc_store_replay_close(struct sc_store *store)
     sc_alloc_free(alloc, store->replay->record.extent.parts);
     sc_alloc_free(alloc, store->replay->record.marks);
     sc_alloc_free(alloc, store->replay->record.tokens);
+    sc_alloc_free(alloc, store->replay->codes);
     sc_alloc_free(alloc, store->replay);
     store->replay = NULL;
 }
@@ -613,6 +617,51 @@ static void replay_drop_record(struct sc_store *store)
     (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
 }
 
+/* ---- Average importance --------------------------------------------------------------------- */
+
+/* Of a piece that was told of. */
+static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count)
+{
+    struct sc_store_replay *replay = store->replay;
+    const struct sc_store_record_average *record = &replay->record.average;
+    struct sc_store_average average = {.piece = id,
+                                       .requests = (uint32_t)record->requests,
+                                       .row_count = row_count,
+                                       .codes = replay->codes};
+    for (uint64_t i = 0; i < record->codes_bytes / 2; i++)
+        replay->codes[i] = (uint16_t)(record->codes[2 * i] | record->codes[2 * i + 1] << 8);
+    store->params.on_average(&average, store->params.user);
+}
+
+/* Pieces that are not there, or void, have none. */
+static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
+                                  struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id + replay->piece_base;
+    if (replay->record.id == 0 || replay->record.id >= replay->piece_next)
+        return SPEC_OK;
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, id);
+    if (entry == NULL)
+        return SPEC_OK;
+    uint32_t space = sc_store_table_extent(&store->table, entry->extent)->space;
+    const struct sc_store_shape *shape = &store->spaces[space - 1];
+    if (replay->record.average.codes_bytes != 2ull * shape->layer_count * entry->row_count) {
+        replay_lie(store, "averages of other rows or layers");
+        return SPEC_OK;
+    }
+    if (is_writer(store)) {
+        if (!sc_store_averages_reserve(&store->averages, 1, store->params.alloc))
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
+        sc_store_averages_note(&store->averages, id, store->journal.end, frame_bytes);
+    }
+    bool is_told = space_is_told(store, space) &&
+                   (!is_writer(store) || store->journal.sequence >= shape->epoch_sequence);
+    if (is_told && store->params.on_piece != NULL && store->params.on_average != NULL)
+        average_tell(store, id, entry->row_count);
+    return SPEC_OK;
+}
+
 void sc_store_replay_sweep(struct sc_store *store, bool all)
 {
     for (uint64_t id = 1; id < store->table.piece_next; id++) {
@@ -663,6 +712,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         replay_drop_record(store);
     else if (record->type == SC_STORE_RECORD_EPOCH)
         replay_epoch(store, replay);
+    else if (record->type == SC_STORE_RECORD_AVERAGE)
+        return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
     else
         replay_head(store, replay);
     return SPEC_OK;

@@ -128,7 +128,7 @@ struct sc_store_params {
     /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
      * is this now; all pieces that were told are void, without an on_drop each. */
     void (*on_epoch)(uint64_t epoch, void *user);
-    /* Averages of a piece that was told (may be NULL). */
+    /* Averages of a piece that was told (may be NULL). The last of a piece counts. */
     void (*on_average)(const struct sc_store_average *average, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
      * failed, and never before the writer is through with it: after the put_layer of the last
@@ -318,12 +318,16 @@ spec_status sc_store_mail_take(struct sc_store *store,
 uint16_t sc_store_average_code(double share);
 double sc_store_average_share(uint16_t code); /* 0 for 0 */
 
-/* Records the averages of a piece: codes [layer_count][row_count of the piece], and over how many
- * requests. The newest record of a piece counts. Executor thread; one buffered write. Errors: IO,
- * NO_SPACE, INVALID (the piece is not live). Told at open and while following by on_average. */
+/* Records the averages of pieces: codes [layer_count][row_count of the piece], and over how many
+ * requests. The newest record of a piece counts. Pieces that are not live are left out. Executor
+ * thread; one buffered write for up to 1 MiB of records. Told at open and while following by
+ * on_average. Errors: INVALID (row_count is not the piece's, requests is 0, or layers * rows * 2
+ * exceed SC_STORE_AVERAGE_BYTES_MAX: nothing was recorded), IO, NO_SPACE, NO_MEMORY (a first part
+ * may be), UNSUPPORTED (a follower). */
+#define SC_STORE_AVERAGE_BYTES_MAX 262080u
 struct sc_store_average {
     uint64_t piece;
-    uint32_t requests;
+    uint32_t requests; /* >= 1 */
     uint32_t row_count;
     const uint16_t *codes; /* valid during the call */
 };

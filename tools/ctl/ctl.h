@@ -54,6 +54,7 @@ struct ctl_rank {
     char *path; /* of its directory */
     uint64_t log_bytes, log_bytes_believed, record_count, lie_count;
     uint64_t checkpoint; /* its log's number */
+    uint64_t average_count;
     uint64_t segment_count, segment_bytes;
     struct ctl_space *spaces;
     struct ctl_extent *extents;

@@ -408,6 +408,9 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_EPOCH:
         move_epoch(rank, record);
         break;
+    case SC_STORE_RECORD_AVERAGE:
+        rank->average_count++;
+        break;
     default:
         rank->checkpoint = record->head.number;
         break;

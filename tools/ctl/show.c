@@ -145,6 +145,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "live_tokens", u64(sum->live_rows));
     add(object, "live_bytes", u64(sum->live_bytes));
     add(object, "tokens_with_probe_keys", u64(sum->probe_rows));
+    add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
@@ -271,7 +272,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
     static const char *const names[] = {"?",    "namespace", "extent", "piece",
-                                        "drop", "epoch",     "log"};
+                                        "drop", "epoch",     "log",    "average"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));
@@ -292,6 +293,10 @@ static void dump_record(const struct sc_store_record *record, void *user)
         break;
     case SC_STORE_RECORD_EPOCH:
         add(line, "epoch", u64(record->epoch.epoch));
+        break;
+    case SC_STORE_RECORD_AVERAGE:
+        add(line, "requests", u64(record->average.requests));
+        add(line, "codes", u64(record->average.codes_bytes / 2));
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));

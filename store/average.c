@@ -1,0 +1,207 @@
+/* Average importance of rows: codes, the log's records of them, and where the newest lie.
+ *
+ *   code    0: less than 2^-32; else 1 .. 65535 on a log scale, 65535 is all of it
+ *   record  one a piece: u16 a layer and row; the newest counts, a checkpoint copies no other
+ *   places  piece -> offset of its newest record: 16 bytes for pieces that have one, in a table at
+ *           most half full
+ *
+ * Holds: a place tells of a record that is in the log, the last of its piece.
+ * Does not: keep codes (who is told of them does), forget a place before the next checkpoint.
+ * Threads: put: an executor's; places: the log lock, or open.
+ * Tests: tests/unit/store/test_average.c, test_checkpoint.c, test_follow.c */
+#include "store/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CODE_MAX   65535
+#define CODE_STEP  2047.96875 /* codes an octave: 65535 / 32 */
+#define PLACES_MIN 64u
+
+_Static_assert(SC_STORE_AVERAGE_BYTES_MAX == SC_STORE_CODES_BYTES_MAX, "as the record takes them");
+
+uint16_t sc_store_average_code(double share)
+{
+    if (!(share >= 0x1p-32)) /* NaN too */
+        return 0;
+    long code = CODE_MAX + lround(CODE_STEP * log2(share < 1.0 ? share : 1.0));
+    return (uint16_t)(code > 1 ? code : 1);
+}
+
+double sc_store_average_share(uint16_t code)
+{
+    return code > 0 ? exp2(((double)code - CODE_MAX) / CODE_STEP) : 0.0;
+}
+
+/* ---- Places --------------------------------------------------------------------------------- */
+
+/* Of the piece, or the free one where it would stand; there is one. */
+static struct sc_store_average_place *place_find(const struct sc_store_averages *averages,
+                                                 uint64_t piece)
+{
+    uint64_t mask = averages->room - 1, at = (piece * 0x9E3779B97F4A7C15ull >> 32) & mask;
+    while (averages->places[at].piece != 0 && averages->places[at].piece != piece)
+        at = (at + 1) & mask;
+    return &averages->places[at];
+}
+
+bool sc_store_averages_reserve(struct sc_store_averages *averages, uint64_t more,
+                               struct sc_alloc *alloc)
+{
+    struct sc_store_averages grown = *averages;
+    if (averages->count + more <= averages->room / 2)
+        return true;
+    grown.room = averages->room > 0 ? averages->room : PLACES_MIN;
+    while (averages->count + more > grown.room / 2)
+        grown.room *= 2;
+    grown.places = sc_alloc_array(alloc, grown.room, sizeof(*grown.places));
+    if (grown.places == NULL)
+        return false;
+    for (uint64_t i = 0; i < averages->room; i++)
+        if (averages->places[i].piece != 0)
+            *place_find(&grown, averages->places[i].piece) = averages->places[i];
+    sc_alloc_free(alloc, averages->places);
+    *averages = grown;
+    return true;
+}
+
+void sc_store_averages_note(struct sc_store_averages *averages, uint64_t piece, uint64_t offset,
+                            uint64_t bytes)
+{
+    struct sc_store_average_place *place = place_find(averages, piece);
+    averages->count += place->piece == 0;
+    averages->all_bytes += bytes;
+    averages->last_bytes += bytes - place->bytes;
+    *place = (struct sc_store_average_place){(uint32_t)piece, (uint32_t)bytes, offset};
+}
+
+bool sc_store_averages_is_last(const struct sc_store_averages *averages, uint64_t piece,
+                               uint64_t offset)
+{
+    if (averages->room == 0 || piece == 0)
+        return false;
+    const struct sc_store_average_place *place = place_find(averages, piece);
+    return place->piece == piece && place->offset == offset;
+}
+
+void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc *alloc)
+{
+    sc_alloc_free(alloc, averages->places);
+    *averages = (struct sc_store_averages){0};
+}
+
+/* ---- Recording ------------------------------------------------------------------------------ */
+
+static uint64_t code_count(const struct sc_store *store, const struct sc_store_average *average)
+{
+    return (uint64_t)store->shape.layer_count * average->row_count;
+}
+
+/* The piece when it lives and is of this connector's namespace; log lock held, or to be asked again
+ * with it. */
+static const struct sc_store_piece_entry *piece_of(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry == NULL ||
+        sc_store_table_extent(&store->table, entry->extent)->space != atomic_load(&store->space_id))
+        return NULL;
+    return entry;
+}
+
+static spec_status averages_check(const struct sc_store *store,
+                                  const struct sc_store_average *averages, uint64_t count,
+                                  struct spec_error *reterr)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const struct sc_store_piece_entry *entry = piece_of(store, averages[i].piece);
+        if (entry == NULL)
+            continue;
+        if (averages[i].row_count != entry->row_count || averages[i].requests == 0)
+            return sc_fail(
+                reterr, SPEC_E_INVALID,
+                "averages of piece %" PRIu64 ": %" PRIu32 " rows of %u, %" PRIu32 " requests",
+                averages[i].piece, averages[i].row_count, entry->row_count, averages[i].requests);
+        if (2 * code_count(store, &averages[i]) > SC_STORE_AVERAGE_BYTES_MAX)
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "averages of piece %" PRIu64 ": %" PRIu32 " rows of %" PRIu32
+                           " layers exceed a record's %u bytes",
+                           averages[i].piece, averages[i].row_count, store->shape.layer_count,
+                           SC_STORE_AVERAGE_BYTES_MAX);
+    }
+    return SPEC_OK;
+}
+
+/* Log lock held. Notes where the records of an append that was written lie. */
+static void append_note(struct sc_store *store, const struct sc_store_average *averages,
+                        uint64_t count, uint64_t begin)
+{
+    for (uint64_t i = 0, at = 0; i < count; i++) {
+        if (piece_of(store, averages[i].piece) == NULL)
+            continue;
+        uint64_t bytes = sc_store_frame_bytes(store->journal.buffer + at);
+        sc_store_averages_note(&store->averages, averages[i].piece, begin + at, bytes);
+        at += bytes;
+    }
+}
+
+/* Log lock held. One append of the first averages; ret_count of them. */
+static spec_status put_some(struct sc_store *store, const struct sc_store_average *averages,
+                            uint64_t count, uint64_t *ret_count, struct spec_error *reterr)
+{
+    struct sc_store_append append;
+    uint64_t begin = store->journal.end, i = 0;
+    sc_store_append_begin(store, &append);
+    for (; i < count; i++) {
+        uint64_t codes = code_count(store, &averages[i]);
+        if (piece_of(store, averages[i].piece) == NULL)
+            continue; /* dropped meanwhile */
+        if (append.writer.capacity - append.writer.used < sc_store_record_bytes_average(codes))
+            break;
+        sc_store_append_frame(&append);
+        sc_store_record_put_average(&append.writer, averages[i].piece, averages[i].requests,
+                                    averages[i].codes, codes);
+        sc_store_append_frame_end(&append);
+    }
+    *ret_count = i;
+    if (append.writer.used == 0)
+        return SPEC_OK;
+    if (!sc_store_averages_reserve(&store->averages, i, store->params.alloc))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
+    spec_status status = sc_store_append_commit(store, &append, reterr);
+    if (status == SPEC_OK)
+        append_note(store, averages, i, begin);
+    return status;
+}
+
+/* What one append of the first averages may take. */
+static uint64_t append_bytes(const struct sc_store *store, const struct sc_store_average *averages,
+                             uint64_t count)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < count && bytes < SC_STORE_WINDOW_BYTES; i++)
+        if (piece_of(store, averages[i].piece) != NULL)
+            bytes += sc_store_record_bytes_average(code_count(store, &averages[i]));
+    return bytes < SC_STORE_WINDOW_BYTES ? bytes : SC_STORE_WINDOW_BYTES;
+}
+
+spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_average *averages,
+                                 uint64_t count, struct spec_error *reterr)
+{
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
+                       store->dir);
+    spec_status status = averages_check(store, averages, count, reterr);
+    for (uint64_t done = 0, now; done < count && status == SPEC_OK; done += now) {
+        uint64_t bytes = append_bytes(store, averages + done, count - done);
+        if (!sc_store_log_reserve(store, bytes))
+            return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for averages in disk_bytes",
+                           store->dir);
+        pthread_mutex_lock(&store->log_lock);
+        status = put_some(store, averages + done, count - done, &now, reterr);
+        pthread_mutex_unlock(&store->log_lock);
+        sc_store_log_unreserve(store, bytes);
+        if (status == SPEC_E_IO || status == SPEC_E_NO_SPACE)
+            sc_store_pause(store, status, "writing the log");
+    }
+    return status;
+}
