@@ -111,6 +111,8 @@ struct sc_store_reader {
     struct slot *front;        /* ready, its tags taken: read without the lock; or NULL */
     uint64_t slot_row;         /* rows of it that were handed out; of picks: of its unit */
     uint32_t slot_unit;        /* units of it that were handed out whole */
+    const uint8_t *last[2];    /* what was handed out last: read until the caller asks for more */
+    uint64_t last_bytes;       /* of each */
     uint64_t bite_count;
     const uint64_t *pick_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
@@ -617,6 +619,7 @@ static void load_end(struct sc_store_reader *reader)
     reader->front = NULL;
     reader->slot_row = 0;
     reader->slot_unit = 0;
+    reader->last_bytes = 0;
     for (struct slot *slot = fifo_front(reader); slot != NULL; slot = fifo_front(reader)) {
         fifo_pop(reader);
         if (slot->state == SLOT_READY)
@@ -751,6 +754,24 @@ static bool rows_verify(struct sc_store_reader *reader, const struct slot *slot,
     return true;
 }
 
+/* Bytes of frames that the caller, or the copy it got, comes from. v: NULL, or a second place. */
+static void last_set(struct sc_store_reader *reader, const uint8_t *at, const uint8_t *v,
+                     uint64_t bytes)
+{
+    reader->last[0] = at;
+    reader->last[1] = v;
+    reader->last_bytes = bytes;
+}
+
+/* The caller is through with what it got last. */
+static void last_leave(struct sc_store_reader *reader)
+{
+    for (uint32_t i = 0; i < 2 && reader->last_bytes > 0; i++)
+        if (reader->last[i] != NULL)
+            sc_frames_leave(reader->last[i], reader->last_bytes);
+    reader->last_bytes = 0;
+}
+
 /* Takes the next bite of the front slot: verified rows. */
 static spec_status bite_take(struct sc_store_reader *reader, const struct slot *slot,
                              struct sc_store_rows *ret_rows)
@@ -790,6 +811,10 @@ static spec_status bite_take(struct sc_store_reader *reader, const struct slot *
                          : slot->frame + slot->plan.row_at + at * shape->row_bytes;
     ret_rows->row_first = slot->plan.row_first + at;
     ret_rows->row_count = count;
+    uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
+    last_set(reader, slot->frame + slot->plan.row_at + at * stride,
+             shape->layout == SC_STORE_SPLIT ? slot->frame + slot->plan.v_at + at * stride : NULL,
+             count * stride);
     reader->slot_row += count;
     return SPEC_OK;
 }
@@ -907,6 +932,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct slot *s
             return SPEC_E_CORRUPT;
         done += now;
     }
+    last_set(reader, at, is_both ? v : NULL, count * stride);
     uint8_t *dst = reader->rows;
     for (uint64_t i = 0; is_both && i < count; i++, dst += 2 * stride) {
         memcpy(dst, at + i * stride, stride);
@@ -1142,6 +1168,7 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
 {
     struct slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
+    last_leave(reader);
     for (;;) {
         if (reader->front != NULL && front_has_rows(reader))
             break; /* the usual case: no lock */

@@ -114,6 +114,25 @@ static void gives_aligned_frames_that_do_not_overlap(void **state)
 }
 
 /* However many rights there are, memory that was used last serves first. */
+/* Any range: lines that it begins or ends in are somebody else's too. */
+static void leaves_bytes_as_they_are(void **state)
+{
+    (void)state;
+    struct fixture fx = {0};
+    fixture_init(&fx, 4, 0);
+    uint8_t *frame = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+    for (uint32_t i = 0; i < OP_BYTES; i++)
+        frame[i] = (uint8_t)(i * 7 + 1);
+    sc_frames_leave(frame, OP_BYTES);
+    sc_frames_leave(frame + 3, 61);
+    sc_frames_leave(frame + 63, 2);
+    sc_frames_leave(frame + OP_BYTES, 0);
+    for (uint32_t i = 0; i < OP_BYTES; i++)
+        assert_int_equal(frame[i], (uint8_t)(i * 7 + 1));
+    sc_frames_put(fx.frames, frame);
+    fixture_done(&fx);
+}
+
 static void keeps_the_right_to_a_frame_that_was_laid_down(void **state)
 {
     (void)state;
@@ -457,6 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_each_lane_its_share),
         cmocka_unit_test(gives_aligned_frames_that_do_not_overlap),
+        cmocka_unit_test(leaves_bytes_as_they_are),
         cmocka_unit_test(keeps_the_right_to_a_frame_that_was_laid_down),
         cmocka_unit_test(refuses_a_pool_that_is_too_small),
         cmocka_unit_test(opens_or_says_no_memory),
