@@ -205,6 +205,7 @@ struct sc_store {
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints;
+    _Atomic uint32_t loads;      /* that are begun and not complete */
     _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
 };
 

@@ -34,6 +34,8 @@ struct sc_store_plan {
     uint32_t segment;
     uint64_t run_first, run_count; /* extent rows */
     uint64_t tags_planned, rows_planned;
+
+    bool is_crowded; /* other loads keep devices busy meanwhile: no operation is cut short */
 };
 
 struct sc_store_plan_op {

@@ -610,11 +610,22 @@ void sc_store_reader_close(struct sc_store_reader *reader)
     sc_store_readers_close(reader, 1);
 }
 
+/* Lock held. */
+static void set_active(struct sc_store_reader *reader, bool is_active)
+{
+    _Atomic uint32_t *loads = &reader->store->loads;
+    if (is_active && !reader->is_active)
+        (void)atomic_fetch_add_explicit(loads, 1, memory_order_relaxed);
+    else if (!is_active && reader->is_active)
+        (void)atomic_fetch_sub_explicit(loads, 1, memory_order_relaxed);
+    reader->is_active = is_active;
+}
+
 /* Lock held. The load is over; what flies is left to complete by itself. */
 static void load_end(struct sc_store_reader *reader)
 {
     reader->generation++;
-    reader->is_active = false;
+    set_active(reader, false);
     reader->has_op = false;
     reader->front = NULL;
     reader->slot_row = 0;
@@ -642,7 +653,7 @@ static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, b
     struct batch batch;
     batch.count = 0;
     reader->load++;
-    reader->is_active = true;
+    set_active(reader, true);
     reader->is_picks = is_picks;
     reader->is_planned = false;
     reader->lane = lane;
@@ -1149,7 +1160,7 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         front_release(reader, &batch);
         *ret_slot = fifo_front(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
-            reader->is_active = false; /* complete */
+            set_active(reader, false); /* complete */
             break;
         }
         front = *ret_slot != NULL && (*ret_slot)->state == SLOT_READY ? FRONT_READY : FRONT_LATE;

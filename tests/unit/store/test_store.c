@@ -710,6 +710,18 @@ static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
         assert_int_equal(cost.op_count, mebibytes == 1 ? 2 : mebibytes);
         assert_int_equal(cost.read_bytes, (mebibytes << 20) + 4096);
     }
+    /* Beside a request that loads two layers it is one: devices are busy as it is. */
+    struct sc_store_reader *others[2];
+    struct sc_store_range range = {world->pieces[0].id, 0, 64};
+    for (uint32_t i = 0; i < 2; i++) {
+        others[i] = world_reader(world);
+        sc_store_reader_begin(others[i], i, &range, 1, SC_LANE_SPECULATIVE);
+        assert_int_equal(world_load_key(world, reader, 1, 1).rows, 64);
+        sc_store_reader_cost(reader, &cost);
+        assert_int_equal(cost.op_count, i == 0 ? 2 : 1);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        sc_store_reader_close(others[i]);
     sc_store_reader_close(reader);
     world_free(world);
 }
