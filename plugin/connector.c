@@ -7,6 +7,7 @@
 #include "plugin/connector.h"
 #include "plugin/args.h"
 #include "plugin/lease.h"
+#include "plugin/select.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -151,6 +152,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     spec_status status = make_requests(conn, reterr);
     if (status == SPEC_OK)
         status = make_readers(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_select_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
 }
 
@@ -217,9 +220,11 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .rank = conn->rank,
         .rank_count = conn->rank_count,
         .space = {.layer_count = conn->layer_count,
-                  .layout = SC_STORE_PAIRED,
+                  .layout = conn->config.layout,
                   .k_row_bytes = conn->k_row_bytes,
                   .descriptor = descriptor},
+        .sketch_bytes_max = conn->config.sketch_bytes,
+        .probe_row_bytes = conn->probe_row_bytes,
         .on_piece = sc_plugin_on_piece,
         .piece_holds = sc_plugin_piece_holds,
         .on_drop = sc_plugin_on_drop,
@@ -250,6 +255,11 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     conn->k_row_bytes =
         (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
     conn->row_bytes = 2 * conn->k_row_bytes;
+    conn->query_group = model->query_head_count / model->kv_head_count;
+    conn->probe_heads = conn->config.probe_heads < model->kv_head_count ? conn->config.probe_heads
+                                                                        : model->kv_head_count;
+    conn->probe_row_bytes =
+        (uint64_t)conn->probe_heads * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = make_fork_guard(conn, reterr);
     struct sc_exec_params exec = {
@@ -320,6 +330,7 @@ static void destroy_connector(spec_connector *conn)
         sc_plugin_jobs_close(conn);
     if (conn->readers != NULL)
         sc_store_readers_close(conn->readers[0], reader_count(conn));
+    sc_plugin_select_close(conn);
     if (conn->requests != NULL) { /* the first of each is all of them */
         sc_alloc_free(&conn->alloc, conn->requests[0].tokens);
         sc_alloc_free(&conn->alloc, conn->requests[0].segments);

@@ -2,7 +2,8 @@
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
- *                  load.c     begin_layer, get_important, prefetch_next: two readers a request
+ *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
+ *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
  *                  evict.c    room for what comes; maintain.c: jobs in the background
@@ -34,7 +35,10 @@
 
 #include <pthread.h>
 
-#define SC_PLUGIN_READERS     2u    /* a request loads layer l and reads layer l + 1 ahead */
+#define SC_PLUGIN_AHEAD       2u /* a request loads layer l and reads layer l + 1 ahead */
+#define SC_PLUGIN_REST        2u /* the reader of rows that were not read ahead */
+#define SC_PLUGIN_READERS     3u
+#define SC_PLUGIN_SKETCHES    3u    /* of layers l, l + 1, l + 2 */
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
 #define SC_PLUGIN_PASS_SAVES  256u  /* extents of one pass at most */
 #define SC_PLUGIN_MARKS       256u  /* distinct positions of extra keys in one request */
@@ -68,10 +72,24 @@ struct sc_plugin_piece { /* of some rows, those in one chunk of the grid */
 
 enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
 
+enum sc_plugin_load {
+    SC_LOAD_WHOLE,
+    SC_LOAD_PICKS, /* some rows: guessed ones, or those of a set */
+    SC_LOAD_KEYS   /* K of all rows, of a split layout */
+};
+
 struct sc_plugin_reader {
     struct sc_store_reader *reader;
     uint32_t layer; /* what it loads or has loaded; SC_PLUGIN_NO_LAYER: nothing */
+    uint32_t load;  /* enum sc_plugin_load */
     uint64_t begin_ns;
+    uint32_t *rows; /* [max_request_tokens] of picks; NULL where none are guessed or chosen */
+    struct sc_store_picks picks;
+};
+
+struct sc_plugin_sketch {
+    struct sc_store_sketch *sketch; /* NULL: nothing is ever chosen */
+    uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
 };
 
 struct sc_plugin_request {
@@ -86,7 +104,10 @@ struct sc_plugin_request {
     struct sc_store_range *ranges;     /* [segment_capacity] */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
     struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
+    uint32_t *set;                     /* [max_request_tokens] the rows chosen last (select.c) */
+    uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
+    struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
 
     /* The host thread that calls for this request. Tokens only grow: saves read those before. */
     uint64_t token_count;
@@ -98,7 +119,7 @@ struct sc_plugin_request {
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
-    uint64_t failed_position; /* UINT64_MAX: nothing failed */
+    uint64_t failed_position;          /* UINT64_MAX: nothing failed */
     spec_status failed_status;
 
     /* The open store pass. Host thread. */
@@ -157,6 +178,9 @@ struct sc_plugin_stats {
     _Atomic uint64_t prefetched_rows, demanded_rows;
     _Atomic uint64_t requests_open, tickets_open, evicted_chunks;
     _Atomic uint64_t leases_attached, leases_refused, mail_dropped, lock_waits;
+    _Atomic uint64_t selected_layers, fallback_layers, dense_layers;
+    _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
+    _Atomic uint64_t speculated_bytes, unused_bytes;
 };
 
 struct spec_connector {
@@ -178,6 +202,10 @@ struct spec_connector {
     uint64_t *epoch_told; /* [rank_count] guarded by post_lock */
     uint32_t layer_count;
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
+    uint64_t probe_row_bytes;        /* keys of the probe heads; 0: none */
+    uint32_t probe_heads;            /* KV heads whose keys are stored a second time */
+    uint32_t query_group;            /* query heads of a KV head */
+    bool can_select;                 /* buffers were made; else all rows are delivered, always */
     uint64_t segment_capacity;
     struct sc_plugin_request *requests; /* [config.max_requests] */
     struct sc_store_reader **readers;   /* [config.max_requests * SC_PLUGIN_READERS] theirs */
@@ -194,10 +222,17 @@ struct spec_connector {
     struct sc_poison poison;
     struct sc_log log;
     struct sc_plugin_stats stats;
-    _Atomic uint64_t load_bytes_per_s; /* of demand loads, smoothed; 0: none yet */
-    _Atomic uint32_t request_hint;     /* where the search for a free slot begins */
-    _Atomic uint32_t ticket_word;      /* moves when a ticket ends; waiters watch it */
-    _Atomic uint32_t save_word;        /* moves when a save ends */
+    _Atomic uint64_t load_bytes_per_s;   /* of demand loads, smoothed; 0: none yet */
+    struct sc_plugin_scratch *scratches; /* [scratch_count] set by open, constant */
+    uint8_t *scratch_memory;
+    struct sc_plugin_kept *kept; /* select.sticky first: [requests][layers] */
+    uint64_t *kept_bits;
+    uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
+    uint32_t scratch_count;
+    _Atomic uint32_t scratch_word; /* moves when a scratch is put back */
+    _Atomic uint32_t request_hint; /* where the search for a free slot begins */
+    _Atomic uint32_t ticket_word;  /* moves when a ticket ends; waiters watch it */
+    _Atomic uint32_t save_word;    /* moves when a save ends */
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
     struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
@@ -329,7 +364,8 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
                                     uint64_t count, struct spec_error *reterr);
 spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
                                     const struct spec_queries *hint, struct spec_error *reterr);
-void sc_plugin_readers_cancel(struct sc_plugin_request *request);
+void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches too */
+void sc_plugin_sketches_end(struct sc_plugin_request *request);   /* select.c */
 
 /* save.c */
 spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,

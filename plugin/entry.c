@@ -198,6 +198,16 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .leases_refused = READ(leases_refused),
         .follow_lag_ns = conn->role == SPEC_ROLE_READER ? sc_plugin_follow_lag_ns(conn) : 0,
         .role = conn->role,
+        .selected_layers = READ(selected_layers),
+        .fallback_layers = READ(fallback_layers),
+        .dense_layers = READ(dense_layers),
+        .selected_rows = READ(selected_rows),
+        .selected_from_rows = READ(selected_from_rows),
+        .sketch_read_bytes = READ(sketch_read_bytes),
+        .identify_ns = READ(identify_ns),
+        .speculated_bytes = READ(speculated_bytes),
+        .unused_bytes = READ(unused_bytes),
+        .sketch_bytes_used = sc_store_sketch_bytes_used(conn->store),
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));

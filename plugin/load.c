@@ -1,16 +1,20 @@
-/* Loading: begin_layer, get_important at k = R, prefetch_next.
+/* Loading: begin_layer, get_important, prefetch_next.
  *
  *   reader 0: layers 0 2 4 ...     frames -> verified rows -> unpacked into the destination,
  *   reader 1: layers 1 3 5 ...     one while the other reads ahead
+ *   reader 2: rows of a set that no guess brought (select.c)
+ *
+ *   a call   checks of all items -> whole layers begun -> sets chosen, their rows begun, item by
+ *            item -> rows consumed, item by item: the device never waits for a later item's scores
  *
  * Holds: rows reach the destination after their tags were checked, on the caller's thread, inside
  * the call; of the items of one call, only the one being consumed draws on the demand share of the
  * staging frames, so that calls side by side always progress.
- * Does not: allocate, choose rows (with selection, k < R, a planner joins here).
+ * Does not: allocate, choose rows (select.c).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
- * Tests: conformance (abi_040_* .. abi_071_*) */
+ * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/args.h"
-#include "plugin/connector.h"
+#include "plugin/select.h"
 
 #include <string.h>
 
@@ -30,20 +34,22 @@ void sc_plugin_readers_cancel(struct sc_plugin_request *request)
         sc_store_reader_cancel(request->readers[i].reader);
         request->readers[i].layer = SC_PLUGIN_NO_LAYER;
     }
+    sc_plugin_sketches_end(request);
 }
 
-/* Makes sure that the layer is being read; returns true when it was already. */
-static bool start_layer(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                        enum sc_exec_lane lane)
+/* Makes sure that the layer is being read whole; returns true when it was already. */
+bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           enum sc_exec_lane lane)
 {
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_READERS];
-    if (reader->layer == layer) {
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (reader->layer == layer && reader->load == SC_LOAD_WHOLE) {
         if (lane == SC_LANE_DEMAND)
             sc_store_reader_demand(reader->reader);
         return true;
     }
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
+    reader->load = SC_LOAD_WHOLE;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
     sc_store_reader_begin(reader->reader, layer, request->ranges, request->range_count, lane);
     return false;
@@ -71,11 +77,11 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
     for (uint64_t i = 0; i < count; i++)
         if (sc_plugin_request_find(conn, requests[i]) == NULL)
             return sc_plugin_stale(requests[i], reterr);
-    for (uint32_t ahead = 0; ahead < SC_PLUGIN_READERS; ahead++)
+    for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->layer_count; i++) {
             struct sc_plugin_request *request = sc_plugin_request_find(conn, requests[i]);
             if (loads(request))
-                start_layer(conn, request, layer + ahead, SC_LANE_SPECULATIVE);
+                sc_plugin_select_ahead(conn, request, layer + ahead, ahead < SC_PLUGIN_AHEAD);
         }
     return SPEC_OK;
 }
@@ -93,43 +99,55 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
             sc_plugin_args_read(&queries, sizeof(queries), hint, "prefetch_next: hint", reterr);
     if (status != SPEC_OK)
         return status;
-    if (layer + 1 < conn->layer_count && loads(request))
-        start_layer(conn, request, layer + 1, SC_LANE_SPECULATIVE);
+    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
+        if (layer + ahead < conn->layer_count && loads(request))
+            sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
     return SPEC_OK;
 }
-
-/* What one item of a call needs, checked. */
-struct load_item {
-    struct spec_important in; /* the host's structure, as far as it reaches */
-    struct sc_plugin_request *request;
-    struct sc_kernels_memory memory;
-    uint32_t widen;
-    bool was_started;
-};
 
 static struct spec_important *item_at(struct spec_important *items, uint64_t i)
 {
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
 
-/* Every row is delivered, so queries and new keys choose nothing: they are only checked. */
-static spec_status check_unneeded(const struct spec_important *in, struct spec_error *reterr)
+static bool has_negative_slot(const struct sc_kernels_memory *memory, uint64_t rows)
 {
-    struct spec_queries queries;
-    struct spec_memory new_keys;
-    spec_status status = SPEC_OK;
-    if (in->queries != NULL)
-        status = sc_plugin_args_read(&queries, sizeof(queries), in->queries,
-                                     "get_important: queries", reterr);
-    if (status == SPEC_OK && in->new_keys != NULL)
-        status = sc_plugin_args_read(&new_keys, sizeof(new_keys), in->new_keys,
-                                     "get_important: new_keys", reterr);
+    for (uint64_t j = 0; memory->slots != NULL && j < rows; j++)
+        if (memory->slots[j] < 0)
+            return true;
+    return false;
+}
+
+/* What the item wants, and whether it can be scored and returned. */
+static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct spec_important *in = &item->in;
+    spec_status status = sc_plugin_want_resolve(conn, in, item->request, &item->want, reterr);
+    if (status == SPEC_OK)
+        status =
+            sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t rows = row_total(item->request), needed = rows;
+    if (item->want.has_head_sets && !item->scoring.is_probes_only)
+        needed *= conn->shape.kv_head_count;
+    if (in->positions != NULL && in->position_capacity < needed)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
+                       in->position_capacity, needed);
+    status =
+        sc_plugin_memory_check(in->destination, "get_important: destination", SC_MEMORY_DESTINATION,
+                               &conn->shape, rows, &item->memory, &item->widen, reterr);
+    if (status == SPEC_OK && item->want.has_head_sets)
+        item->has_negative_slot = has_negative_slot(&item->memory, rows);
     return status;
 }
 
 static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
-                              struct load_item *ret_item, struct spec_error *reterr)
+                              struct sc_plugin_item *ret_item, struct spec_error *reterr)
 {
+    *ret_item = (struct sc_plugin_item){0};
     struct spec_important *in = &ret_item->in;
     uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
     memcpy(&struct_size, item_at(items, i), sizeof(struct_size));
@@ -150,20 +168,10 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     if (in->refine_of != 0 || in->exact_bits != NULL)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "get_important: refine_of and exact_bits belong to layered KV");
-    status = check_unneeded(in, reterr);
-    if (status != SPEC_OK)
-        return status;
     ret_item->request = sc_plugin_request_find(conn, in->request);
     if (ret_item->request == NULL)
         return sc_plugin_stale(in->request, reterr);
-    uint64_t rows = row_total(ret_item->request);
-    if (in->positions != NULL && in->position_capacity < rows)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
-                       in->position_capacity, rows);
-    return sc_plugin_memory_check(in->destination, "get_important: destination",
-                                  SC_MEMORY_DESTINATION, &conn->shape, rows, &ret_item->memory,
-                                  &ret_item->widen, reterr);
+    return check_choice(conn, ret_item, reterr);
 }
 
 /* The match is void from the failed piece on; later lookups do not find it. */
@@ -198,12 +206,61 @@ static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cos
                           memory_order_relaxed);
 }
 
-/* Consumes one item's reader to its end. On return the result members of `in` are set. */
-static spec_status load_one(spec_connector *conn, struct load_item *item, uint64_t deadline_ns,
-                            struct spec_error *reterr)
+/* The rank of a row in an ascending set that holds it. */
+static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
+{
+    uint64_t low = 0, high = set_count;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        if (set[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
+ * neighbours together. K or V alone is unpacked alone. */
+static void place_picks(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
+                        const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
+                        const uint32_t *set, uint64_t set_count)
+{
+    const uint32_t *picked = reader->picks.rows + rows->row_first;
+    uint64_t part_bytes = how->head_count * how->head_size * how->element_bytes;
+    bool is_both = reader->picks.wanted == SC_STORE_WANT_ROWS;
+    uint32_t part = reader->picks.wanted == SC_STORE_WANT_V ? 1 : 0;
+    const uint8_t *src = rows->rows;
+    for (uint64_t i = 0, n; i < rows->row_count; i += n) {
+        uint64_t at = set != NULL ? rank_in(set, set_count, picked[i]) : picked[i];
+        for (n = 1; i + n < rows->row_count; n++)
+            if (set != NULL ? at + n >= set_count || picked[i + n] != set[at + n]
+                            : picked[i + n] != picked[i] + n)
+                break;
+        if (is_both)
+            sc_kernels_rows_unpack(how, &item->memory, at, n, src);
+        else
+            sc_kernels_part_unpack(how, &item->memory, part, at, n, src);
+        src += n * part_bytes * (is_both ? 2 : 1);
+    }
+}
+
+static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
+                     const struct sc_store_read_cost *cost)
+{
+    item->in.wanted_bytes += cost->wanted_bytes;
+    item->in.read_bytes += cost->read_bytes;
+    item->in.io_ops += cost->op_count;
+    item->in.io_exposed_ns += cost->wait_ns;
+    atomic_fetch_add_explicit(&conn->stats.exposed_ns, cost->wait_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost->wanted_bytes, memory_order_relaxed);
+}
+
+spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
+                                  struct sc_plugin_reader *reader, const uint32_t *set,
+                                  uint64_t set_count, struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_READERS];
     struct sc_kernels_unpack how = {
         .kernels = conn->kernels,
         .head_count = conn->shape.kv_head_count,
@@ -212,27 +269,26 @@ static spec_status load_one(spec_connector *conn, struct load_item *item, uint64
         .widen = item->widen,
     };
     sc_store_reader_demand(reader->reader);
-    uint64_t count = row_total(request), bite = SC_STORE_BITE_BYTES / conn->row_bytes;
+    uint64_t count = set != NULL ? set_count : row_total(request);
+    uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     struct sc_store_rows rows = {0};
     spec_status status;
-    for (uint64_t row = 0;; row += rows.row_count) {
-        uint64_t ahead = bite < count - row ? bite : count - row; /* while tags are checked */
-        sc_kernels_rows_prefetch(&how, &item->memory, row, ahead);
-        status = sc_store_reader_next(reader->reader, deadline_ns, &rows, reterr);
+    for (;; row += rows.row_count) {
+        uint64_t ahead = row < count ? count - row : 0; /* while tags are checked */
+        sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
+        status = sc_store_reader_next(reader->reader, item->deadline_ns, &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
-        sc_kernels_rows_unpack(&how, &item->memory, rows.row_first, rows.row_count, rows.rows);
+        if (reader->load != SC_LOAD_WHOLE)
+            place_picks(item, &how, reader, &rows, set, set_count);
+        else
+            sc_kernels_rows_unpack(&how, &item->memory, rows.row_first, rows.row_count, rows.rows);
     }
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
-    item->in.wanted_bytes = cost.wanted_bytes;
-    item->in.read_bytes = cost.read_bytes;
-    item->in.io_ops = cost.op_count;
-    item->in.io_exposed_ns = cost.wait_ns;
-    atomic_fetch_add_explicit(&conn->stats.exposed_ns, cost.wait_ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost.wanted_bytes, memory_order_relaxed);
-    if (status == SPEC_OK && !item->was_started)
+    add_cost(conn, item, &cost);
+    if (status == SPEC_OK && reader->load == SC_LOAD_WHOLE && !item->was_started)
         note_rate(conn, &cost, reader->begin_ns);
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
@@ -242,49 +298,90 @@ static spec_status load_one(spec_connector *conn, struct load_item *item, uint64
     return status;
 }
 
-static spec_status serve_item(spec_connector *conn, struct load_item *item, uint64_t now_ns,
-                              struct spec_error *reterr)
+/* Every row, into the destination. */
+static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
     uint64_t rows = row_total(request);
-    in->next_position = request->matched_tokens;
-    in->failed_position = UINT64_MAX;
-    if (request->failed_position != UINT64_MAX) {
-        in->failed_position = request->failed_position;
-        return sc_fail(reterr, request->failed_status,
-                       "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
-                       request->failed_position);
-    }
-    if (rows == 0)
-        return SPEC_OK;
-    start_layer(conn, request, in->layer, SC_LANE_DEMAND);
-    uint64_t deadline_ns = SC_EXEC_FOREVER;
-    if (in->deadline_ns != 0 && in->deadline_ns < SC_EXEC_FOREVER - now_ns)
-        deadline_ns = now_ns + in->deadline_ns;
-    spec_status status = load_one(conn, item, deadline_ns, reterr);
-    if (status != SPEC_OK) {
-        in->failed_position = request->failed_position;
+    (void)sc_plugin_layer_start(conn, request, in->layer, SC_LANE_DEMAND);
+    struct sc_plugin_reader *reader = &request->readers[in->layer % SC_PLUGIN_AHEAD];
+    spec_status status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    if (status != SPEC_OK)
         return status;
-    }
-    in->row_count = rows;
-    in->exact_rows = rows;
+    bool is_dense = item->route == SC_ROUTE_DENSE;
+    in->row_count = in->exact_rows = in->union_rows = rows;
+    in->result_flags = is_dense ? SPEC_IMPORTANT_DENSE : 0;
     in->tier_rows[SPEC_TIER_DISK] = rows;
     in->prefetched_rows = item->was_started ? rows : 0;
     in->provenance = request->provenance;
     for (uint64_t j = 0; in->positions != NULL && j < rows; j++)
         in->positions[j] = (uint32_t)(request->from_token + j);
+    atomic_fetch_add_explicit(&conn->stats.dense_layers, is_dense, memory_order_relaxed);
     atomic_fetch_add_explicit(item->was_started ? &conn->stats.prefetched_rows
                                                 : &conn->stats.demanded_rows,
                               rows, memory_order_relaxed);
     return SPEC_OK;
 }
 
-/* Results are zero unless serve_item sets them. */
+static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
+                              struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct spec_important *in = &item->in;
+    in->next_position = request->matched_tokens;
+    in->failed_position = request->failed_position;
+    if (request->failed_position != UINT64_MAX)
+        return sc_fail(reterr, request->failed_status,
+                       "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
+                       request->failed_position);
+    if (row_total(request) == 0)
+        return SPEC_OK;
+    if (item->is_late)
+        item->status = sc_plugin_select_start(conn, item, SC_LANE_DEMAND, reterr);
+    if (item->status != SPEC_OK)
+        return item->status;
+    bool chosen = item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_HEADS;
+    spec_status status =
+        chosen ? sc_plugin_select_finish(conn, item, reterr) : finish_whole(conn, item, reterr);
+    in->failed_position = request->failed_position;
+    return status;
+}
+
+/* Results are zero unless they are set. */
 static void clear_results(struct spec_important *in)
 {
     uint64_t first = offsetof(struct spec_important, status);
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
+}
+
+/* Begins the items' reads: whole layers at once, sets one after the other. Of several items that
+ * choose rows of one request, which has one set at a time, the later ones begin when their turn
+ * comes. */
+static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                        uint64_t now_ns, struct spec_error *reterr)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_item *item = &work[i];
+        uint64_t within_ns = item->in.deadline_ns;
+        item->deadline_ns = SC_EXEC_FOREVER;
+        if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - now_ns)
+            item->deadline_ns = now_ns + within_ns;
+        clear_results(&item->in);
+        item->route = item->want.selects ? SC_ROUTE_PICKS : SC_ROUTE_WHOLE;
+        for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
+            item->is_late = work[j].want.selects && work[j].request == item->request;
+        if (loads(item->request) && !item->want.selects)
+            item->was_started = sc_plugin_layer_start(
+                conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+        else if (loads(item->request))
+            sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
+    }
+    for (uint64_t i = 0; i < count; i++)
+        if (work[i].want.selects && !work[i].is_late && loads(work[i].request))
+            work[i].status = sc_plugin_select_start(
+                conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
 }
 
 spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
@@ -293,23 +390,17 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
-    struct load_item work[SC_LIMIT_BATCH];
+    struct sc_plugin_item work[SC_LIMIT_BATCH];
     for (uint64_t i = 0; i < count; i++) {
         spec_status status = check_item(conn, items, i, &work[i], reterr);
         if (status != SPEC_OK)
             return status;
     }
-    uint64_t now_ns = sc_exec_now_ns(conn->exec);
-    for (uint64_t i = 0; i < count; i++) {
-        enum sc_exec_lane lane = i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-        work[i].was_started =
-            loads(work[i].request) && start_layer(conn, work[i].request, work[i].in.layer, lane);
-    }
+    begin_items(conn, work, count, sc_exec_now_ns(conn->exec), reterr);
     spec_status first_status = SPEC_OK;
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
-        clear_results(in);
-        in->status = serve_item(conn, &work[i], now_ns, first_status == SPEC_OK ? reterr : NULL);
+        in->status = serve_item(conn, &work[i], first_status == SPEC_OK ? reterr : NULL);
         if (first_status == SPEC_OK)
             first_status = in->status;
         sc_plugin_args_write(item_at(items, i), in, sizeof(*in));

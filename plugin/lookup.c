@@ -9,6 +9,7 @@
 #include "plugin/args.h"
 #include "plugin/connector.h"
 #include "plugin/lease.h"
+#include "plugin/select.h"
 
 #include <string.h>
 
@@ -145,8 +146,7 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         if (segment->first >= request->matched_tokens)
             break;
         if (segment->value.flags != SPEC_PROVENANCE_EXACT)
-            sc_plugin_provenance_add_piece(&request->provenance, conn->store,
-                                           segment->value.piece);
+            sc_plugin_provenance_add_piece(&request->provenance, conn->store, segment->value.piece);
         uint64_t end = segment->first + segment->count;
         uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
         uint64_t first =
@@ -244,6 +244,10 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->pass_saves = 0;
     request->stored_end = request->matched_tokens;
     atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+    sc_plugin_sticky_forget(conn, request);
+    if (request->range_count > 0 && sc_config_selects(&conn->config))
+        for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->layer_count; layer++)
+            sc_plugin_select_ahead(conn, request, layer, false);
     atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
     write_result(conn, request, handle, promise, ret_result);
 }

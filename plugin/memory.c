@@ -120,6 +120,10 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
     status = check_dtype(memory.dtype, name, use, shape->dtype, ret_widen, reterr);
     if (status != SPEC_OK)
         return status;
+    if (use == SC_MEMORY_KEYS) { /* V is not there, or not looked at */
+        memory.v_base = memory.k_base;
+        memory.v_bytes = memory.k_bytes;
+    }
     if (memory.k_base == NULL || memory.v_base == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
     if (memory.slots != NULL && memory.slot_count < token_count)

@@ -19,8 +19,9 @@ struct sc_plugin_shape { /* of one token's K or V in this namespace */
 };
 
 enum sc_plugin_memory_use {
-    SC_MEMORY_SOURCE,     /* store: the namespace's dtype, no negative slot */
-    SC_MEMORY_DESTINATION /* load: the namespace's dtype or wider, negative slots skip */
+    SC_MEMORY_SOURCE,      /* store: the namespace's dtype, no negative slot */
+    SC_MEMORY_DESTINATION, /* load: the namespace's dtype or wider, negative slots skip */
+    SC_MEMORY_KEYS         /* K alone, to be read; the shape's dtype, no negative slot */
 };
 
 /* Reads and checks the host's description for token_count tokens. name: for the error text. */

@@ -87,6 +87,8 @@ static void describe_model(struct description *d, const spec_connector *conn,
     describe_u64(d, 22, "tp_size", model->tp_size > 0 ? model->tp_size : 1);
     describe_u64(d, 23, "chunk_tokens", conn->config.chunk_tokens);
     describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
+    if (conn->config.layout != SC_STORE_PAIRED) /* rows of one layout are noise in the other */
+        describe_u64(d, 25, "layout", conn->config.layout);
 }
 
 /* The weights by their files, or by the host's id. */

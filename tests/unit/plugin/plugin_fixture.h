@@ -36,6 +36,7 @@ struct rig_memory { /* the host's allocator: counts, and fails the n-th */
 struct rig {
     bool is_sim;
     uint32_t layers, heads, head_size, dtype;
+    uint32_t query_group;            /* query heads of a KV head; 0: one */
     const char *extra;               /* members of the configuration beside path and back end */
     const char *backend;             /* not sim: NULL is pread */
     const char *stage;               /* stage_bytes; NULL: 16MiB */
@@ -200,7 +201,8 @@ static inline struct spec_model rig_model(const struct rig *rig)
     return (struct spec_model){.struct_size = sizeof(struct spec_model),
                                .layer_count = rig->layers,
                                .kv_head_count = rig->heads,
-                               .query_head_count = rig->heads,
+                               .query_head_count =
+                                   rig->heads * (rig->query_group > 0 ? rig->query_group : 1),
                                .head_size = rig->head_size,
                                .kv_dtype = rig->dtype,
                                .weights_id = {"rig", 3}};

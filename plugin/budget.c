@@ -1,0 +1,218 @@
+/* What an item of get_important wants, and whether its queries and new keys can be scored.
+ *
+ *   configuration <- struct spec_select (what is given) -> k of R rows, metric, rows kept
+ *
+ * Holds: after the checks every address that scoring forms lies inside what the host described.
+ * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
+#include "plugin/args.h"
+#include "plugin/select.h"
+
+#define PPM 1000000u
+
+static spec_status read_select(const struct spec_select *host, struct spec_select *ret_select,
+                               struct spec_error *reterr)
+{
+    *ret_select = (struct spec_select){0};
+    if (host == NULL)
+        return SPEC_OK;
+    spec_status status =
+        sc_plugin_args_read(ret_select, sizeof(*ret_select), host, "get_important: select", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (ret_select->given & ~(SPEC_SELECT_BUDGET | SPEC_SELECT_METRIC | SPEC_SELECT_KEEP))
+        return sc_fail(reterr, SPEC_E_INVALID, "get_important: select: given is %#" PRIx32,
+                       ret_select->given);
+    if ((ret_select->given & SPEC_SELECT_BUDGET) &&
+        (ret_select->budget > SPEC_BUDGET_MASS || ret_select->retain_ppm > PPM ||
+         ret_select->mass_ppm > PPM))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: budget %" PRIu32 ", retain_ppm %" PRIu32
+                       ", mass_ppm %" PRIu32 "; budget <= %u and shares <= %u expected",
+                       ret_select->budget, ret_select->retain_ppm, ret_select->mass_ppm,
+                       SPEC_BUDGET_MASS, PPM);
+    if ((ret_select->given & SPEC_SELECT_METRIC) && ret_select->metric > SPEC_METRIC_RANDOM)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: metric is %" PRIu32 ", at most %u expected",
+                       ret_select->metric, SPEC_METRIC_RANDOM);
+    return SPEC_OK;
+}
+
+static uint64_t ratio_rows(uint64_t row_total, uint64_t ppm)
+{
+    uint64_t count = (row_total * ppm + PPM - 1) / PPM; /* row_total < 2^24 */
+    return count > 0 ? count : 1;
+}
+
+static void set_keep(const struct sc_plugin_request *request, uint64_t first, uint64_t last,
+                     struct sc_plugin_want *want)
+{
+    uint64_t end = request->matched_tokens, from = end > last ? end - last : 0;
+    want->keep_before = first > want->first_position ? first - want->first_position : 0;
+    if (want->keep_before > want->row_total)
+        want->keep_before = want->row_total;
+    want->keep_from = from > want->first_position ? from - want->first_position : 0;
+}
+
+static void resolve(const spec_connector *conn, const struct spec_select *select,
+                    const struct sc_plugin_request *request, uint32_t layer,
+                    struct sc_plugin_want *ret_want)
+{
+    const struct sc_config *config = &conn->config;
+    bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
+    bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
+    uint64_t total = request->matched_tokens - request->from_token;
+    uint64_t ratio = ratio_rows(total, given ? select->retain_ppm : config->retain_ppm);
+    uint64_t count = given ? select->count : config->select_count;
+    struct sc_plugin_want want = {
+        .row_total = total,
+        .first_position = request->from_token,
+        .budget = given ? select->budget : config->budget,
+        .mass_ppm = given ? select->mass_ppm : (uint32_t)config->mass_ppm,
+        .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
+    };
+    want.row_count = want.budget != SPEC_BUDGET_COUNT ? ratio : count > 0 ? count : 1;
+    if (want.row_count > total)
+        want.row_count = total;
+    set_keep(request, kept ? select->keep_first : config->keep_first,
+             kept ? select->keep_last : config->keep_last, &want);
+    bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
+    if (want.budget == SPEC_BUDGET_MASS && want.metric == SPEC_METRIC_RANDOM)
+        fewer = want.row_count < total; /* rows that weigh nothing have no mass */
+    want.selects = total > 0 && fewer && layer >= config->dense_layers;
+    bool is_static = config->identify == SC_IDENTIFY_STATIC;
+    want.is_scored = want.selects && want.metric != SPEC_METRIC_RANDOM && !is_static;
+    want.has_head_sets = want.is_scored && conn->shape.kv_head_count > 1;
+    *ret_want = want;
+}
+
+bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint32_t layer)
+{
+    struct sc_plugin_want want;
+    resolve(conn, &(struct spec_select){0}, request, layer, &want);
+    return want.selects && conn->can_select;
+}
+
+spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
+                                   const struct sc_plugin_request *request,
+                                   struct sc_plugin_want *ret_want, struct spec_error *reterr)
+{
+    struct spec_select select;
+    spec_status status = read_select(in->select, &select, reterr);
+    if (status == SPEC_OK)
+        resolve(conn, &select, request, in->layer, ret_want);
+    return status;
+}
+
+/* ---- Queries and new keys ------------------------------------------------------------------- */
+
+static uint32_t kernels_dtype(uint32_t dtype)
+{
+    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                     : SC_KERNELS_BF16;
+}
+
+static spec_status check_queries(const spec_connector *conn, const struct spec_queries *queries,
+                                 struct spec_error *reterr)
+{
+    static const char *const NAME = "get_important: queries";
+    if (queries->device == SPEC_DEVICE_CUDA)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
+                       NAME);
+    uint64_t element = sc_plugin_dtype_bytes(queries->dtype), end, heads_end;
+    if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 || element == 0 ||
+        queries->data == NULL || queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: host memory, a dtype, data, at least one row and known heads expected",
+                       NAME);
+    if (((uintptr_t)queries->data | queries->row_stride_bytes | queries->head_stride_bytes) %
+            element !=
+        0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: data and strides must be multiples of the element's %" PRIu64 " bytes",
+                       NAME, element);
+    uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->probe_heads
+                                                                     : conn->shape.kv_head_count) *
+                     conn->query_group;
+    if (heads > 0 &&
+        (__builtin_mul_overflow(queries->row_count - 1u, queries->row_stride_bytes, &end) ||
+         __builtin_mul_overflow(heads - 1, queries->head_stride_bytes, &heads_end) ||
+         __builtin_add_overflow(end, heads_end, &end) ||
+         __builtin_add_overflow(end, conn->shape.head_size * element, &end) ||
+         end > queries->byte_count))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: %" PRIu32 " rows of %" PRIu64 " heads reach beyond byte_count %" PRIu64,
+                       NAME, queries->row_count, heads, queries->byte_count);
+    return SPEC_OK;
+}
+
+/* The keys from where the match ends to the last query row. */
+static spec_status check_fresh(const spec_connector *conn, const struct spec_important *in,
+                               const struct spec_queries *queries, uint64_t count,
+                               struct sc_kernels_keys *ret_fresh, struct spec_error *reterr)
+{
+    struct sc_plugin_shape shape = conn->shape;
+    struct spec_memory memory;
+    if (queries->heads == SPEC_QUERIES_PROBE)
+        shape.kv_head_count = conn->probe_heads;
+    spec_status status = sc_plugin_args_read(&memory, sizeof(memory), in->new_keys,
+                                             "get_important: new_keys", reterr);
+    if (status != SPEC_OK || shape.kv_head_count == 0)
+        return status;
+    shape.dtype = memory.dtype;
+    if (sc_plugin_dtype_bytes(memory.dtype) == 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "get_important: new_keys: dtype is %" PRIu32,
+                       memory.dtype);
+    uint32_t widen;
+    ret_fresh->count = count;
+    ret_fresh->dtype = kernels_dtype(memory.dtype);
+    return sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,
+                                  count, &ret_fresh->memory, &widen, reterr);
+}
+
+spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,
+                                    const struct sc_plugin_request *request,
+                                    const struct sc_plugin_want *want,
+                                    struct sc_plugin_scoring *ret_scoring,
+                                    struct spec_error *reterr)
+{
+    struct spec_queries queries = {0};
+    struct spec_memory unneeded;
+    spec_status status = SPEC_OK;
+    *ret_scoring = (struct sc_plugin_scoring){0};
+    if (in->queries != NULL)
+        status = sc_plugin_args_read(&queries, sizeof(queries), in->queries,
+                                     "get_important: queries", reterr);
+    if (status == SPEC_OK && in->new_keys != NULL)
+        status = sc_plugin_args_read(&unneeded, sizeof(unneeded), in->new_keys,
+                                     "get_important: new_keys", reterr);
+    if (status != SPEC_OK || !want->is_scored)
+        return status;
+    if (in->queries == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries is NULL, and %" PRIu64 " of %" PRIu64
+                       " rows are to be chosen by them",
+                       want->row_count, want->row_total);
+    status = check_queries(conn, &queries, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t end = queries.first_position + queries.row_count, base = request->matched_tokens;
+    if (queries.first_position < base || end < queries.first_position ||
+        end > conn->config.max_request_tokens)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries: rows [%" PRIu64 ", + %" PRIu32
+                       "), expected behind the match of %" PRIu64 " and within %" PRIu32,
+                       queries.first_position, queries.row_count, base,
+                       conn->config.max_request_tokens);
+    ret_scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
+    ret_scoring->queries =
+        (struct sc_kernels_queries){.data = queries.data,
+                                    .row_stride_bytes = queries.row_stride_bytes,
+                                    .head_stride_bytes = queries.head_stride_bytes,
+                                    .row_count = queries.row_count,
+                                    .dtype = kernels_dtype(queries.dtype)};
+    if (in->new_keys != NULL)
+        status = check_fresh(conn, in, &queries, end - base, &ret_scoring->fresh, reterr);
+    return status;
+}

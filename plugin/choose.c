@@ -1,0 +1,310 @@
+/* From keys and queries to sets of rows.
+ *
+ *   probe head 0: sums [R] -> k rows \        similarity > threshold: rows by votes, then summed
+ *   probe head 1: sums [R] -> k rows  > sets  importance, then lower position
+ *   probe head 2: sums [R] -> k rows /        else: a set a head
+ *
+ * Scores are sums of importance with two changes: rows of a granule all have their granule's sum,
+ * so that a top-k takes whole granules (and cuts the last one); rows that are always kept are
+ * infinite.
+ *
+ * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
+ * total order of kernels/select.h makes sets unique.
+ * Does not: allocate after open, read the disk.
+ * Threads: any, a scratch each.
+ * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/select.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SCRATCHES_MAX 8u /* who needs one when all are taken waits for a scoring to end */
+
+/* ---- Scratches ------------------------------------------------------------------------------ */
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + 63) & ~UINT64_C(63);
+}
+
+/* Lays a scratch out in memory that may be NULL: returns its bytes. */
+static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
+                        struct sc_plugin_scratch *scratch)
+{
+    uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
+    uint64_t at = 0;
+    uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
+    uint8_t *places[7];
+    const uint64_t bytes[7] = {importance,
+                               (probes + 1) * rows * sizeof(float),
+                               rows * sizeof(float),
+                               rows * sizeof(float),
+                               (probes + 1) * rows * sizeof(uint32_t),
+                               2 * rows * sizeof(uint64_t),
+                               rows};
+    for (uint32_t i = 0; i < 7; i++) {
+        places[i] = memory != NULL ? memory + at : NULL;
+        at += rounded(bytes[i]);
+    }
+    if (memory != NULL)
+        *scratch = (struct sc_plugin_scratch){.importance = places[0],
+                                              .sums = (float *)(void *)places[1],
+                                              .scores = (float *)(void *)places[2],
+                                              .granules = (float *)(void *)places[3],
+                                              .sets = (uint32_t *)(void *)places[4],
+                                              .ranked = (uint64_t *)(void *)places[5],
+                                              .votes = places[6]};
+    return at;
+}
+
+spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint32_t count = conn->config.max_requests;
+    count = count < SCRATCHES_MAX ? count : SCRATCHES_MAX;
+    uint64_t bytes = lay_out(conn, NULL, NULL);
+    conn->scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->scratches));
+    conn->scratch_memory = sc_alloc(&conn->alloc, count * bytes);
+    if (conn->scratches == NULL || conn->scratch_memory == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " times %" PRIu64 " bytes to score in",
+                       count, bytes);
+    for (uint32_t i = 0; i < count; i++)
+        (void)lay_out(conn, conn->scratch_memory + i * bytes, &conn->scratches[i]);
+    conn->scratch_count = count;
+    return SPEC_OK;
+}
+
+void sc_plugin_scratches_close(spec_connector *conn)
+{
+    sc_alloc_free(&conn->alloc, conn->scratches);
+    sc_alloc_free(&conn->alloc, conn->scratch_memory);
+}
+
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&conn->scratch_word, memory_order_acquire);
+        for (uint32_t i = 0; i < conn->scratch_count; i++) {
+            uint32_t taken = 0;
+            if (atomic_compare_exchange_strong(&conn->scratches[i].is_taken, &taken, 1))
+                return &conn->scratches[i];
+        }
+        if (!sc_exec_wait(conn->exec, &conn->scratch_word, seen, deadline_ns))
+            return NULL;
+    }
+}
+
+void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scratch)
+{
+    atomic_store_explicit(&scratch->is_taken, 0, memory_order_release);
+    atomic_fetch_add_explicit(&conn->scratch_word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->scratch_word);
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+static bool is_kept(const struct sc_plugin_want *want, uint64_t row)
+{
+    return row < want->keep_before || row >= want->keep_from;
+}
+
+/* Every row gets its granule's sum, or its share of that. */
+static void spread(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                   const struct sc_plugin_want *want, const float *sums, bool is_share,
+                   float *ret_scores)
+{
+    uint64_t unit = conn->config.unit, row = 0;
+    uint64_t count =
+        sc_kernels_granules(sums, want->row_total, want->first_position, unit, scratch->granules);
+    for (uint64_t g = 0; g < count; g++) {
+        uint64_t end = row + unit - (want->first_position + row) % unit;
+        end = end < want->row_total ? end : want->row_total;
+        float score = is_share ? scratch->granules[g] / (float)(end - row) : scratch->granules[g];
+        while (row < end)
+            ret_scores[row++] = score;
+    }
+}
+
+/* Sums as rows are ranked by them, in scratch->scores. */
+static const float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                  const struct sc_plugin_want *want, const float *sums)
+{
+    float *scores = scratch->scores;
+    if (conn->config.unit > 1)
+        spread(conn, scratch, want, sums, false, scores);
+    else
+        memcpy(scores, sums, want->row_total * sizeof(float));
+    for (uint64_t row = 0; row < want->keep_before; row++)
+        scores[row] = INFINITY;
+    for (uint64_t row = want->keep_from; row < want->row_total; row++)
+        scores[row] = INFINITY;
+    return scores;
+}
+
+/* The fewest rows, those that are always kept among them, that hold the share of the sums. */
+static uint64_t mass_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          const struct sc_plugin_want *want, const float *sums)
+{
+    float *scores = scratch->scores;
+    double all = 0, kept = 0;
+    uint64_t kept_count = 0;
+    if (conn->config.unit > 1)
+        spread(conn, scratch, want, sums, true, scores);
+    else
+        memcpy(scores, sums, want->row_total * sizeof(float));
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        all += (double)scores[row];
+        if (!is_kept(want, row))
+            continue;
+        kept += (double)scores[row];
+        kept_count++;
+        scores[row] = 0;
+    }
+    if (!(all > 0) || kept_count >= want->row_count)
+        return want->row_count; /* nothing to measure by, or no room beside them */
+    double share = ((double)want->mass_ppm / 1e6 * all - kept) / (all - kept);
+    uint64_t count = kept_count;
+    if (share > 0)
+        count +=
+            sc_kernels_mass_count(conn->kernels, scores, want->row_total, share < 1 ? share : 1,
+                                  want->row_count - kept_count, scratch->ranked);
+    return count > 0 ? count : 1;
+}
+
+static uint64_t set_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                         const struct sc_plugin_want *want, const float *sums)
+{
+    return want->budget == SPEC_BUDGET_MASS ? mass_rows(conn, scratch, want, sums)
+                                            : want->row_count;
+}
+
+static struct sc_kernels_importance importance_of(const spec_connector *conn,
+                                                  const struct sc_plugin_item *item)
+{
+    return (struct sc_kernels_importance){
+        .kernels = conn->kernels,
+        .head_size = conn->shape.head_size,
+        .group = conn->query_group,
+        .scale = 1.0f / sqrtf((float)conn->shape.head_size),
+        .queries = item->scoring.queries,
+        .fresh = item->scoring.fresh,
+        .last_row = item->want.metric == SPEC_METRIC_LAST,
+    };
+}
+
+static uint32_t kernels_dtype(uint32_t dtype)
+{
+    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                     : SC_KERNELS_BF16;
+}
+
+/* ---- Probes --------------------------------------------------------------------------------- */
+
+/* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
+static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t probes,
+                              uint64_t row_total, uint64_t k, const uint32_t *voted)
+{
+    double sum = 0;
+    for (uint64_t h = 0; h < probes; h++) {
+        const float *sums = scratch->sums + h * row_total;
+        double own = sc_kernels_mass_of(sums, scratch->sets + h * k, k);
+        sum += own > 0 ? sc_kernels_mass_of(sums, voted, k) / own : 1;
+    }
+    return sum / (double)probes;
+}
+
+bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                struct sc_plugin_item *item, const uint8_t *keys,
+                                uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    uint64_t rows = want->row_total, probes = conn->probe_heads;
+    uint64_t head_bytes = conn->probe_row_bytes / probes;
+    float *total = scratch->sums + probes * rows;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    what.prefix =
+        (struct sc_kernels_keys){.memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+                                            .token_stride_bytes = conn->probe_row_bytes,
+                                            .head_stride_bytes = head_bytes},
+                                 .count = rows,
+                                 .dtype = kernels_dtype(conn->shape.dtype)};
+    memset(total, 0, rows * sizeof(float));
+    for (uint64_t h = 0; h < probes; h++) {
+        float *sums = scratch->sums + h * rows;
+        sc_kernels_importance(&what, h, scratch->importance, sums);
+        sc_kernels_add(conn->kernels, total, sums, rows);
+    }
+    uint64_t k = set_rows(conn, scratch, want, total);
+    for (uint64_t h = 0; h < probes; h++)
+        sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums + h * rows),
+                        rows, k, scratch->sets + h * k);
+    sc_kernels_vote(conn->kernels, scratch->sets, probes, k,
+                    ranked_scores(conn, scratch, want, total), rows, scratch->votes, ret_rows);
+    bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;
+    double similarity = by_mass ? mass_similarity(scratch, probes, rows, k, ret_rows)
+                                : sc_kernels_similarity(scratch->sets, probes, k);
+    double threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
+                               : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
+    item->row_count = k;
+    item->in.similarity = (float)similarity;
+    item->in.threshold = (float)threshold;
+    return k == rows || similarity > threshold; /* all rows are the same set for every head */
+}
+
+/* ---- Without scores ------------------------------------------------------------------------- */
+
+void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const struct sc_plugin_request *request = item->request;
+    uint64_t seed = sc_hash_bytes64(request->tokens, request->matched_tokens * sizeof(uint32_t),
+                                    item->in.layer);
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        uint64_t granule = (want->first_position + row) / conn->config.unit;
+        uint64_t word = sc_hash_bytes64(&granule, sizeof(granule), seed);
+        scratch->sums[row] = (float)(word >> 40); /* 24 bits are exact */
+    }
+    float *scores = scratch->sums;
+    for (uint64_t row = 0; row < want->row_total; row++)
+        if (is_kept(want, row))
+            scores[row] = INFINITY;
+    item->row_count = want->row_count;
+    sc_kernels_topk(conn->kernels, scores, want->row_total, want->row_count, ret_rows);
+}
+
+/* ---- All heads, where the rows are ---------------------------------------------------------- */
+
+static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                      const struct sc_plugin_item *item, uint64_t head, float *ret_sums)
+{
+    struct sc_kernels_importance what = importance_of(conn, item);
+    uint32_t dtype = item->widen != SC_KERNELS_SAME ? SPEC_DTYPE_F32 : conn->shape.dtype;
+    what.prefix = (struct sc_kernels_keys){
+        .memory = item->memory, .count = item->want.row_total, .dtype = kernels_dtype(dtype)};
+    sc_kernels_importance(&what, head, scratch->importance, ret_sums);
+}
+
+uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_item *item)
+{
+    const struct sc_plugin_want *want = &item->want;
+    if (want->budget != SPEC_BUDGET_MASS)
+        return want->row_count;
+    float *total = scratch->sums, *sums = scratch->scores;
+    memset(total, 0, want->row_total * sizeof(float));
+    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
+        head_sums(conn, scratch, item, head, sums);
+        sc_kernels_add(conn->kernels, total, sums, want->row_total);
+    }
+    return mass_rows(conn, scratch, want, total);
+}
+
+void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    head_sums(conn, scratch, item, head, scratch->sums);
+    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums),
+                    want->row_total, item->row_count, ret_rows);
+}

@@ -1,0 +1,534 @@
+/* Selected loads: sketches two layers ahead, sets, reads of the rows that a set names.
+ *
+ *   select_start    sketch -> set -> what a guess covers | the rest is read      (every item)
+ *   select_finish   guess, then rest -> destination                              (item by item)
+ *     or            all rows, or all K -> destination -> each head scored -> (V of the union) ->
+ *                   its rows moved down in place
+ *
+ * Holds: of the items of a call only the one that is finished draws on the demand share of frames
+ * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
+ * when the set names them.
+ * Does not: verify rows; guess (predict.c fills a guess's rows).
+ * Threads: the request's host thread.
+ * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/select.h"
+
+#include <string.h>
+
+#define GAP_BYTES 80000u /* an operation of 80 us at 1 GB/s */
+
+spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
+{
+    conn->can_select = sc_config_selects(&conn->config) || conn->probe_heads > 0;
+    if (!conn->can_select)
+        return SPEC_OK;
+    uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
+    uint64_t words = (tokens + 63) / 64, guesses = 0;
+    if (conn->config.predictor != SC_PREDICT_NONE)
+        guesses = SC_PLUGIN_AHEAD;
+    uint64_t lists = 2 + guesses;
+    uint32_t *rows = sc_alloc(&conn->alloc, count * lists * tokens * sizeof(*rows));
+    conn->requests[0].set = rows;
+    uint64_t maps = 2 + conn->shape.kv_head_count;
+    conn->requests[0].bits = sc_alloc(&conn->alloc, count * maps * words * sizeof(uint64_t));
+    if (conn->config.layout == SC_STORE_SPLIT)
+        conn->row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
+    if (rows == NULL || conn->requests[0].bits == NULL ||
+        (conn->config.layout == SC_STORE_SPLIT && conn->row_numbers == NULL))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests that choose rows", count);
+    for (uint64_t j = 0; conn->row_numbers != NULL && j < tokens; j++)
+        conn->row_numbers[j] = (uint32_t)j;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_request *request = &conn->requests[i];
+        request->set = rows + i * lists * tokens;
+        request->bits = conn->requests[0].bits + i * maps * words;
+        request->readers[SC_PLUGIN_REST].rows = request->set + tokens;
+        for (uint64_t j = 0; j < guesses; j++)
+            request->readers[j].rows = request->set + (2 + j) * tokens;
+        for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++) {
+            request->sketches[j].layer = SC_PLUGIN_NO_LAYER;
+            spec_status status =
+                sc_store_sketch_open(conn->store, tokens, &request->sketches[j].sketch, reterr);
+            if (status != SPEC_OK)
+                return status;
+        }
+    }
+    spec_status status = sc_plugin_sticky_open(conn, reterr);
+    return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
+}
+
+void sc_plugin_select_close(spec_connector *conn)
+{
+    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++)
+        for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
+            sc_store_sketch_close(conn->requests[i].sketches[j].sketch);
+    if (conn->requests != NULL) { /* request 0 has the first of all */
+        sc_alloc_free(&conn->alloc, conn->requests[0].set);
+        sc_alloc_free(&conn->alloc, conn->requests[0].bits);
+    }
+    sc_alloc_free(&conn->alloc, conn->row_numbers);
+    sc_plugin_sticky_close(conn);
+    sc_plugin_scratches_close(conn);
+}
+
+/* ---- Sketches ------------------------------------------------------------------------------- */
+
+void sc_plugin_sketches_end(struct sc_plugin_request *request)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES; i++) {
+        struct sc_plugin_sketch *sketch = &request->sketches[i];
+        if (sketch->sketch != NULL && sketch->layer != SC_PLUGIN_NO_LAYER)
+            sc_store_sketch_end(sketch->sketch);
+        sketch->layer = SC_PLUGIN_NO_LAYER;
+    }
+}
+
+/* The layer's sketch, begun; NULL: it cannot be had. */
+static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plugin_request *request,
+                                            uint32_t layer, enum sc_exec_lane lane)
+{
+    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
+    if (sketch->layer == layer) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_sketch_demand(sketch->sketch);
+        return sketch->sketch;
+    }
+    if (sketch->layer != SC_PLUGIN_NO_LAYER)
+        sc_store_sketch_end(sketch->sketch);
+    sketch->layer = SC_PLUGIN_NO_LAYER;
+    if (!sc_store_sketch_begin(sketch->sketch, layer, request->ranges, request->range_count,
+                               conn->probe_row_bytes, lane, NULL, NULL))
+        return NULL;
+    sketch->layer = layer;
+    return sketch->sketch;
+}
+
+static bool is_by_keys(const spec_connector *conn)
+{
+    return conn->config.identify == SC_IDENTIFY_KEYS && conn->config.metric != SPEC_METRIC_RANDOM;
+}
+
+/* ---- Reads of a set ------------------------------------------------------------------------- */
+
+static void bit_set(uint64_t *bits, uint64_t row)
+{
+    bits[row / 64] |= UINT64_C(1) << (row % 64);
+}
+
+static bool bit_get(const uint64_t *bits, uint64_t row)
+{
+    return (bits[row / 64] >> (row % 64) & 1) != 0;
+}
+
+/* Bits to ascending rows; returns how many. */
+static uint64_t rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows)
+{
+    uint64_t count = 0;
+    for (uint64_t w = 0; w < words; w++)
+        for (uint64_t left = bits[w]; left != 0; left &= left - 1)
+            ret_rows[count++] = (uint32_t)(w * 64 + (uint64_t)__builtin_ctzll(left));
+    return count;
+}
+
+static struct sc_store_picks picks_of(const spec_connector *conn, const uint32_t *rows,
+                                      uint64_t count)
+{
+    uint64_t gap_bytes = conn->config.gap_bytes > 0 ? conn->config.gap_bytes : GAP_BYTES;
+    return (struct sc_store_picks){.rows = rows,
+                                   .count = count,
+                                   .wanted = SC_STORE_WANT_ROWS,
+                                   .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
+                                   .gap_bytes = gap_bytes};
+}
+
+static void picks_begin(spec_connector *conn, struct sc_plugin_request *request,
+                        struct sc_plugin_reader *reader, uint32_t layer,
+                        const struct sc_store_picks *picks, enum sc_exec_lane lane)
+{
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = layer;
+    reader->load = SC_LOAD_PICKS;
+    reader->begin_ns = sc_exec_now_ns(conn->exec);
+    reader->picks = *picks;
+    sc_store_reader_begin_picks(reader->reader, layer, request->ranges, request->range_count,
+                                &reader->picks, lane);
+}
+
+uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (reader->layer == layer)
+        return NULL; /* it is being read already */
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = SC_PLUGIN_NO_LAYER;
+    return reader->rows;
+}
+
+void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           uint64_t count)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    struct sc_store_picks picks = picks_of(conn, reader->rows, count);
+    picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+}
+
+/* The guess of this layer, if one is being read. */
+static struct sc_plugin_reader *guess_of(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
+}
+
+/* Narrows the guess to the set, and begins reading what it lacks. */
+static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    const uint64_t *tags = sc_store_sketch_tags(item->sketch);
+    const uint32_t *rows = request->set;
+    uint64_t count = item->row_count, words = sc_plugin_words_of(item);
+    item->covered_rows = 0;
+    if (guess != NULL) {
+        uint64_t *wanted = request->bits, *covered = wanted + words;
+        memset(wanted, 0, 2 * words * sizeof(*wanted));
+        for (uint64_t i = 0; i < item->row_count; i++)
+            bit_set(wanted, request->set[i]);
+        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        sc_store_reader_tags(guess->reader, tags);
+        count = 0;
+        for (uint64_t i = 0; i < item->row_count; i++)
+            if (!bit_get(covered, request->set[i]))
+                rest->rows[count++] = request->set[i];
+        rows = rest->rows;
+    }
+    if (count == 0) {
+        sc_store_reader_cancel(rest->reader);
+        rest->layer = SC_PLUGIN_NO_LAYER;
+        return;
+    }
+    struct sc_store_picks picks = picks_of(conn, rows, count);
+    picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_store_reader_tags(rest->reader, tags);
+}
+
+/* Reads of what all heads are scored by: K of all rows, or, where K and V lie together, all. */
+static bool heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                        enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (conn->config.layout == SC_STORE_PAIRED)
+        return sc_plugin_layer_start(conn, request, layer, lane);
+    if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_reader_demand(reader->reader);
+        return true;
+    }
+    struct sc_store_picks picks =
+        picks_of(conn, conn->row_numbers, request->matched_tokens - request->from_token);
+    picks.wanted = SC_STORE_WANT_K;
+    picks_begin(conn, request, reader, layer, &picks, lane);
+    reader->load = SC_LOAD_KEYS;
+    return false;
+}
+
+void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                            bool with_rows)
+{
+    bool some = sc_plugin_wants_some(conn, request, layer);
+    bool by_keys = some && is_by_keys(conn);
+    if (some && (!by_keys || conn->config.layout == SC_STORE_SPLIT))
+        (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    if (by_keys && with_rows)
+        (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    else if (!some && with_rows)
+        (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------- */
+
+static void count_identify(spec_connector *conn, struct sc_plugin_item *item, uint64_t begin_ns)
+{
+    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
+    item->in.probe_ns += took_ns;
+    atomic_fetch_add_explicit(&conn->stats.identify_ns, took_ns, memory_order_relaxed);
+}
+
+static spec_status late(struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_TIMEOUT, "get_important: the deadline came before the rows");
+}
+
+/* Waits for the layer's sketch. item->sketch NULL: it cannot be had, or is damaged. */
+static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    struct sc_store_sketch *sketch =
+        sketch_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
+    item->sketch = NULL;
+    if (sketch == NULL)
+        return SPEC_OK;
+    spec_status status = sc_store_sketch_wait(sketch, item->deadline_ns);
+    uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
+    item->in.io_exposed_ns += wait_ns;
+    atomic_fetch_add_explicit(&conn->stats.exposed_ns, wait_ns, memory_order_relaxed);
+    if (status == SPEC_E_TIMEOUT)
+        return late(reterr);
+    struct sc_store_read_cost cost;
+    sc_store_sketch_cost(sketch, &cost);
+    item->in.wanted_bytes += cost.wanted_bytes;
+    item->in.read_bytes += cost.read_bytes;
+    item->in.io_ops += cost.op_count;
+    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost.wanted_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.sketch_read_bytes, cost.read_bytes,
+                              memory_order_relaxed);
+    if (status == SPEC_OK)
+        item->sketch = sketch;
+    return SPEC_OK;
+}
+
+/* From the sketch that is there, or from nothing at all. */
+static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, bool is_any,
+                              bool may_part, struct spec_error *reterr)
+{
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+    if (scratch == NULL)
+        return late(reterr);
+    bool one_set = true;
+    if (is_any)
+        sc_plugin_choose_any(conn, scratch, item, item->request->set);
+    else
+        one_set = sc_plugin_choose_by_probes(
+            conn, scratch, item, sc_store_sketch_keys(item->sketch), item->request->set);
+    sc_plugin_scratch_put(conn, scratch);
+    if (one_set) {
+        uint64_t *bits = item->request->bits;
+        memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
+        for (uint64_t i = 0; i < item->row_count; i++)
+            bit_set(bits, item->request->set[i]);
+        item->route = SC_ROUTE_PICKS;
+        sc_plugin_sticky_keep(conn, item, bits);
+    } else if (may_part) {
+        item->route = SC_ROUTE_HEADS;
+    }
+    return SPEC_OK;
+}
+
+/* Sets item->route, and for PICKS the set. */
+static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
+                          struct spec_error *reterr)
+{
+    uint32_t identify = conn->config.identify;
+    bool is_any = item->want.metric == SPEC_METRIC_RANDOM;
+    bool may_part = !item->scoring.is_probes_only && !item->has_negative_slot;
+    bool by_keys = !is_any && identify == SC_IDENTIFY_KEYS;
+    bool by_probes = !is_any && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
+    bool needs_sketch = !by_keys || conn->config.layout == SC_STORE_SPLIT;
+    item->route = SC_ROUTE_DENSE;
+    if (!conn->can_select || !(is_any || by_probes || (by_keys && may_part)))
+        return SPEC_OK;
+    spec_status status = needs_sketch ? sketch_await(conn, item, reterr) : SPEC_OK;
+    if (status != SPEC_OK || (needs_sketch && item->sketch == NULL))
+        return status;
+    const uint64_t *kept = sc_plugin_sticky_find(conn, item);
+    if (kept != NULL && item->route == SC_ROUTE_HEADS && !may_part) {
+        item->route = SC_ROUTE_DENSE;
+        return SPEC_OK;
+    }
+    if (kept != NULL && item->route == SC_ROUTE_PICKS)
+        (void)rows_of(kept, sc_plugin_words_of(item), item->request->set);
+    if (kept != NULL)
+        return SPEC_OK;
+    if (by_keys) {
+        item->route = SC_ROUTE_HEADS;
+        return SPEC_OK;
+    }
+    return choose_set(conn, item, is_any, may_part, reterr);
+}
+
+spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
+                                   enum sc_exec_lane lane, struct spec_error *reterr)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    spec_status status = choose(conn, item, reterr);
+    count_identify(conn, item, begin_ns);
+    if (status != SPEC_OK)
+        return status;
+    if (item->route == SC_ROUTE_PICKS)
+        set_begin(conn, item, lane);
+    else if (item->route == SC_ROUTE_HEADS)
+        item->was_started = heads_start(conn, item->request, item->in.layer, lane);
+    else
+        item->was_started = sc_plugin_layer_start(conn, item->request, item->in.layer, lane);
+    return SPEC_OK;
+}
+
+/* ---- Finishing ------------------------------------------------------------------------------ */
+
+/* The rows of a load that was begun on a guess, and not wanted. */
+static void count_guess(spec_connector *conn, struct sc_plugin_item *item, uint64_t before_bytes)
+{
+    uint64_t read_bytes = item->in.read_bytes - before_bytes;
+    uint64_t used_bytes = item->covered_rows * conn->row_bytes;
+    item->in.unused_bytes = read_bytes > used_bytes ? read_bytes - used_bytes : 0;
+    atomic_fetch_add_explicit(&conn->stats.speculated_bytes, read_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.unused_bytes, item->in.unused_bytes,
+                              memory_order_relaxed);
+}
+
+static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    spec_status status = SPEC_OK;
+    if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
+        sc_store_reader_demand(rest->reader);
+    if (guess != NULL) {
+        uint64_t before_bytes = item->in.read_bytes;
+        status = sc_plugin_reader_take(conn, item, guess, request->set, item->row_count, reterr);
+        count_guess(conn, item, before_bytes);
+    }
+    if (status == SPEC_OK && rest->layer == item->in.layer)
+        status = sc_plugin_reader_take(conn, item, rest, request->set, item->row_count, reterr);
+    if (status == SPEC_E_TIMEOUT) {
+        sc_store_reader_cancel(rest->reader);
+        rest->layer = SC_PLUGIN_NO_LAYER;
+    }
+    for (uint64_t i = 0; status == SPEC_OK && item->in.positions != NULL && i < item->row_count;
+         i++)
+        item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
+    item->in.union_rows = item->row_count;
+    return status;
+}
+
+/* A head's rows, as bits. */
+static uint64_t *head_bits(const struct sc_plugin_item *item, uint64_t head)
+{
+    return item->request->bits + (2 + head) * sc_plugin_words_of(item);
+}
+
+/* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
+static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+    if (scratch == NULL)
+        return late(reterr);
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec), words = sc_plugin_words_of(item);
+    uint64_t *any = request->bits;
+    memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
+    const uint64_t *kept = sc_plugin_sticky_find(conn, item);
+    if (kept != NULL)
+        memcpy(head_bits(item, 0), kept, conn->shape.kv_head_count * words * sizeof(*kept));
+    else if (conn->config.identify == SC_IDENTIFY_KEYS)
+        item->row_count = sc_plugin_choose_count(conn, scratch, item);
+    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
+        uint64_t *bits = head_bits(item, head);
+        if (kept == NULL)
+            sc_plugin_choose_head(conn, scratch, item, head, request->set);
+        for (uint64_t i = 0; i < item->row_count && kept == NULL; i++)
+            bit_set(bits, request->set[i]);
+        for (uint64_t w = 0; w < words; w++)
+            any[w] |= bits[w];
+    }
+    sc_plugin_scratch_put(conn, scratch);
+    if (kept == NULL)
+        sc_plugin_sticky_keep(conn, item, head_bits(item, 0));
+    for (uint64_t w = 0; w < words; w++)
+        item->in.union_rows += (uint64_t)__builtin_popcountll(any[w]);
+    count_identify(conn, item, begin_ns);
+    return SPEC_OK;
+}
+
+/* Each head's rows move down to the front. */
+static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
+    uint64_t element =
+        item->widen != SC_KERNELS_SAME ? sizeof(float) : sc_plugin_dtype_bytes(conn->shape.dtype);
+    for (uint64_t head = 0; head < heads; head++) {
+        (void)rows_of(head_bits(item, head), sc_plugin_words_of(item), request->set);
+        sc_kernels_rows_compact(&item->memory, heads, conn->shape.head_size * element, head,
+                                request->set, count);
+        for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
+            item->in.positions[head * count + i] =
+                (uint32_t)(request->from_token + request->set[i]);
+    }
+    item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
+}
+
+/* Split layout: V of the rows that any head wants, each to its own place. */
+static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t count = rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
+    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
+    picks.wanted = SC_STORE_WANT_V;
+    picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
+    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
+    return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
+}
+
+static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    (void)heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+    if (is_split)
+        sc_store_reader_tags(reader->reader, sc_store_sketch_tags(item->sketch));
+    spec_status status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    if (status == SPEC_OK)
+        status = choose_heads(conn, item, reterr);
+    if (status == SPEC_OK && is_split)
+        status = take_values(conn, item, reterr);
+    if (status == SPEC_OK)
+        keep_heads(conn, item);
+    item->covered_rows = item->was_started ? item->row_count : 0;
+    return status;
+}
+
+/* Fewer rows than all: the item says so, and so does what a pass stores after it. */
+static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct spec_provenance *kept = &item->request->delivered;
+    uint64_t total = item->want.row_total;
+    uint32_t ppm = (uint32_t)((item->row_count * 1000000 + total - 1) / total);
+    item->in.provenance.kind = item->in.provenance.computed_on = SPEC_PROVENANCE_PRUNED;
+    item->in.provenance.retain_ppm = ppm;
+    item->in.provenance.metric = item->want.metric;
+    sc_plugin_provenance_add(kept, &item->in.provenance);
+    bool parted = (item->in.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    atomic_fetch_add_explicit(&conn->stats.selected_layers, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.fallback_layers, parted, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.selected_rows, item->row_count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.selected_from_rows, total, memory_order_relaxed);
+}
+
+spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr)
+{
+    spec_status status = item->route == SC_ROUTE_PICKS ? finish_picks(conn, item, reterr)
+                                                       : finish_heads(conn, item, reterr);
+    if (status != SPEC_OK)
+        return status;
+    item->in.row_count = item->in.exact_rows = item->row_count;
+    item->in.tier_rows[SPEC_TIER_DISK] = item->in.union_rows;
+    item->in.prefetched_rows = item->covered_rows;
+    item->in.provenance = item->request->provenance;
+    if (item->row_count < item->want.row_total)
+        note_pruned(conn, item);
+    atomic_fetch_add_explicit(&conn->stats.prefetched_rows, item->covered_rows,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.demanded_rows, item->row_count - item->covered_rows,
+                              memory_order_relaxed);
+    return SPEC_OK;
+}

@@ -1,0 +1,162 @@
+/* Choosing rows of a layer: what an item wants, what its scores say, which rows are read for it.
+ *
+ *   item --budget.c--> want (k of R rows)      sketch: probe rows, row tags   (two layers ahead)
+ *                        \                        /
+ *                         choose.c: scores -> sets -> one set, or one a head
+ *                                  /                        \
+ *           PICKS: rows of the set are read      HEADS: all rows come into the destination (of a
+ *           (what a guess read ahead counts)     split layout K, then V of the union), each head is
+ *                                                scored there and keeps its own
+ *
+ * Holds: what is chosen follows from the item's rows, its queries and the configuration alone; a
+ * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
+ * Does not: allocate after open; verify rows (the store does).
+ * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
+ * Tests: tests/unit/plugin/test_select.c, conformance (abi_061_* .. abi_069_*) */
+#ifndef SC_PLUGIN_SELECT_H
+#define SC_PLUGIN_SELECT_H
+
+#include "kernels/select.h"
+#include "plugin/connector.h"
+
+enum sc_plugin_route {
+    SC_ROUTE_WHOLE, /* every row, as asked */
+    SC_ROUTE_DENSE, /* every row, though fewer were asked for */
+    SC_ROUTE_PICKS, /* one set for all heads */
+    SC_ROUTE_HEADS  /* a set a head */
+};
+
+/* What an item wants: its own struct spec_select over the configuration. */
+struct sc_plugin_want {
+    uint64_t row_total;                /* R */
+    uint64_t row_count;                /* k; of the budget mass: at most */
+    uint64_t first_position;           /* of row 0 */
+    uint64_t keep_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
+    uint32_t budget, metric, mass_ppm; /* SPEC_BUDGET_*, SPEC_METRIC_* */
+    bool selects;                      /* false: every row is wanted */
+    bool is_scored;                    /* queries are needed */
+    bool has_head_sets;                /* heads may get rows of their own */
+};
+
+/* Queries and new keys, checked. */
+struct sc_plugin_scoring {
+    struct sc_kernels_queries queries;
+    struct sc_kernels_keys fresh;
+    bool is_probes_only;
+};
+
+/* One item of a get_important. */
+struct sc_plugin_item {
+    struct spec_important in; /* the host's structure, as far as it reaches */
+    struct sc_plugin_request *request;
+    struct sc_kernels_memory memory;
+    uint32_t widen;
+    bool was_started;               /* its layer was being read whole before the call */
+    bool is_late;                   /* an earlier item of the call has the request's buffers */
+    bool has_negative_slot;         /* asked for only where heads may differ */
+    uint32_t route;                 /* enum sc_plugin_route */
+    uint64_t row_count;             /* of the set, or of each head's */
+    uint64_t covered_rows;          /* of the set, that a guess brings */
+    struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
+    uint64_t deadline_ns;
+    spec_status status; /* of choosing */
+    struct sc_plugin_want want;
+    struct sc_plugin_scoring scoring;
+};
+
+/* Memory to compute in; a few are made at open. */
+struct sc_plugin_scratch {
+    _Atomic uint32_t is_taken;
+    uint8_t *importance; /* sc_kernels_importance's */
+    float *sums;         /* [probe_heads + 1][rows]: each probe head's, then their sum */
+    float *scores;       /* [rows] sums as they are ranked */
+    float *granules;     /* [rows] */
+    uint32_t *sets;      /* [probe_heads][rows] */
+    uint64_t *ranked;    /* [2 * rows] */
+    uint8_t *votes;      /* [rows] */
+};
+
+/* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
+spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
+                                   const struct sc_plugin_request *request,
+                                   struct sc_plugin_want *ret_want, struct spec_error *reterr);
+/* The same without an item: whether the configuration chooses rows of this layer. */
+bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint32_t layer);
+spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,
+                                    const struct sc_plugin_request *request,
+                                    const struct sc_plugin_want *want,
+                                    struct sc_plugin_scoring *ret_scoring,
+                                    struct spec_error *reterr);
+
+/* choose.c */
+spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_scratches_close(spec_connector *conn);
+/* NULL: the deadline came first. */
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns);
+void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scratch);
+/* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. true: one set for
+ * all heads, in ret_rows [R], ascending; false: heads differ. */
+bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                struct sc_plugin_item *item, const uint8_t *keys,
+                                uint32_t *ret_rows);
+/* Without scores: metric random. */
+void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          struct sc_plugin_item *item, uint32_t *ret_rows);
+/* How many rows each head gets, of all heads' keys in the destination. */
+uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_item *item);
+/* One head's rows, of its keys in the destination. */
+void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows);
+
+/* select.c */
+spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_select_close(spec_connector *conn);
+/* Starts what the layer will certainly need: its sketch where the configuration chooses rows; all
+ * rows where it does not, or where all heads' keys are needed (with_rows). */
+void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                            bool with_rows);
+/* Where a guess of the layer's rows, best first, shall be written; NULL: it is being read. */
+uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer);
+/* Begins reading the first `count` of them. */
+void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           uint64_t count);
+/* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
+ * nothing was begun. */
+spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
+                                   enum sc_exec_lane lane, struct spec_error *reterr);
+/* Consumes what was started (PICKS, HEADS) and writes the results. */
+spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr);
+
+/* sticky.c: what a pass chose, kept for the request's next ones */
+struct sc_plugin_kept {
+    uint32_t route;
+    float similarity, threshold;
+    uint64_t row_count; /* 0: nothing */
+};
+spec_status sc_plugin_sticky_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_sticky_close(spec_connector *conn);
+void sc_plugin_sticky_forget(spec_connector *conn, const struct sc_plugin_request *request);
+/* Sets the item's route and results; the set's bits, or one a head; NULL: nothing is kept. */
+const uint64_t *sc_plugin_sticky_find(const spec_connector *conn, struct sc_plugin_item *item);
+void sc_plugin_sticky_keep(spec_connector *conn, const struct sc_plugin_item *item,
+                           const uint64_t *bits);
+
+/* Words of a bit a row. */
+static inline uint64_t sc_plugin_words_of(const struct sc_plugin_item *item)
+{
+    return (item->want.row_total + 63) / 64;
+}
+
+/* load.c */
+bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           enum sc_exec_lane lane);
+/* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
+ * set, to the rank of its row there. Adds its cost to the results. */
+spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
+                                  struct sc_plugin_reader *reader, const uint32_t *set,
+                                  uint64_t set_count, struct spec_error *reterr);
+
+#endif
