@@ -482,6 +482,12 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
     return true;
 }
 
+uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    return entry != NULL ? entry->row_count : 0;
+}
+
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);

@@ -242,6 +242,8 @@ bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
 /* What the piece was computed on, and how it is held: constant. false: unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
+/* Rows of a live piece; 0: it is not. Any thread. */
+uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
 uint64_t sc_store_piece_next(struct sc_store *store);
 
