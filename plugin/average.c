@@ -1,0 +1,326 @@
+/* Average importance in memory: slots of one size, found by a hash of the piece; see average.h.
+ *
+ *   heads [2^n] -> slot -> slot (same hash) ...      a hand goes round the slots for one to reuse:
+ *                                                    a slot that was used since it came by stays
+ *
+ * Threads: any; one lock, of no call that a lookup waits for. Tests: tests/unit/plugin/
+ * test_average.c */
+#include "plugin/average.h"
+#include "kernels/exp2.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#define CODE_MAX  65535
+#define CODE_STEP 2047.96875f /* codes an octave */
+#define MEMORY    8u          /* requests that an average remembers, about */
+#define NONE      UINT32_MAX
+#define LOOKS_MAX 1024u /* slots of a flush under the lock */
+
+struct slot {
+    uint64_t piece; /* 0: free */
+    uint32_t next;  /* of the same hash; NONE: the last */
+    uint32_t rows;
+    uint32_t requests, unsaved; /* all; since it was written */
+    bool was_used;              /* since the hand came by */
+};
+
+struct sc_plugin_averages {
+    /* Set by open, constant after. */
+    struct sc_plugin_averages_params params;
+    uint32_t slot_count, head_mask;
+    uint64_t codes_each; /* layer_count * rows_max */
+
+    pthread_mutex_t lock; /* rank 30: short, nothing is taken inside it */
+    struct slot *slots;   /* [slot_count] */
+    uint16_t *counts;     /* [slot_count][layer_count] requests that a layer's codes are of */
+    uint16_t *codes;      /* [slot_count][layer_count][rows_max] */
+    uint32_t *heads;      /* [head_mask + 1] */
+    uint32_t hand;
+
+    uint32_t cursor;   /* flush's */
+    uint16_t *staging; /* flush's: [SC_PLUGIN_AVERAGES_BATCH][codes_each] */
+};
+
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* log2(x), x > 0 and normal, within 1e-5. */
+static float log2_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    int32_t exponent = (int32_t)(bits >> 23) - 127;
+    bits = (bits & 0x7fffffu) | 0x3f800000u;
+    float m, sum = -0.033822046f;
+    memcpy(&m, &bits, sizeof(m));
+    m -= 1;
+    sum = sum * m + 0.1444711f;
+    sum = sum * m - 0.30163801f;
+    sum = sum * m + 0.46865888f;
+    sum = sum * m - 0.72035877f;
+    sum = sum * m + 1.4426815f;
+    return (float)exponent + sum * m;
+}
+
+uint16_t sc_plugin_average_code(float share)
+{
+    if (!(share >= 0x1p-32f)) /* NaN too */
+        return 0;
+    float code = CODE_MAX + CODE_STEP * log2_of(share < 1 ? share : 1);
+    return (uint16_t)(code > 1 ? code + 0.5f : 1);
+}
+
+float sc_plugin_average_share(uint16_t code)
+{
+    return code > 0 ? sc_kernels_exp2(((float)code - CODE_MAX) / CODE_STEP) : 0;
+}
+
+/* ---- Slots ---------------------------------------------------------------------------------- */
+
+static uint32_t *head_of(const struct sc_plugin_averages *averages, uint64_t piece)
+{
+    return &averages->heads[(piece * UINT64_C(0x9e3779b97f4a7c15) >> 32) & averages->head_mask];
+}
+
+static struct slot *slot_find(const struct sc_plugin_averages *averages, uint64_t piece)
+{
+    uint32_t i = *head_of(averages, piece);
+    while (i != NONE && averages->slots[i].piece != piece)
+        i = averages->slots[i].next;
+    return i != NONE ? &averages->slots[i] : NULL;
+}
+
+static void slot_free(struct sc_plugin_averages *averages, struct slot *slot)
+{
+    uint32_t *link = head_of(averages, slot->piece);
+    while (&averages->slots[*link] != slot)
+        link = &averages->slots[*link].next;
+    *link = slot->next;
+    slot->piece = 0;
+}
+
+/* A slot for a piece that has none: the first that was not used since the hand came by. */
+static struct slot *slot_make(struct sc_plugin_averages *averages, uint64_t piece, uint32_t rows)
+{
+    struct slot *slot;
+    for (;; slot->was_used = false) {
+        slot = &averages->slots[averages->hand];
+        averages->hand = averages->hand + 1 < averages->slot_count ? averages->hand + 1 : 0;
+        if (slot->piece == 0 || !slot->was_used)
+            break;
+    }
+    if (slot->piece != 0)
+        slot_free(averages, slot);
+    uint64_t at = (uint64_t)(slot - averages->slots), layers = averages->params.layer_count;
+    uint32_t *head = head_of(averages, piece);
+    *slot = (struct slot){.piece = piece, .next = *head, .rows = rows};
+    *head = (uint32_t)at;
+    memset(averages->counts + at * layers, 0, layers * sizeof(*averages->counts));
+    memset(averages->codes + at * averages->codes_each, 0,
+           averages->codes_each * sizeof(*averages->codes));
+    return slot;
+}
+
+static uint16_t *codes_of(const struct sc_plugin_averages *averages, const struct slot *slot,
+                          uint32_t layer)
+{
+    return averages->codes + (uint64_t)(slot - averages->slots) * averages->codes_each +
+           (uint64_t)layer * averages->params.rows_max;
+}
+
+spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *params,
+                                    struct sc_plugin_averages **ret_averages,
+                                    struct spec_error *reterr)
+{
+    uint64_t layers = params->layer_count, each = layers * params->rows_max;
+    uint64_t slot_bytes =
+        sizeof(struct slot) + 2 * (layers + each) + 2 * 2 * sizeof(uint32_t); /* heads: <= 4 */
+    uint64_t staging_bytes = SC_PLUGIN_AVERAGES_BATCH * each * 2;
+    *ret_averages = NULL;
+    if (params->bytes_max < staging_bytes + slot_bytes)
+        return SPEC_OK;
+    uint64_t count = (params->bytes_max - staging_bytes) / slot_bytes, heads = 1;
+    count = count < NONE / 4 ? count : NONE / 4;
+    while (heads < count)
+        heads *= 2;
+    struct sc_alloc *alloc = params->alloc;
+    struct sc_plugin_averages *averages = sc_alloc_zero(alloc, sizeof(*averages));
+    if (averages == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages");
+    averages->params = *params;
+    averages->slot_count = (uint32_t)count;
+    averages->head_mask = (uint32_t)heads - 1;
+    averages->codes_each = each;
+    (void)pthread_mutex_init(&averages->lock, NULL);
+    averages->slots = sc_alloc_zero(alloc, count * sizeof(*averages->slots));
+    averages->counts = sc_alloc(alloc, count * layers * sizeof(*averages->counts));
+    averages->codes = sc_alloc(alloc, count * each * sizeof(*averages->codes));
+    averages->heads = sc_alloc(alloc, heads * sizeof(*averages->heads));
+    averages->staging = sc_alloc(alloc, staging_bytes);
+    if (averages->slots == NULL || averages->counts == NULL || averages->codes == NULL ||
+        averages->heads == NULL || averages->staging == NULL) {
+        sc_plugin_averages_close(averages);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages of %" PRIu64 " pieces", count);
+    }
+    memset(averages->heads, 0xff, heads * sizeof(*averages->heads));
+    *ret_averages = averages;
+    return SPEC_OK;
+}
+
+void sc_plugin_averages_close(struct sc_plugin_averages *averages)
+{
+    if (averages == NULL)
+        return;
+    struct sc_alloc *alloc = averages->params.alloc;
+    (void)pthread_mutex_destroy(&averages->lock);
+    sc_alloc_free(alloc, averages->slots);
+    sc_alloc_free(alloc, averages->counts);
+    sc_alloc_free(alloc, averages->codes);
+    sc_alloc_free(alloc, averages->heads);
+    sc_alloc_free(alloc, averages->staging);
+    sc_alloc_free(alloc, averages);
+}
+
+/* ---- Use ------------------------------------------------------------------------------------ */
+
+static bool is_due(const struct slot *slot)
+{
+    return slot->unsaved > 0 && slot->unsaved >= slot->requests / 4;
+}
+
+/* Moves a range's averages by 1 / min(n, MEMORY) of the difference. */
+static void slot_note(struct sc_plugin_averages *averages, struct slot *slot,
+                      const struct sc_store_range *range, uint32_t layer, const float *sums,
+                      float by)
+{
+    uint64_t at = (uint64_t)(slot - averages->slots);
+    uint16_t *count = &averages->counts[at * averages->params.layer_count + layer];
+    uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
+    if (*count < UINT16_MAX)
+        ++*count;
+    float weight = 1.0f / (float)(*count < MEMORY ? *count : MEMORY);
+    for (uint32_t i = 0; i < range->row_count; i++) {
+        float old = sc_plugin_average_share(codes[i]);
+        codes[i] = sc_plugin_average_code(old + (sums[i] * by - old) * weight);
+    }
+    if (*count > slot->requests) {
+        slot->requests = *count;
+        slot->unsaved++;
+    }
+    slot->was_used = true;
+}
+
+bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
+                             const struct sc_store_range *ranges, uint64_t range_count,
+                             uint32_t layer, const float *sums)
+{
+    double total = 0;
+    uint64_t row = 0;
+    for (uint64_t i = 0; i < range_count; i++)
+        for (uint32_t j = 0; j < ranges[i].row_count; j++)
+            total += (double)sums[row++];
+    if (averages == NULL || !(total > 0) || !(total < INFINITY) ||
+        pthread_mutex_trylock(&averages->lock) != 0)
+        return false;
+    bool due = false;
+    row = 0;
+    for (uint64_t i = 0; i < range_count; row += ranges[i].row_count, i++) {
+        const struct sc_store_range *range = &ranges[i];
+        struct slot *slot = slot_find(averages, range->piece);
+        uint32_t rows = 0;
+        if (slot == NULL)
+            rows = averages->params.rows_of(averages->params.user, range->piece);
+        if (slot == NULL && rows > 0 && rows <= averages->params.rows_max)
+            slot = slot_make(averages, range->piece, rows);
+        if (slot == NULL || (uint64_t)range->row_first + range->row_count > slot->rows)
+            continue;
+        slot_note(averages, slot, range, layer, sums + row, (float)(1 / total));
+        due |= is_due(slot);
+    }
+    pthread_mutex_unlock(&averages->lock);
+    return due && layer + 1 == averages->params.layer_count;
+}
+
+uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
+                                   const struct sc_store_range *ranges, uint64_t range_count,
+                                   uint32_t layer, float *ret_scores)
+{
+    uint64_t known = 0, row = 0;
+    bool is_locked = averages != NULL && pthread_mutex_trylock(&averages->lock) == 0;
+    for (uint64_t i = 0; i < range_count; row += ranges[i].row_count, i++) {
+        const struct sc_store_range *range = &ranges[i];
+        struct slot *slot = is_locked ? slot_find(averages, range->piece) : NULL;
+        memset(ret_scores + row, 0, range->row_count * sizeof(float));
+        if (slot == NULL || (uint64_t)range->row_first + range->row_count > slot->rows)
+            continue;
+        slot->was_used = true;
+        const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
+        for (uint32_t j = 0; j < range->row_count; j++) {
+            ret_scores[row + j] = sc_plugin_average_share(codes[j]);
+            known += codes[j] > 0;
+        }
+    }
+    if (is_locked)
+        pthread_mutex_unlock(&averages->lock);
+    return known;
+}
+
+void sc_plugin_averages_load(struct sc_plugin_averages *averages,
+                             const struct sc_store_average *average)
+{
+    if (averages == NULL || average->row_count == 0 ||
+        average->row_count > averages->params.rows_max || average->requests == 0)
+        return;
+    uint32_t layers = averages->params.layer_count;
+    pthread_mutex_lock(&averages->lock);
+    struct slot *slot = slot_find(averages, average->piece);
+    if (slot == NULL || slot->rows != average->row_count) {
+        if (slot != NULL)
+            slot_free(averages, slot);
+        slot = slot_make(averages, average->piece, average->row_count);
+    }
+    uint64_t at = (uint64_t)(slot - averages->slots);
+    slot->requests = average->requests;
+    slot->unsaved = 0;
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        uint32_t count = average->requests < UINT16_MAX ? average->requests : UINT16_MAX;
+        averages->counts[at * layers + layer] = (uint16_t)count;
+        memcpy(codes_of(averages, slot, layer),
+               average->codes + (uint64_t)layer * average->row_count,
+               average->row_count * sizeof(uint16_t));
+    }
+    pthread_mutex_unlock(&averages->lock);
+}
+
+bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
+                              spec_status (*put)(void *user, const struct sc_store_average *average,
+                                                 uint64_t count),
+                              void *user)
+{
+    struct sc_store_average batch[SC_PLUGIN_AVERAGES_BATCH];
+    uint64_t count = 0;
+    if (averages == NULL)
+        return false;
+    pthread_mutex_lock(&averages->lock);
+    for (uint32_t looked = 0; looked < LOOKS_MAX && averages->cursor < averages->slot_count &&
+                              count < SC_PLUGIN_AVERAGES_BATCH;
+         looked++) {
+        struct slot *slot = &averages->slots[averages->cursor++];
+        if (slot->piece == 0 || !(all ? slot->unsaved > 0 : is_due(slot)))
+            continue;
+        uint16_t *codes = averages->staging + count * averages->codes_each;
+        for (uint32_t layer = 0; layer < averages->params.layer_count; layer++)
+            memcpy(codes + (uint64_t)layer * slot->rows, codes_of(averages, slot, layer),
+                   slot->rows * sizeof(*codes));
+        batch[count++] = (struct sc_store_average){slot->piece, slot->requests, slot->rows, codes};
+        slot->unsaved = 0;
+    }
+    bool more = averages->cursor < averages->slot_count;
+    if (!more)
+        averages->cursor = 0;
+    pthread_mutex_unlock(&averages->lock);
+    if (count > 0)
+        (void)put(user, batch, count);
+    return more;
+}

@@ -1,0 +1,65 @@
+/* Average importance: which rows requests have wanted so far, a code a row and layer.
+ *
+ *   piece -> slot [requests][layer 0: code of each row][layer 1: ...]      in memory, under a cap
+ *                  \ flush, now and then                  ^ open: the store tells
+ *                   store: a record of the log (the newest of a piece counts)
+ *
+ * A code is the store's: log scale of the smoothed share imp / sum imp of its request.
+ *
+ * Holds: memory stays under the cap; what was not used for longest makes room, written or not:
+ * averages order what is read ahead, so forgetting one is never wrong. A host's call never waits
+ * for the lock: a sample that finds it taken is left out.
+ * Does not: know the store (it is given a function), allocate after open.
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_average.c */
+#ifndef SC_PLUGIN_AVERAGE_H
+#define SC_PLUGIN_AVERAGE_H
+
+#include "base/alloc.h"
+#include "store/store.h"
+
+struct sc_plugin_averages;
+
+struct sc_plugin_averages_params {
+    struct sc_alloc *alloc;
+    uint32_t layer_count;
+    uint32_t rows_max;  /* of a piece */
+    uint64_t bytes_max; /* of memory */
+    /* Rows of a piece; 0: it is not live. Any thread, called under the lock. */
+    uint32_t (*rows_of)(void *user, uint64_t piece);
+    void *user;
+};
+/* bytes_max too small for one piece: *ret_averages is NULL, which every function takes. */
+spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *params,
+                                    struct sc_plugin_averages **ret_averages,
+                                    struct spec_error *reterr);
+void sc_plugin_averages_close(struct sc_plugin_averages *averages);
+
+/* A request's importance sums of one layer, in the order of the ranges. true: some of it is worth
+ * writing soon (said at the last layer only). */
+bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
+                             const struct sc_store_range *ranges, uint64_t range_count,
+                             uint32_t layer, const float *sums);
+/* The averages of one layer, 0 where nothing is known; returns how many rows are known. */
+uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
+                                   const struct sc_store_range *ranges, uint64_t range_count,
+                                   uint32_t layer, float *ret_scores);
+/* What the store tells at open. */
+void sc_plugin_averages_load(struct sc_plugin_averages *averages,
+                             const struct sc_store_average *average);
+
+#define SC_PLUGIN_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
+/* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
+ * written after its requests 1 .. 7, 9, 11, 14, 18, ... : a fourth more each time. true: there is
+ * more. One thread at a time. What put refuses counts as written. */
+bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
+                              spec_status (*put)(void *user,
+                                                 const struct sc_store_average *averages,
+                                                 uint64_t count),
+                              void *user);
+
+/* The codes' arithmetic, within one step of the store's (which is exact and slow). */
+uint16_t sc_plugin_average_code(float share);
+float sc_plugin_average_share(uint16_t code);
+
+#endif

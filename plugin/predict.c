@@ -1,0 +1,128 @@
+/* Guesses: rankings, how far they are trusted, how much fits into the time there is. See predict.h.
+ *
+ * Averages move by 1 / min(n, 8) of the difference: the first measurement counts whole, later ones
+ * an eighth, so that a change of prompts is followed within a few layers.
+ *
+ * Threads: any. Tests: tests/unit/plugin/test_predict.c */
+#include "plugin/predict.h"
+
+#define PPM       1000000u
+#define MEMORY    8u /* measurements that an average remembers, about */
+#define WORD_BITS 64u
+
+static void bit_set(uint64_t *bits, uint64_t row)
+{
+    bits[row / WORD_BITS] |= UINT64_C(1) << (row % WORD_BITS);
+}
+
+static bool bit_get(const uint64_t *bits, uint64_t row)
+{
+    return (bits[row / WORD_BITS] >> (row % WORD_BITS) & 1) != 0;
+}
+
+/* Moves the set bits out, ascending, and leaves zeros. */
+static void bits_take(uint64_t *bits, uint64_t word_first, uint64_t word_end, uint32_t *ret_rows)
+{
+    for (uint64_t w = word_first; w < word_end; w++)
+        for (; bits[w] != 0; bits[w] &= bits[w] - 1)
+            *ret_rows++ = (uint32_t)(w * WORD_BITS + (uint64_t)__builtin_ctzll(bits[w]));
+}
+
+void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits)
+{
+    for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
+        uint64_t first = decile > 0 ? sc_plugin_decile_end(count, decile - 1) : 0;
+        uint64_t end = sc_plugin_decile_end(count, decile), least = UINT64_MAX, most = 0;
+        for (uint64_t i = first; i < end; i++) {
+            uint64_t word = rows[i] / WORD_BITS;
+            least = word < least ? word : least;
+            most = word > most ? word : most;
+            bit_set(bits, rows[i]);
+        }
+        if (first < end)
+            bits_take(bits, least, most + 1, rows + first);
+    }
+}
+
+void sc_plugin_ranking_sink(uint32_t *ret_rows, uint64_t count, uint64_t row_total)
+{
+    for (uint64_t i = 0; i < count; i++)
+        ret_rows[i] = (uint32_t)(i % 2 == 0 ? i / 2 : row_total - 1 - i / 2);
+}
+
+/* splitmix64 */
+static uint64_t mixed(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* Floyd's sample: row_total - count + i, unless the draw below it is new. */
+void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_total, uint64_t seed,
+                              uint64_t *bits)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t last = row_total - count + i, row = mixed(seed + i) % (last + 1);
+        if (bit_get(bits, row))
+            row = last;
+        bit_set(bits, row);
+        ret_rows[i] = (uint32_t)row;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        bits[ret_rows[i] / WORD_BITS] = 0;
+}
+
+void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
+                           const uint64_t *wanted)
+{
+    if (count < SC_PLUGIN_DECILES)
+        return; /* deciles without rows: nothing to measure by */
+    uint32_t seen = atomic_load_explicit(&trust->count, memory_order_relaxed);
+    int64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
+    uint64_t i = 0;
+    for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
+        uint64_t first = i, end = sc_plugin_decile_end(count, decile), right = 0;
+        for (; i < end; i++)
+            right += bit_get(wanted, rows[i]);
+        int64_t now = (int64_t)(right * PPM / (end - first));
+        int64_t old = atomic_load_explicit(&trust->right_ppm[decile], memory_order_relaxed);
+        atomic_store_explicit(&trust->right_ppm[decile], (uint32_t)(old + (now - old) / share),
+                              memory_order_relaxed);
+    }
+    if (seen < UINT32_MAX)
+        atomic_store_explicit(&trust->count, seen + 1, memory_order_release);
+}
+
+uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+                              uint64_t count, uint64_t least_ppm)
+{
+    if (atomic_load_explicit(&own->count, memory_order_acquire) == 0)
+        own = all;
+    if (atomic_load_explicit(&own->count, memory_order_acquire) == 0)
+        return 0;
+    uint32_t decile = 0;
+    while (decile < SC_PLUGIN_DECILES &&
+           atomic_load_explicit(&own->right_ppm[decile], memory_order_relaxed) >= least_ppm)
+        decile++;
+    return decile > 0 ? sc_plugin_decile_end(count, decile - 1) : 0;
+}
+
+void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns)
+{
+    uint32_t seen = atomic_load_explicit(&window->count, memory_order_relaxed);
+    uint64_t old = atomic_load_explicit(&window->ns, memory_order_relaxed);
+    uint64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
+    uint64_t now = took_ns > old ? old + (took_ns - old) / share : old - (old - took_ns) / share;
+    atomic_store_explicit(&window->ns, now, memory_order_relaxed);
+    if (seen < UINT32_MAX)
+        atomic_store_explicit(&window->count, seen + 1, memory_order_relaxed);
+}
+
+uint64_t sc_plugin_window_bytes(const struct sc_plugin_window *window, uint64_t bytes_per_s)
+{
+    uint64_t ns = atomic_load_explicit(&window->ns, memory_order_relaxed);
+    double bytes = (double)ns * (double)bytes_per_s / 1e9;
+    return bytes < 0x1p62 ? (uint64_t)bytes : UINT64_C(1) << 62;
+}

@@ -1,0 +1,65 @@
+/* Guesses: which rows of the next layer are read before their scores are known.
+ *
+ *   ranking, best first      [ decile 0 | decile 1 | ... | decile 9 ]   k rows
+ *   in the order of reading    each decile ascending, so that neighbours share operations
+ *   read ahead               [ 0 .. cut )   cut: the first decile that was right too seldom, and no
+ *                                           more bytes than the window of compute lets through
+ *
+ * Holds: what is delivered does not depend on a guess. How often a decile is right is measured on
+ * the ranking, not on what was read: a decile that is not read is measured all the same, so a bad
+ * start (or a bad stretch) ends as soon as the rankings are good again, and nothing has to be read
+ * to find that out. The window, too, is measured where nothing is read ahead.
+ * Does not: rank by keys (choose.c), read (select.c), allocate.
+ * Threads: any; numbers are statistics, lost updates cost nothing but a sample.
+ * Tests: tests/unit/plugin/test_predict.c */
+#ifndef SC_PLUGIN_PREDICT_H
+#define SC_PLUGIN_PREDICT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SC_PLUGIN_DECILES 10u
+
+/* How right rankings of one layer were: made at its neighbour below, measured at itself. */
+struct sc_plugin_trust {
+    _Atomic uint32_t right_ppm[SC_PLUGIN_DECILES];
+    _Atomic uint32_t count; /* rankings that were measured; 0: right_ppm says nothing yet */
+};
+
+/* Time that the host computes between prefetch_next and the next get_important. */
+struct sc_plugin_window {
+    _Atomic uint64_t ns;
+    _Atomic uint32_t count;
+};
+
+/* First place behind decile d of `count` ranked rows. */
+static inline uint64_t sc_plugin_decile_end(uint64_t count, uint32_t decile)
+{
+    return count * (decile + 1) / SC_PLUGIN_DECILES;
+}
+
+/* Makes each decile of a ranking ascend.
+ *   bits  one for each row there is, zero before and after; no row comes twice */
+void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits);
+/* Rankings that need nothing but the seed. count <= row_total.
+ * sink: first and last rows in turn. random: a sample without repetition.
+ *   bits  as above */
+void sc_plugin_ranking_sink(uint32_t *ret_rows, uint64_t count, uint64_t row_total);
+void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_total, uint64_t seed,
+                              uint64_t *bits);
+
+/* The ranking's truth is known: bit i of wanted says that row i is wanted. */
+void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
+                           const uint64_t *wanted);
+/* How many rows of a ranking are worth reading: up to the first decile that is right less often
+ * than least_ppm. `own` is the layer's; before its first measurement `all` (of all layers) speaks,
+ * before any 0. */
+uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+                              uint64_t count, uint64_t least_ppm);
+
+void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns);
+/* Bytes that a device of this rate moves within the window; 0 before the first measurement. */
+uint64_t sc_plugin_window_bytes(const struct sc_plugin_window *window, uint64_t bytes_per_s);
+
+#endif

@@ -1,0 +1,278 @@
+/* Average importance: codes beside the store's, smoothing, the cap, what is written and when, and
+ * that what was written comes back. */
+#include "plugin/average.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define LAYERS 3u
+#define ROWS   8u
+
+struct fixture {
+    struct sc_alloc alloc;
+    struct sc_plugin_averages *averages;
+    uint64_t dead_piece; /* rows_of says that it is not live */
+    /* What put was given last, by piece. */
+    uint32_t requests[64];
+    uint16_t codes[64][LAYERS * ROWS];
+    uint64_t put_count, batch_most;
+};
+
+static uint32_t rows_of(void *user, uint64_t piece)
+{
+    const struct fixture *fx = user;
+    return piece == fx->dead_piece ? 0 : piece == 7 ? 5 : ROWS;
+}
+
+static spec_status put(void *user, const struct sc_store_average *averages, uint64_t count)
+{
+    struct fixture *fx = user;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t piece = averages[i].piece;
+        assert_true(piece < 64 && averages[i].row_count == rows_of(fx, piece));
+        fx->requests[piece] = averages[i].requests;
+        memcpy(fx->codes[piece], averages[i].codes,
+               LAYERS * averages[i].row_count * sizeof(uint16_t));
+    }
+    fx->put_count += count;
+    fx->batch_most = count > fx->batch_most ? count : fx->batch_most;
+    return SPEC_OK;
+}
+
+static void open_with(struct fixture *fx, uint64_t bytes_max)
+{
+    memset(fx, 0, sizeof(*fx));
+    sc_alloc_init(&fx->alloc);
+    struct sc_plugin_averages_params params = {.alloc = &fx->alloc,
+                                               .layer_count = LAYERS,
+                                               .rows_max = ROWS,
+                                               .bytes_max = bytes_max,
+                                               .rows_of = rows_of,
+                                               .user = fx};
+    assert_int_equal(sc_plugin_averages_open(&params, &fx->averages, NULL), SPEC_OK);
+}
+
+static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
+{
+    struct sc_store_range range = {piece, 0, ROWS};
+    (void)sc_plugin_averages_note(fx->averages, &range, 1, layer, sums);
+}
+
+static void codes_are_within_one_step_of_the_store_s(void **state)
+{
+    (void)state;
+    for (double share = 1; share > 0x1p-33; share *= 0.9973) {
+        int fast = sc_plugin_average_code((float)share);
+        int exact = sc_store_average_code((double)(float)share);
+        assert_in_range(fast - exact + 1, 0, 2);
+        double back = (double)sc_plugin_average_share((uint16_t)exact);
+        if (!(fabs(back - sc_store_average_share((uint16_t)exact)) <= back * 1e-5))
+            fail_msg("code %d: share %.9g", exact, back);
+    }
+    assert_int_equal(sc_plugin_average_code(0), 0);
+    assert_int_equal(sc_plugin_average_code(NAN), 0);
+    assert_int_equal(sc_plugin_average_code(2), 65535);
+    assert_true(sc_plugin_average_share(0) == 0 && sc_plugin_average_share(65535) == 1);
+}
+
+static void averages_follow_the_shares_of_requests(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    open_with(&fx, 1 << 20);
+    const struct sc_store_range ranges[] = {{1, 0, 8}, {7, 2, 3}}; /* the second one in part */
+    float sums[11], scores[11];
+    for (uint32_t j = 0; j < 11; j++)
+        sums[j] = j == 3 ? 60 : 4; /* 100 in all */
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 0);
+    for (uint32_t j = 0; j < 11; j++)
+        assert_true(scores[j] == 0);
+    assert_false(sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums));
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 11);
+    for (uint32_t j = 0; j < 11; j++)
+        assert_true(fabsf(scores[j] - sums[j] / 100) < 1e-3f * scores[j]);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 0, scores), 0);
+    for (uint32_t j = 0; j < 11; j++)
+        sums[j] = 1;
+    for (uint32_t n = 0; n < 60; n++)
+        (void)sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums);
+    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
+    for (uint32_t j = 0; j < 11; j++)
+        assert_true(fabsf(scores[j] - 1.0f / 11) < 0.01f / 11);
+    sums[2] = NAN; /* no share: left out */
+    (void)sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums);
+    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
+    assert_true(fabsf(scores[2] - 1.0f / 11) < 0.01f / 11);
+    sc_plugin_averages_close(fx.averages);
+}
+
+static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    open_with(&fx, 1 << 20);
+    fx.dead_piece = 9;
+    const struct sc_store_range ranges[] = {{9, 0, 8}, {7, 2, 4}, {1, 0, 1}};
+    const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    float scores[13];
+    (void)sc_plugin_averages_note(fx.averages, ranges, 3, 0, sums);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 3, 0, scores), 1);
+    assert_true(scores[12] > 0);
+    sc_plugin_averages_close(fx.averages);
+    assert_int_equal(sc_plugin_averages_scores(NULL, ranges, 3, 0, scores), 0);
+    assert_false(sc_plugin_averages_note(NULL, ranges, 3, 0, sums));
+    assert_false(sc_plugin_averages_flush(NULL, true, put, &fx));
+}
+
+static void the_cap_drops_what_was_not_used_for_longest(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    open_with(&fx, 2200); /* the staging batch, and few slots */
+    assert_non_null(fx.averages);
+    const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float scores[ROWS];
+    for (uint64_t piece = 10; piece < 60; piece++) {
+        note(&fx, piece, 0, sums);
+        note(&fx, 1, 0, sums); /* used all the time: stays */
+    }
+    uint64_t known = 0;
+    for (uint64_t piece = 10; piece < 60; piece++) {
+        struct sc_store_range range = {piece, 0, ROWS};
+        known += sc_plugin_averages_scores(fx.averages, &range, 1, 0, scores) > 0;
+    }
+    assert_in_range(known, 1, 20);
+    struct sc_store_range kept = {1, 0, ROWS}, last = {59, 0, ROWS};
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, &kept, 1, 0, scores), ROWS);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, &last, 1, 0, scores), ROWS);
+    sc_plugin_averages_close(fx.averages);
+    open_with(&fx, 100); /* not one piece fits */
+    assert_null(fx.averages);
+}
+
+static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    open_with(&fx, 1 << 20);
+    const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const struct sc_store_range range = {3, 0, ROWS};
+    uint32_t writes[40], write_count = 0;
+    for (uint32_t n = 1; n <= 30; n++) {
+        for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
+            assert_false(sc_plugin_averages_note(fx.averages, &range, 1, layer, sums));
+        uint64_t before = fx.put_count;
+        bool due = sc_plugin_averages_note(fx.averages, &range, 1, LAYERS - 1, sums);
+        while (sc_plugin_averages_flush(fx.averages, false, put, &fx))
+            ;
+        assert_true(due == (fx.put_count > before));
+        if (due)
+            writes[write_count++] = n;
+    }
+    const uint32_t expected[] = {1, 2, 3, 4, 5, 6, 7, 9, 11, 14, 18, 23, 30};
+    assert_int_equal(write_count, sizeof(expected) / sizeof(expected[0]));
+    assert_memory_equal(writes, expected, sizeof(expected));
+    (void)sc_plugin_averages_note(fx.averages, &range, 1, 0, sums); /* not due: 1 of 31 */
+    while (sc_plugin_averages_flush(fx.averages, false, put, &fx))
+        ;
+    assert_int_equal(fx.requests[3], 30);
+    while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
+        ;
+    assert_int_equal(fx.requests[3], 31);
+    uint64_t puts = fx.put_count;
+    while (sc_plugin_averages_flush(fx.averages, true, put, &fx)) /* nothing has changed */
+        ;
+    assert_int_equal(fx.put_count, puts);
+    sc_plugin_averages_close(fx.averages);
+}
+
+static void what_was_written_comes_back(void **state)
+{
+    (void)state;
+    struct fixture fx, other;
+    open_with(&fx, 1 << 20);
+    float sums[ROWS], scores[ROWS], again[ROWS];
+    for (uint64_t piece = 1; piece < 41; piece++)
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            for (uint32_t j = 0; j < ROWS; j++)
+                sums[j] = (float)((piece * 31 + layer * 7 + j * j) % 23);
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
+            (void)sc_plugin_averages_note(fx.averages, &range, 1, layer, sums);
+        }
+    while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
+        ;
+    assert_int_equal(fx.put_count, 40);
+    assert_true(fx.batch_most <= SC_PLUGIN_AVERAGES_BATCH);
+    open_with(&other, 1 << 20);
+    for (uint64_t piece = 1; piece < 41; piece++) {
+        struct sc_store_average average = {piece, fx.requests[piece], rows_of(&fx, piece),
+                                           fx.codes[piece]};
+        sc_plugin_averages_load(other.averages, &average);
+        sc_plugin_averages_load(other.averages, &average); /* the last counts */
+    }
+    for (uint64_t piece = 1; piece < 41; piece++)
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
+            uint64_t known = sc_plugin_averages_scores(fx.averages, &range, 1, layer, scores);
+            assert_int_equal(sc_plugin_averages_scores(other.averages, &range, 1, layer, again),
+                             known);
+            assert_memory_equal(scores, again, range.row_count * sizeof(float));
+        }
+    while (sc_plugin_averages_flush(other.averages, true, put, &other))
+        ;
+    assert_int_equal(other.put_count, 0); /* it is written already */
+    const struct sc_store_average wrong = {50, 1, ROWS + 1, fx.codes[1]};
+    sc_plugin_averages_load(other.averages, &wrong);
+    sc_plugin_averages_close(fx.averages);
+    sc_plugin_averages_close(other.averages);
+}
+
+static void *notes_run(void *user)
+{
+    struct fixture *fx = user;
+    const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float scores[ROWS];
+    for (uint32_t n = 0; n < 2000; n++) {
+        struct sc_store_range range = {1 + n % 60, 0, 4};
+        (void)sc_plugin_averages_note(fx->averages, &range, 1, n % LAYERS, sums);
+        (void)sc_plugin_averages_scores(fx->averages, &range, 1, n % LAYERS, scores);
+    }
+    return NULL;
+}
+
+static void threads_share_the_table(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    open_with(&fx, 3000);
+    pthread_t threads[3];
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, notes_run, &fx), 0);
+    for (uint32_t i = 0; i < 200; i++)
+        (void)sc_plugin_averages_flush(fx.averages, false, put, &fx);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    sc_plugin_averages_close(fx.averages);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_are_within_one_step_of_the_store_s),
+        cmocka_unit_test(averages_follow_the_shares_of_requests),
+        cmocka_unit_test(dead_pieces_and_rows_that_a_piece_lacks_are_left_out),
+        cmocka_unit_test(the_cap_drops_what_was_not_used_for_longest),
+        cmocka_unit_test(a_piece_is_written_a_fourth_more_requests_later_each_time),
+        cmocka_unit_test(what_was_written_comes_back),
+        cmocka_unit_test(threads_share_the_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* Guesses: deciles ascend and keep their rows, samples do not repeat, trust follows what was right
+ * and recovers, the window bounds bytes. */
+#include "plugin/predict.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROWS  1000u
+#define WORDS ((ROWS + 63) / 64)
+
+static void all_zero(const uint64_t *bits)
+{
+    for (uint32_t w = 0; w < WORDS; w++)
+        assert_true(bits[w] == 0);
+}
+
+static void deciles_ascend_and_keep_their_rows(void **state)
+{
+    (void)state;
+    uint64_t bits[WORDS] = {0};
+    for (uint64_t count = 0; count <= ROWS; count += count < 25 ? 1 : 97) {
+        uint32_t rows[ROWS], before[ROWS];
+        sc_plugin_ranking_random(rows, count, ROWS, count * 7919, bits);
+        memcpy(before, rows, sizeof(rows));
+        sc_plugin_ranking_order(rows, count, bits);
+        all_zero(bits);
+        uint64_t i = 0;
+        for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++) {
+            uint64_t first = i, sum_before = 0, sum = 0;
+            for (; i < sc_plugin_decile_end(count, d); i++) {
+                sum_before += (uint64_t)before[i] * before[i] + 1;
+                sum += (uint64_t)rows[i] * rows[i] + 1;
+                assert_true(i == first || rows[i - 1] < rows[i]);
+            }
+            assert_int_equal(sum, sum_before);
+        }
+        assert_int_equal(i, count);
+    }
+}
+
+static void a_random_ranking_repeats_no_row_and_follows_its_seed(void **state)
+{
+    (void)state;
+    uint64_t bits[WORDS] = {0};
+    uint32_t rows[ROWS], again[ROWS], other[ROWS];
+    sc_plugin_ranking_random(rows, ROWS, ROWS, 1, bits);
+    uint64_t seen[WORDS] = {0};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        assert_true(rows[i] < ROWS && (seen[rows[i] / 64] >> (rows[i] % 64) & 1) == 0);
+        seen[rows[i] / 64] |= UINT64_C(1) << (rows[i] % 64);
+    }
+    sc_plugin_ranking_random(again, 100, ROWS, 5, bits);
+    sc_plugin_ranking_random(rows, 100, ROWS, 5, bits);
+    sc_plugin_ranking_random(other, 100, ROWS, 6, bits);
+    assert_memory_equal(rows, again, 100 * sizeof(*rows));
+    assert_memory_not_equal(rows, other, 100 * sizeof(*rows));
+    all_zero(bits);
+}
+
+static void sink_takes_first_and_last_rows_in_turn(void **state)
+{
+    (void)state;
+    uint32_t rows[5];
+    const uint32_t expected[5] = {0, 4, 1, 3, 2};
+    sc_plugin_ranking_sink(rows, 5, 5);
+    assert_memory_equal(rows, expected, sizeof(rows));
+}
+
+/* The first `right` rows of 0 .. 99 are wanted. */
+static void learn(struct sc_plugin_trust *trust, uint32_t right)
+{
+    uint32_t rows[100];
+    uint64_t wanted[2] = {0};
+    for (uint32_t i = 0; i < 100; i++) {
+        rows[i] = i;
+        if (i < right)
+            wanted[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+    sc_plugin_trust_learn(trust, rows, 100, wanted);
+}
+
+static void trust_reads_down_to_the_first_decile_that_is_wrong_too_often(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {0}, all = {0};
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 0); /* nothing is known */
+    learn(&all, 30);
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 30);
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 1000, 750000), 300);
+    learn(&own, 58); /* the layer's own word counts: the sixth decile is right 8 times of 10 */
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 60);
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 810000), 50);
+    assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 0), 100);
+    struct sc_plugin_trust holes = {.count = 1};
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
+        holes.right_ppm[d] = d == 4 ? 0 : 1000000;
+    assert_int_equal(sc_plugin_trust_rows(&holes, &all, 100, 750000), 40);
+}
+
+static void trust_that_fell_to_nothing_recovers_without_a_row_being_read(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {0};
+    for (uint32_t i = 0; i < 1000; i++)
+        learn(&own, 0);
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
+    uint32_t turns = 0;
+    for (; sc_plugin_trust_rows(&own, &own, 100, 750000) < 90; turns++)
+        learn(&own, 95);
+    assert_in_range(turns, 5, 16); /* 1 - (7/8)^11 > .75 */
+    for (uint32_t i = 0; i < 100; i++)
+        learn(&own, 100);
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 990000), 100);
+}
+
+static void too_few_rows_teach_nothing(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {0};
+    const uint32_t rows[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+    const uint64_t wanted[1] = {0x1ff};
+    sc_plugin_trust_learn(&own, rows, 9, wanted);
+    assert_int_equal(own.count, 0);
+}
+
+static void the_window_bounds_bytes(void **state)
+{
+    (void)state;
+    struct sc_plugin_window window = {0};
+    assert_int_equal(sc_plugin_window_bytes(&window, 1000000000), 0);
+    sc_plugin_window_learn(&window, 2000000); /* the first counts whole */
+    assert_int_equal(sc_plugin_window_bytes(&window, 1000000000), 2000000);
+    for (uint32_t i = 0; i < 200; i++)
+        sc_plugin_window_learn(&window, 0);
+    assert_true(sc_plugin_window_bytes(&window, 1000000000) < 16);
+    sc_plugin_window_learn(&window, UINT64_MAX / 2);
+    assert_true(sc_plugin_window_bytes(&window, UINT64_MAX) <= UINT64_C(1) << 62);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deciles_ascend_and_keep_their_rows),
+        cmocka_unit_test(a_random_ranking_repeats_no_row_and_follows_its_seed),
+        cmocka_unit_test(sink_takes_first_and_last_rows_in_turn),
+        cmocka_unit_test(trust_reads_down_to_the_first_decile_that_is_wrong_too_often),
+        cmocka_unit_test(trust_that_fell_to_nothing_recovers_without_a_row_being_read),
+        cmocka_unit_test(too_few_rows_teach_nothing),
+        cmocka_unit_test(the_window_bounds_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
