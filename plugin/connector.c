@@ -227,6 +227,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .probe_row_bytes = conn->probe_row_bytes,
         .on_piece = sc_plugin_on_piece,
         .piece_holds = sc_plugin_piece_holds,
+        .on_piece_soon = sc_plugin_on_piece_soon,
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
         .on_written = sc_plugin_on_written,

@@ -405,6 +405,7 @@ bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kin
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user);
 /* The record's tokens are those that its rows were tagged with. Any thread. */
 bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user);
 /* The same as on_piece for the index of another rank, whose writer we are. lacks_memory: of that

@@ -138,7 +138,6 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
     struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
     struct sc_hash piece_hash = sc_hash_from_bytes(piece->hash);
-    sc_radix_insert_soon(radix, piece_hash);
     piece_marks(piece, marks);
     struct sc_radix_ref after = {0};
     if (piece->chunk_first > 0) {
@@ -170,6 +169,13 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     }
     *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
     return *lacks_memory;
+}
+
+/* Only the opening thread inserts then, so the lock is not needed to look. */
+void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user)
+{
+    const spec_connector *conn = user;
+    sc_radix_insert_soon(conn->radix, sc_hash_from_bytes(hash));
 }
 
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)

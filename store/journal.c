@@ -38,16 +38,20 @@ void sc_store_journal_close(struct sc_store *store)
 
 /* ---- Scan -----------------------------------------------------------------------------------
  *
- *   window n      [frame][frame][fra]            applied by the caller
- *   window n + 1  [me][frame][frame][frame][f]   checked, decoded and its pieces' hashes computed
- *                                                meanwhile, by a task; what the window before cut
- * is put in front window n + 2  [................]             read meanwhile, by tasks
+ *   window n        [frame][frame][fra]            applied by the caller
+ *   window n + 1 .. [me][frame][frame][frame][f]   checked meanwhile, by tasks one after the other;
+ *                                                  what the window before cut is put in front.
+ *                                                  Decoded, and its pieces' hashes computed, beside
+ *                                                  the next one's check
+ *   windows behind  [................]             read meanwhile
  *
- * A long log is read around the page cache, whole pages of it. */
+ * A check is posted by whoever comes second to its window: its read, or the check before. A long
+ * log is read around the page cache, whole pages of it, by the back end's operations. */
 
-#define WINDOWS      4u
+#define WINDOWS      16u
 #define WINDOW_BYTES (512u << 10) /* whole pages */
 #define FRONT_BYTES  (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
+#define SOON         8u    /* pieces: longer than memory takes to answer */
 #define DECODED_MAX  2048u /* pieces of a window; those behind them the caller decodes */
 
 _Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in front of a window");
@@ -63,10 +67,12 @@ struct room {
     _Alignas(SC_IO_PAGE_BYTES) uint8_t memory[FRONT_BYTES + WINDOW_BYTES]; /* front, window */
     uint32_t tokens[(FRONT_BYTES + WINDOW_BYTES) / sizeof(uint32_t)];      /* all there can be */
     struct decoded decoded[DECODED_MAX];
+    struct sc_store_mark marks[SC_STORE_MARKS_MAX];
 };
 
 struct window {
     struct sc_task reads, checks;
+    struct sc_io_op op; /* instead of the task `reads`, of a log that is read directly */
     struct scan *scan;
     struct room *room;
     uint64_t offset, count; /* read from the file */
@@ -76,12 +82,12 @@ struct window {
     bool is_last;
     spec_status status;
     struct spec_error error;
-    _Atomic uint32_t is_read, is_checked; /* 0: its task is posted */
+    _Atomic uint32_t gates;      /* passed: its read, the check before; with both it is checked */
+    _Atomic uint32_t is_checked; /* or will not be: see status */
 };
 
 struct scan_memory {
     struct room rooms[WINDOWS];
-    struct sc_store_mark marks[SC_STORE_MARKS_MAX];
 };
 
 struct scan {
@@ -90,48 +96,76 @@ struct scan {
     struct scan_memory *memory;
     uint64_t file_bytes;
     struct sc_io_file *direct; /* NULL: it is read through the page cache */
+    _Atomic uint32_t running;  /* reads and checks that are posted */
+    _Atomic bool is_over;      /* nobody wants the rest */
 
     /* Checks, one at a time. */
     uint64_t sequence, chain; /* of the last frame that was checked */
     const uint8_t *cut;       /* what follows it in its window */
     uint64_t cut_bytes;
-    struct sc_store_record record;
 };
 
-/* Whole pages, then the file's end. */
-static spec_status window_read(struct window *window, struct spec_error *reterr)
+/* The last thing that a read or a check does: the scan may be gone then. */
+static void task_end(struct scan *scan)
 {
-    const struct scan *scan = window->scan;
-    struct sc_io *io = scan->store->io;
+    struct sc_exec *exec = scan->store->params.exec;
+    if (atomic_fetch_sub(&scan->running, 1) == 1)
+        sc_exec_wake(exec, &scan->running);
+}
+
+static void window_gate(struct window *window)
+{
+    struct scan *scan = window->scan;
+    if (atomic_fetch_add(&window->gates, 1) == 0)
+        return;
+    atomic_store(&window->gates, 0); /* of the window that takes its place */
+    atomic_fetch_add(&scan->running, 1);
+    sc_exec_post(scan->store->params.exec, &window->checks, SC_LANE_DEMAND);
+}
+
+/* Bytes of the window from `from` on, through the page cache. */
+static void window_read(struct window *window, uint64_t from)
+{
+    struct sc_store *store = window->scan->store;
     uint8_t *bytes = window->room->memory + FRONT_BYTES;
-    uint64_t pages = 0;
-    spec_status status = SPEC_OK;
-    if (scan->direct != NULL)
-        pages = sc_store_down(window->count, SC_IO_PAGE_BYTES);
-    if (pages > 0)
-        status = sc_io_file_pread(io, scan->direct, bytes, pages, window->offset, reterr);
-    if (status == SPEC_OK && window->count > pages)
-        status = sc_io_file_pread(io, scan->store->journal.file, bytes + pages,
-                                  window->count - pages, window->offset + pages, reterr);
-    return status;
+    if (window->status == SPEC_OK && window->count > from)
+        window->status =
+            sc_io_file_pread(store->io, store->journal.file, bytes + from, window->count - from,
+                             window->offset + from, &window->error);
+    window_gate(window);
+    task_end(window->scan);
 }
 
 static void window_read_step(struct sc_task *task)
 {
     struct window *window = (struct window *)((char *)task - offsetof(struct window, reads));
-    struct sc_exec *exec = window->scan->store->params.exec;
-    window->status = window_read(window, &window->error);
-    atomic_store(&window->is_read, 1); /* the scan may be over and gone from here on */
-    sc_exec_wake(exec, &window->is_read);
+    window_read(window, window->op.bytes);
+}
+
+/* Behind the last whole page a task goes on: this thread is the back end's. */
+static void window_read_done(struct sc_io_op *op)
+{
+    struct window *window = op->user;
+    struct scan *scan = window->scan;
+    if (op->status != SPEC_OK)
+        window->status =
+            sc_fail_errno(&window->error, op->status, op->sys_errno,
+                          "%s/log cannot be read at byte %" PRIu64, scan->store->dir, op->offset);
+    if (window->status == SPEC_OK && window->count > op->bytes) {
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
+        return;
+    }
+    window_gate(window);
+    task_end(scan);
 }
 
 static void window_decode(struct window *window)
 {
-    struct sc_store_record *record = &window->scan->record;
+    struct sc_store_record decoding = {.tokens = window->room->tokens,
+                                       .marks = window->room->marks};
+    struct sc_store_record *record = &decoding;
     struct decoded *decoded = window->room->decoded;
     uint64_t frame_bytes;
-    record->tokens = window->room->tokens;
-    record->marks = window->scan->memory->marks;
     window->decoded_count = 0;
     for (uint64_t at = 0; at < window->bytes && window->decoded_count < DECODED_MAX;
          at += frame_bytes) {
@@ -168,31 +202,37 @@ static void window_check(struct window *window)
     scan->cut_bytes = count - window->bytes;
     window->is_last = state == SC_STORE_FRAME_BAD || scan->cut_bytes > FRONT_BYTES ||
                       window->offset + window->count == scan->file_bytes;
-    window_decode(window);
 }
 
 static void window_check_step(struct sc_task *task)
 {
     struct window *window = (struct window *)((char *)task - offsetof(struct window, checks));
-    struct sc_exec *exec = window->scan->store->params.exec;
-    window_check(window);
-    atomic_store(&window->is_checked, 1); /* as above */
+    struct scan *scan = window->scan;
+    struct sc_exec *exec = scan->store->params.exec;
+    bool is_wanted = window->status == SPEC_OK && !atomic_load(&scan->is_over);
+    if (is_wanted)
+        window_check(window);
+    else
+        window->is_last = true;
+    if (!window->is_last) /* the next one is checked while this one is decoded */
+        window_gate(&scan->windows[(window - scan->windows + 1) % WINDOWS]);
+    if (is_wanted)
+        window_decode(window);
+    atomic_store(&window->is_checked, 1);
     sc_exec_wake(exec, &window->is_checked);
+    task_end(scan);
 }
 
-static void task_post(const struct scan *scan, struct sc_task *task, _Atomic uint32_t *is_done)
-{
-    atomic_store(is_done, 0);
-    sc_exec_post(scan->store->params.exec, task, SC_LANE_DEMAND);
-}
-
-static spec_status task_wait(const struct scan *scan, _Atomic uint32_t *is_done,
+static spec_status word_wait(const struct scan *scan, _Atomic uint32_t *word, uint32_t wanted,
                              struct spec_error *reterr)
 {
-    while (atomic_load(is_done) == 0)
-        if (!sc_exec_wait(scan->store->params.exec, is_done, 0, SC_EXEC_FOREVER))
+    for (;;) {
+        uint32_t seen = atomic_load(word);
+        if (seen == wanted)
+            return SPEC_OK;
+        if (!sc_exec_wait(scan->store->params.exec, word, seen, SC_EXEC_FOREVER))
             return sc_fail(reterr, SPEC_E_IO, "nothing reads the log");
-    return SPEC_OK;
+    }
 }
 
 /* Window n takes the place of n - WINDOWS, when the log is so long. */
@@ -205,20 +245,24 @@ static void read_post(struct scan *scan, uint64_t n)
     window->count = scan->file_bytes - window->offset;
     if (window->count > WINDOW_BYTES)
         window->count = WINDOW_BYTES;
-    task_post(scan, &window->reads, &window->is_read);
-}
-
-/* The window before was checked. */
-static spec_status check_post(struct scan *scan, uint64_t n, struct spec_error *reterr)
-{
-    struct window *window = &scan->windows[n % WINDOWS];
-    spec_status status = task_wait(scan, &window->is_read, reterr);
-    if (status == SPEC_OK && window->status != SPEC_OK)
-        status = sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
-                               window->error.text);
-    if (status == SPEC_OK)
-        task_post(scan, &window->checks, &window->is_checked);
-    return status;
+    uint64_t pages = 0;
+    if (scan->direct != NULL)
+        pages = sc_store_down(window->count, SC_IO_PAGE_BYTES);
+    window->op = (struct sc_io_op){.file = scan->direct,
+                                   .buffer = window->room->memory + FRONT_BYTES,
+                                   .offset = window->offset,
+                                   .bytes = pages,
+                                   .kind = SC_IO_READ,
+                                   .lane = SC_LANE_DEMAND,
+                                   .done = window_read_done,
+                                   .user = window};
+    atomic_store(&window->is_checked, 0);
+    atomic_fetch_add(&scan->running, 1);
+    struct sc_io_op *op = &window->op;
+    if (pages > 0)
+        sc_io_submit(scan->store->io, &op, 1);
+    else
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
 }
 
 /* Frames that were checked: their header says how long they are. */
@@ -237,6 +281,8 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
         if (next < window->decoded_count && decoded->at == at) {
             payload.piece = &decoded->piece;
             payload.holds = decoded->holds;
+            if (store->params.on_piece_soon != NULL && next + SOON < window->decoded_count)
+                store->params.on_piece_soon(decoded[SOON].piece.hash, store->params.user);
             next++;
         }
         spec_status status = on_payload(store, &payload, user, reterr);
@@ -256,21 +302,21 @@ static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_paylo
 {
     for (uint64_t n = 0; n < WINDOWS; n++)
         read_post(scan, n);
-    spec_status status = check_post(scan, 0, reterr);
-    for (uint64_t n = 0; status == SPEC_OK; n++) {
+    for (uint64_t n = 0;; n++) {
         struct window *window = &scan->windows[n % WINDOWS];
-        status = task_wait(scan, &window->is_checked, reterr);
-        if (status == SPEC_OK && n > 0) /* its end was put in front of this one */
+        spec_status status = word_wait(scan, &window->is_checked, 1, reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (n > 0) /* its end was put in front of this one */
             read_post(scan, n - 1 + WINDOWS);
+        if (window->status != SPEC_OK)
+            return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
+                                 window->error.text);
         bool is_last = window->is_last;
-        if (status == SPEC_OK && !is_last)
-            status = check_post(scan, n + 1, reterr);
-        if (status == SPEC_OK)
-            status = window_apply(window, on_payload, user, reterr);
-        if (is_last)
-            break;
+        status = window_apply(window, on_payload, user, reterr);
+        if (is_last || status != SPEC_OK)
+            return status;
     }
-    return status;
 }
 
 static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, void *user,
@@ -282,13 +328,10 @@ static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, 
                                            .scan = scan,
                                            .room = &scan->memory->rooms[i],
                                            .error = {.struct_size = sizeof(struct spec_error)},
-                                           .is_read = 1,
-                                           .is_checked = 1};
+                                           .gates = i == 0 ? 1 : 0};
     spec_status status = scan_windows(scan, on_payload, user, reterr);
-    for (uint32_t i = 0; i < WINDOWS; i++) { /* those that read ahead of the end */
-        (void)task_wait(scan, &scan->windows[i].is_read, NULL);
-        (void)task_wait(scan, &scan->windows[i].is_checked, NULL);
-    }
+    atomic_store(&scan->is_over, true);
+    (void)word_wait(scan, &scan->running, 0, NULL); /* those that read ahead of the end */
     return status;
 }
 

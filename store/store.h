@@ -121,6 +121,9 @@ struct sc_store_params {
      * at nothing but the piece (whose extent and id are those of the log, and whose provenance is
      * not set), on any thread, during open and sc_store_follow. NULL: they all do. */
     bool (*piece_holds)(const struct sc_store_piece *piece, void *user);
+    /* During open: on_piece will soon be told of a piece, or not, whose hash is this. A good moment
+     * to fetch memory. May be NULL. */
+    void (*on_piece_soon)(const uint8_t hash[SC_STORE_HASH_BYTES], void *user);
     /* A piece that was told is void: for a follower in sc_store_follow. A writer that sets it hears
      * during open of pieces that a later record drops; one that does not is never told of those,
      * and its log is read twice. */
