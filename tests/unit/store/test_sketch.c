@@ -3,9 +3,8 @@
  * under its cap; nothing of an ended load reaches the next.
  *
  * Threads: the fixture's. */
-#include "tests/unit/store/store_fixture.h"
-
 #include "store/internal.h"
+#include "tests/unit/store/sketch_check.h"
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired, probe rows of 96",
@@ -53,8 +52,7 @@ static const struct world_setup setups[] = {
      .segment_bytes = 4u << 20,
      .op_bytes = 64u << 10},
 };
-#define SETUPS   (sizeof(setups) / sizeof(setups[0]))
-#define ROWS_MAX 2048u
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
 /* False: the machine has no such back end. */
 static bool opens(struct world *world)
@@ -69,75 +67,6 @@ static bool opens(struct world *world)
     return true;
 }
 
-static struct sc_store_sketch *sketch_make(struct world *world)
-{
-    struct sc_store_sketch *sketch = NULL;
-    assert_int_equal(sc_store_sketch_open(world->store, ROWS_MAX, &sketch, &world->error), SPEC_OK);
-    return sketch;
-}
-
-/* Ranges of the twin, at most 64. */
-struct match {
-    struct sc_store_range ranges[64];
-    const struct world_piece *twins[64];
-    uint64_t count, rows;
-};
-
-static void match_add(struct match *match, const struct world_piece *twin, uint32_t first,
-                      uint32_t rows)
-{
-    assert_true(match->count < 64);
-    match->twins[match->count] = twin;
-    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows};
-    match->rows += rows;
-}
-
-static void match_key(const struct world *world, struct match *match, uint64_t key)
-{
-    for (uint32_t i = 0; i < world->piece_count; i++)
-        if (world->pieces[i].key == key)
-            match_add(match, &world->pieces[i], 0, world->pieces[i].row_count);
-}
-
-/* Every key and tag of the sketch is what the twin says. */
-static void match_check(const struct world *world, const struct match *match, uint32_t layer,
-                        uint64_t wanted, const struct sc_store_sketch *sketch)
-{
-    const struct world_setup *setup = world->setup;
-    const uint8_t *keys = sc_store_sketch_keys(sketch);
-    const uint64_t *tags = sc_store_sketch_tags(sketch);
-    uint8_t *row = malloc(2 * setup->k_row_bytes);
-    assert_non_null(row);
-    for (uint64_t r = 0, at = 0; r < match->count; r++) {
-        uint8_t hash[16];
-        const struct world_piece *twin = match->twins[r];
-        hash_of(twin->key, twin->first_position + twin->row_count, hash);
-        for (uint64_t i = 0; i < match->ranges[r].row_count; i++, at++) {
-            uint64_t position = twin->first_position + match->ranges[r].row_first + i;
-            bool split = setup->layout == SC_STORE_SPLIT;
-            uint64_t bytes = split ? setup->k_row_bytes : 2 * setup->k_row_bytes;
-            row_fill(row, 2 * setup->k_row_bytes, twin->key, layer, position);
-            assert_memory_equal(keys + at * wanted, row, wanted);
-            for (uint32_t part = split ? 1 : 0; part <= (split ? 2u : 0u); part++) {
-                uint64_t tag, base;
-                base = sc_store_tag_base(world->params.space.digest, hash, layer, part);
-                sc_store_tag_make(base, position, part == 2 ? row + bytes : row, bytes, bytes, 1,
-                                  &tag, 1);
-                assert_int_equal(*tags++, tag);
-            }
-        }
-    }
-    free(row);
-}
-
-static spec_status match_load(const struct match *match, struct sc_store_sketch *sketch,
-                              uint32_t layer, uint64_t wanted)
-{
-    assert_true(sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted,
-                                      SC_LANE_DEMAND, NULL, NULL));
-    return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
-}
-
 static void match_load_ok(const struct world *world, const struct match *match,
                           struct sc_store_sketch *sketch, uint64_t wanted)
 {
@@ -146,7 +75,7 @@ static void match_load_ok(const struct world *world, const struct match *match,
         if (status != SPEC_OK)
             fail_msg("%s: layer %u: status %d: %s", world->setup->name, layer, (int)status,
                      world->last_line);
-        match_check(world, match, layer, wanted, sketch);
+        match_check(world, match, layer, wanted, sketch, true);
         sc_store_sketch_end(sketch);
     }
 }
@@ -208,7 +137,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
                 assert_int_equal(match_load(&match, sketch, layer, wanted), SPEC_OK);
-                match_check(world, &match, layer, wanted, sketch);
+                match_check(world, &match, layer, wanted, sketch, true);
             }
             sc_store_sketch_close(sketch);
         }
@@ -216,11 +145,446 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
     }
 }
 
+static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct match *match,
+                   uint64_t wanted)
+{
+    return sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted, SC_LANE_DEMAND,
+                                 NULL, NULL);
+}
+
+static void sketch_that_cannot_be_had_is_not_begun(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 5);
+    world->params.probe_row_bytes = 0;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK); /* no probe rows */
+    world_close(world);
+    world->params.probe_row_bytes = 48;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 2, 0, 128), SPEC_OK);
+    world_close(world);
+    world->params.probe_row_bytes = 96;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 3, 0, 128), SPEC_OK);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match all = {.count = 0}, some = {.count = 0}, best = {.count = 0};
+    match_key(world, &best, 3);
+    match_key(world, &some, 2);
+    match_key(world, &some, 3);
+    match_key(world, &all, 3);
+    match_key(world, &all, 1);
+    assert_false(begins(sketch, 0, &all, 2));
+    assert_false(begins(sketch, 0, &some, 50)); /* key 2 has 48 */
+    assert_false(begins(sketch, 0, &best, 98)); /* longer than the store's own */
+    assert_false(begins(sketch, 3, &best, 96)); /* no such layer */
+    struct match late = best;
+    late.ranges[1].row_count = 65; /* behind the piece's end */
+    assert_false(begins(sketch, 0, &late, 96));
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    match_load_ok(world, &best, sketch, 96);
+    match_load_ok(world, &some, sketch, 48); /* of both */
+    match_load_ok(world, &all, sketch, 0);   /* tags are everywhere */
+    sc_store_piece_drop(world->store, best.ranges[0].piece);
+    assert_false(begins(sketch, 0, &best, 96));
+    struct match none = {.count = 0};
+    assert_int_equal(match_load(&none, sketch, 0, 96), SPEC_OK);
+    sc_store_sketch_close(sketch);
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    assert_int_equal(sc_store_sketch_open(world->store, UINT64_MAX / 8, &sketch, &world->error),
+                     SPEC_E_NO_MEMORY);
+    assert_int_equal(sc_store_sketch_open(world->store, 100, &sketch, &world->error), SPEC_OK);
+    assert_false(begins(sketch, 0, &some, 2)); /* more rows than it takes */
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* ---- Damage --------------------------------------------------------------------------------- */
+
+/* Flips a byte of a layer of piece i's extent. */
+static void flip(struct world *world, uint32_t i, uint32_t layer, uint64_t offset)
+{
+    char path[128];
+    uint8_t byte;
+    const struct sc_store *store = world->store;
+    const struct sc_store_piece_entry *piece =
+        sc_store_table_piece(&store->table, world->pieces[i].id);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   store->segments[part->segment].number);
+    offset += part->offset + (layer - part->layer_first) * extent->stride;
+    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
+    byte ^= 0x10;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+}
+
+static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) { /* paired, split */
+        struct world *world = world_make(&setups[i], 5);
+        struct sc_store_stats stats;
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_key(world, &match, 1);
+        const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+        uint64_t wanted = setups[i].probe_row_bytes;
+        const uint64_t bad[] = {0, wanted - 1, 127 * wanted, extent->probe_tag_offset,
+                                extent->probe_tag_offset + 8 * 127 + 7};
+        for (uint32_t b = 0; b < 5; b++) {
+            flip(world, 0, 1, bad[b]);
+            assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_E_CORRUPT);
+            assert_int_equal(match_load(&match, sketch, 1, 2), SPEC_E_CORRUPT); /* whole rows */
+            assert_int_equal(match_load(&match, sketch, 0, wanted), SPEC_OK);   /* another layer */
+            assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+            flip(world, 0, 1, bad[b]);
+            assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_OK);
+        }
+        sc_store_stats(world->store, &stats);
+        assert_int_equal(stats.corrupt_rows, 10);
+        flip(world, 0, 1, extent->tag_offset + 3);
+        assert_int_equal(match_load(&match, sketch, 1, wanted), SPEC_OK);
+        match_check(world, &match, 1, wanted, sketch, false);
+        struct sc_store_reader *reader = world_reader(world);
+        assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_E_CORRUPT);
+        sc_store_reader_close(reader);
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
+static void sketch_that_cannot_be_read_says_so(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 5);
+        if (opens(world)) {
+            assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+            struct sc_store_sketch *sketch = sketch_make(world);
+            struct match match = {.count = 0};
+            match_key(world, &match, 1);
+            uint64_t wanted = setups[i].probe_row_bytes, failed = 0;
+            for (uint64_t n = 0;; n++) {
+                sc_fault_arm(&world->fault, SC_FAULT_READ, n);
+                spec_status status = match_load(&match, sketch, 1, wanted);
+                sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
+                if (status == SPEC_OK)
+                    break;
+                assert_int_equal(status, SPEC_E_IO);
+                failed++;
+                match_load_ok(world, &match, sketch, wanted);
+            }
+            assert_true(failed > 0);
+            sc_store_sketch_close(sketch);
+        }
+        world_free(world);
+    }
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static void sketch_memory_stays_under_its_cap_and_is_handed_on(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 5);
+    struct sc_store_sketch *sketches[4];
+    struct match matches[2] = {{.count = 0}, {.count = 0}};
+    const uint64_t whole = 24576 + 4096; /* pages of 256 x 96, and of 256 x 8 */
+    world->params.sketch_bytes_max = 2 * whole + 8192;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    match_key(world, &matches[0], 1);
+    match_key(world, &matches[1], 2);
+    for (uint32_t i = 0; i < 4; i++)
+        sketches[i] = sketch_make(world);
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    assert_true(begins(sketches[0], 0, &matches[0], 96));
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
+    assert_true(begins(sketches[1], 1, &matches[0], 96));
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 2 * whole);
+    assert_false(begins(sketches[2], 2, &matches[0], 96));
+    assert_false(begins(sketches[2], 2, &matches[1], 96)); /* 12 KiB */
+    assert_true(begins(sketches[3], 2, &matches[1], 2));   /* 8 KiB */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
+        match_check(world, &matches[0], i, 96, sketches[i], true);
+    }
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), world->params.sketch_bytes_max);
+    /* A shorter load leaves what it does not need to others. */
+    assert_true(begins(sketches[1], 1, &matches[1], 96));
+    assert_true(begins(sketches[2], 2, &matches[1], 96));
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
+        match_check(world, &matches[1], i == 1 ? 1 : 2, i == 3 ? 2 : 96, sketches[i], true);
+    }
+    match_check(world, &matches[0], 0, 96, sketches[0], true); /* nobody took it away */
+    assert_true(sc_store_sketch_bytes_used(world->store) <= world->params.sketch_bytes_max);
+    for (uint32_t i = 1; i < 4; i++)
+        sc_store_sketch_end(sketches[i]);
+    match_load_ok(world, &matches[0], sketches[3], 96); /* all that the three left */
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 2 * whole);
+    sc_store_sketch_close(sketches[3]);
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
+    for (uint32_t i = 0; i < 3; i++)
+        sc_store_sketch_close(sketches[i]);
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    world_free(world);
+}
+
+/* ---- Ends and readiness --------------------------------------------------------------------- */
+
+struct bell {
+    struct world *world;
+    _Atomic uint32_t rung;
+    spec_status state;
+};
+
+static void on_ready(struct sc_store_sketch *sketch, void *user)
+{
+    struct bell *bell = user;
+    bell->state = sc_store_sketch_state(sketch);
+    struct sc_exec *exec = bell->world->exec;
+    atomic_fetch_add(&bell->rung, 1);
+    sc_exec_wake(exec, &bell->rung);
+}
+
+static void sketch_says_once_that_it_is_ready(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 5);
+        if (opens(world)) {
+            struct bell bell = {.world = world};
+            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+            struct sc_store_sketch *sketch = sketch_make(world);
+            struct match match = {.count = 0}, none = {.count = 0};
+            match_key(world, &match, 1);
+            for (uint32_t turn = 0; turn < 20; turn++) {
+                const struct match *wanted = turn % 5 == 4 ? &none : &match;
+                assert_true(sc_store_sketch_begin(sketch, turn % 2, wanted->ranges, wanted->count,
+                                                  2, SC_LANE_SPECULATIVE, on_ready, &bell));
+                while (atomic_load(&bell.rung) == turn)
+                    assert_true(sc_exec_wait(world->exec, &bell.rung, turn, SC_EXEC_FOREVER));
+                assert_int_equal(bell.state, SPEC_OK);
+                match_check(world, wanted, turn % 2, 2, sketch, true);
+            }
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            sc_store_sketch_close(sketch);
+            assert_int_equal(atomic_load(&bell.rung), 20);
+        }
+        world_free(world);
+    }
+}
+
+/* Of the seeded loop: none rings after end, wherever the load is by then. */
+static void sketch_that_ended_says_nothing(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 5);
+    struct bell bell = {.world = world};
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    uint32_t rung = 0, silent = 0;
+    match_key(world, &match, 1);
+    for (uint32_t steps = 0; rung < 3; steps++) {
+        assert_true(steps < 1000);
+        assert_true(sc_store_sketch_begin(sketch, 0, match.ranges, match.count, 96,
+                                          SC_LANE_SPECULATIVE, on_ready, &bell));
+        for (uint32_t s = 0; s < steps && sc_exec_step_one(world->exec); s++)
+            continue;
+        bool rang = atomic_exchange(&bell.rung, 0) > 0;
+        sc_store_sketch_end(sketch);
+        assert_int_not_equal(sc_store_sketch_state(sketch), SPEC_OK);
+        while (sc_exec_step_one(world->exec))
+            continue;
+        assert_int_equal(atomic_load(&bell.rung), 0);
+        rung += rang;
+        silent += !rang;
+    }
+    assert_true(silent > 3);
+    match_load_ok(world, &match, sketch, 96);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* A load that is given up anywhere leaves nothing in the next: other layers, other matches, while
+ * its reads still fly and its copies still run. */
+static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 13);
+        uint64_t random = 77 + i;
+        if (opens(world)) {
+            struct match matches[2] = {{.count = 0}, {.count = 0}};
+            for (uint64_t key = 1; key <= 3; key++)
+                assert_int_equal(world_store(world, key, 7, 310), SPEC_OK);
+            for (uint64_t key = 1; key <= 3; key++)
+                match_key(world, &matches[key % 2], key);
+            struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
+            for (uint32_t turn = 0; turn < 300; turn++) {
+                struct sc_store_sketch *sketch = sketches[random_below(&random, 2)];
+                const struct match *match = &matches[random_below(&random, 2)];
+                uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
+                uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
+                enum sc_exec_lane lane =
+                    random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
+                assert_true(sc_store_sketch_begin(sketch, layer, match->ranges, match->count,
+                                                  wanted, lane, NULL, NULL));
+                if (random_below(&random, 2) == 0)
+                    sc_store_sketch_demand(sketch);
+                uint64_t wait_ns = random_below(&random, 400) * 1000;
+                spec_status status =
+                    sc_store_sketch_wait(sketch, sc_exec_now_ns(world->exec) + wait_ns);
+                if (turn % 3 == 0)
+                    status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+                if (status == SPEC_OK)
+                    match_check(world, match, layer, wanted, sketch, true);
+                else
+                    assert_int_equal(status, SPEC_E_TIMEOUT);
+                if (random_below(&random, 2) == 0)
+                    sc_store_sketch_end(sketch);
+            }
+            sc_store_sketch_close(sketches[0]);
+            sc_store_sketch_close(sketches[1]);
+        }
+        world_free(world);
+    }
+}
+
+/* ---- Frames --------------------------------------------------------------------------------- */
+
+/* Readers that nobody consumes hold every frame; key 1 is loaded whole by each. */
+static uint32_t hoard(struct world *world, const struct match *match, struct sc_store_reader **ret,
+                      enum sc_exec_lane lane)
+{
+    struct sc_store_stats stats;
+    uint32_t count = 0;
+    do {
+        assert_true(count < 8);
+        ret[count] = world_reader(world);
+        sc_store_reader_begin(ret[count++], 0, match->ranges, match->count, lane);
+        sc_store_stats(world->store, &stats);
+    } while (stats.stage_full == 0);
+    return count;
+}
+
+static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world_setup setup = setups[i];
+        setup.op_bytes = 64u << 10; /* several blocks */
+        struct world *world = world_make(&setup, 3);
+        struct sc_store_reader *readers[8];
+        world->config.stage_bytes = 1u << 20; /* 14 frames */
+        if (opens(world)) {
+            struct match match = {.count = 0};
+            for (uint64_t at = 0; at < 960; at += 16)
+                assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
+            match_key(world, &match, 1);
+            uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
+            struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
+            for (uint32_t s = 0; s < 2; s++)
+                assert_true(sc_store_sketch_begin(sketches[s], s, match.ranges, match.count,
+                                                  setup.probe_row_bytes, SC_LANE_SPECULATIVE, NULL,
+                                                  NULL));
+            for (uint32_t s = 2; s-- > 0;) {
+                sc_store_sketch_demand(sketches[s]);
+                assert_int_equal(sc_store_sketch_wait(sketches[s], SC_EXEC_FOREVER), SPEC_OK);
+                match_check(world, &match, s, setup.probe_row_bytes, sketches[s], true);
+            }
+            for (uint32_t r = 0; r < count; r++)
+                sc_store_reader_close(readers[r]);
+            sc_store_sketch_close(sketches[0]);
+            sc_store_sketch_close(sketches[1]);
+        }
+        world_free(world);
+    }
+}
+
+/* The half of the frames that is demand's is not a guess's, until it is raised. */
+static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    struct sc_store_reader *readers[8];
+    struct match match = {.count = 0};
+    world->config.stage_bytes = 1u << 20;
+    world_open_ok(world);
+    for (uint64_t at = 0; at < 1920; at += 64)
+        assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);
+    match_key(world, &match, 1);
+    uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    assert_true(sc_store_sketch_begin(sketch, 0, match.ranges, match.count, 96, SC_LANE_SPECULATIVE,
+                                      NULL, NULL));
+    while (sc_exec_step_one(world->exec))
+        continue;
+    assert_int_equal(sc_store_sketch_state(sketch), SPEC_PENDING);
+    sc_store_sketch_demand(sketch);
+    while (sc_exec_step_one(world->exec))
+        continue;
+    assert_int_equal(sc_store_sketch_state(sketch), SPEC_OK);
+    match_check(world, &match, 0, 96, sketch, true);
+    for (uint32_t r = 0; r < count; r++)
+        sc_store_reader_close(readers[r]);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* ---- Reads ---------------------------------------------------------------------------------- */
+
+static void sketch_reads_a_run_at_once_when_it_fits(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 5);
+    struct sc_store_read_cost cost;
+    struct match match = {.count = 0}, last = {.count = 0};
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    match_key(world, &match, 1);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    assert_int_equal(match_load(&match, sketch, 1, 96), SPEC_OK);
+    sc_store_sketch_cost(sketch, &cost);
+    assert_int_equal(cost.op_count, 1);
+    assert_int_equal(cost.wanted_bytes, 300 * (96 + 8 + 8));
+    assert_true(cost.read_bytes <= cost.wanted_bytes + 2 * 4096);
+    assert_true(cost.wait_ns > 0);
+    match_add(&last, &world->pieces[4], 10, 1);
+    assert_int_equal(match_load(&last, sketch, 2, 96), SPEC_OK);
+    sc_store_sketch_cost(sketch, &cost);
+    assert_int_equal(cost.op_count, 1); /* the gap costs less than another */
+    assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+    sc_store_sketch_cost(sketch, &cost);
+    assert_int_equal(cost.wanted_bytes, 300 * 8);
+    assert_true(cost.read_bytes <= 2 * 4096);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too),
         cmocka_unit_test(sketch_of_any_ranges_gives_exactly_their_rows),
+        cmocka_unit_test(sketch_that_cannot_be_had_is_not_begun),
+        cmocka_unit_test(sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows),
+        cmocka_unit_test(sketch_that_cannot_be_read_says_so),
+        cmocka_unit_test(sketch_memory_stays_under_its_cap_and_is_handed_on),
+        cmocka_unit_test(sketch_says_once_that_it_is_ready),
+        cmocka_unit_test(sketch_that_ended_says_nothing),
+        cmocka_unit_test(sketch_begun_after_an_end_has_nothing_of_it),
+        cmocka_unit_test(sketch_that_is_waited_for_progresses_while_readers_hold_every_frame),
+        cmocka_unit_test(sketch_that_is_raised_gets_frames_that_a_guess_may_not_have),
+        cmocka_unit_test(sketch_reads_a_run_at_once_when_it_fits),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -1,0 +1,82 @@
+/* Sketches under test: matches of the twin's pieces, and what a sketch of them must give.
+ *
+ * Threads: one test thread beside the executor's. */
+#ifndef SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
+#define SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
+
+#include "store/tag.h"
+#include "tests/unit/store/store_fixture.h"
+
+#define SKETCH_ROWS_MAX 2048u
+
+static inline struct sc_store_sketch *sketch_make(struct world *world)
+{
+    struct sc_store_sketch *sketch = NULL;
+    assert_int_equal(sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, &world->error),
+                     SPEC_OK);
+    return sketch;
+}
+
+/* Ranges of the twin, at most 64. */
+struct match {
+    struct sc_store_range ranges[64];
+    const struct world_piece *twins[64];
+    uint64_t count, rows;
+};
+
+static inline void match_add(struct match *match, const struct world_piece *twin, uint32_t first,
+                             uint32_t rows)
+{
+    assert_true(match->count < 64);
+    match->twins[match->count] = twin;
+    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows};
+    match->rows += rows;
+}
+
+static inline void match_key(const struct world *world, struct match *match, uint64_t key)
+{
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        if (world->pieces[i].key == key)
+            match_add(match, &world->pieces[i], 0, world->pieces[i].row_count);
+}
+
+/* Every key of the sketch is what the twin says, and (tags_too) every tag. */
+static inline void match_check(const struct world *world, const struct match *match, uint32_t layer,
+                               uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too)
+{
+    const struct world_setup *setup = world->setup;
+    const uint8_t *keys = sc_store_sketch_keys(sketch);
+    const uint64_t *tags = sc_store_sketch_tags(sketch);
+    uint8_t *row = malloc(2 * setup->k_row_bytes);
+    assert_non_null(row);
+    for (uint64_t r = 0, at = 0; r < match->count; r++) {
+        uint8_t hash[16];
+        const struct world_piece *twin = match->twins[r];
+        hash_of(twin->key, twin->first_position + twin->row_count, hash);
+        for (uint64_t i = 0; i < match->ranges[r].row_count; i++, at++) {
+            uint64_t position = twin->first_position + match->ranges[r].row_first + i;
+            bool split = setup->layout == SC_STORE_SPLIT;
+            uint64_t bytes = split ? setup->k_row_bytes : 2 * setup->k_row_bytes;
+            row_fill(row, 2 * setup->k_row_bytes, twin->key, layer, position);
+            assert_memory_equal(keys + at * wanted, row, wanted);
+            for (uint32_t part = split ? 1 : 0; tags_too && part <= (split ? 2u : 0u); part++) {
+                uint64_t tag, base;
+                base = sc_store_tag_base(world->params.space.digest, hash, layer, part);
+                sc_store_tag_make(base, position, part == 2 ? row + bytes : row, bytes, bytes, 1,
+                                  &tag, 1);
+                assert_int_equal(*tags++, tag);
+            }
+        }
+    }
+    free(row);
+}
+
+static inline spec_status match_load(const struct match *match, struct sc_store_sketch *sketch,
+                                     uint32_t layer, uint64_t wanted)
+{
+    assert_true(sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted,
+                                      SC_LANE_DEMAND, NULL, NULL));
+    return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+}
+
+#endif
