@@ -309,6 +309,7 @@ struct spec_important important(spec_request request, uint32_t layer,
     item.request = request;
     item.layer = layer;
     item.destination = destination;
+    item.select = NULL; /* an input that stands behind the results */
     return item;
 }
 
