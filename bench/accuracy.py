@@ -134,16 +134,18 @@ def text_set(session, model, path, lengths, count, query=PPL_QUERY, scored=PPL_T
 # ---- Running ----
 
 
-def run_set(session, model, name, entries, contenders):
+def run_set(session, model, name, entries, contenders, by_query=False):
     """Rows of bench-accuracy for the entries, in order."""
     path = os.path.join(session.work, name + ".jsonl")
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     shutil.rmtree(session.store, ignore_errors=True)
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
-               session.args.by, "--contenders", ",".join(contenders), "--store", session.store,
+               session.args.by, "--pass", "query" if by_query else session.args.choose_by,
+               "--contenders", ",".join(contenders), "--store", session.store,
                "--connector", os.path.join(session.build, "lib", "libspec_connector.so")]
     print(f"running bench-accuracy: {name}, {len(entries)} prefixes …", file=sys.stderr)
+    sys.stdout.flush()
     try:
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     finally:
@@ -376,8 +378,9 @@ def one_set(session, name, model, args):
     entries = entries_of(session, name, model, args.quick)
     contenders = args.contenders.split(",") if args.contenders else CONTENDERS
     title = f"{os.path.basename(os.path.normpath(model))}, {name}"
-    rows = run_set(session, model, name, entries, contenders)
-    if name in ("wikitext2", "chat", "english"):
+    is_text = name in ("wikitext2", "chat", "english")
+    rows = run_set(session, model, name, entries, contenders, is_text)
+    if is_text:
         lines = perplexity(title, rows, contenders)
         return True, {"rows": rows, "lines": lines, "curve": []}
     rows = enrich(rows, entries, name in ("piqa", "openbookqa", "arc-easy"))

@@ -12,9 +12,13 @@
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
  * --by engine: the reference choice (choose.h), from memory.
  *
- * File: eval_file.h. A choice's likelihood is the sum of its tokens' over what
- * the query's pass left in the cache. Prints a JSON line a question and contender; bench/run makes
- * tables of them.
+ * File: eval_file.h. A choice's likelihood is the sum of its tokens'.
+ * --pass choice: each choice is a pass of its own with the query in front, and rows are chosen by
+ *   both, as a harness asks a served model for likelihoods;
+ * --pass query: rows are chosen by the query alone, and every choice is read over what its pass
+ *   left in the cache, as decoding would.
+ * KL and the likeliest first token are always of the query alone. Prints a JSON line a question and
+ * contender; bench/run makes tables of them.
  *
  * Holds: a prefix is computed once; the same choices' tokens are read in one forward.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
@@ -53,7 +57,8 @@ struct state {
     uint64_t contender_count;
     struct eng_runner *holder, *runner;
     uint64_t held;  /* rows of the holder's prefix */
-    float *scratch; /* [branch_tokens][vocab] */
+    float *scratch; /* [asked_tokens][vocab] */
+    bool by_choice;
     struct tally tally;
 };
 
@@ -181,6 +186,41 @@ static void score_choices(struct state *state, const struct eval_question *quest
     free(branches);
 }
 
+/* The same, each choice behind the query in a pass that chooses rows by both. */
+static void score_passes(struct state *state, const struct eval_entry *entry,
+                         const struct eval_question *question, const struct eng_source *source,
+                         double *ret_scores)
+{
+    uint64_t vocab = state->file.config->vocab;
+    uint64_t asked = question->query.count;
+    uint32_t *tokens = eval_must_have(calloc(state->file.longest, sizeof(*tokens)));
+    struct eng_error error;
+    memcpy(tokens, question->query.ids, asked * sizeof(*tokens));
+    for (uint64_t c = 0; c < question->choice_count; c++) {
+        const struct eng_ids *choice = &question->choices[c];
+        struct eng_result result;
+        ret_scores[c] = 0;
+        if (choice->count == 0)
+            continue;
+        memcpy(tokens + asked, choice->ids, (choice->count - 1) * sizeof(*tokens));
+        const struct eng_request request = {.index = c,
+                                            .prefix = entry->prefix.ids,
+                                            .query = tokens,
+                                            .prefix_count = entry->prefix.count,
+                                            .query_count = asked + choice->count - 1,
+                                            .max_new = 1,
+                                            .query_logits = state->scratch};
+        eval_must(eng_run(state->runner, &request, source, &result, &error), &error);
+        eng_result_done(&result);
+        for (uint64_t t = 0; t < choice->count; t++) {
+            float *row = state->scratch + (asked - 1 + t) * vocab;
+            log_softmax(row, vocab);
+            ret_scores[c] += (double)row[choice->ids[t]];
+        }
+    }
+    free(tokens);
+}
+
 static void print_answer(const struct state *state, const struct eval_entry *entry, uint64_t number,
                          const struct contender *contender, const double *scores, double kl,
                          bool same_first)
@@ -237,8 +277,14 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
         memcpy(question->full, result.logits, vocab * sizeof(float));
     }
     double *scores = eval_must_have(calloc(question->choice_count + 1, sizeof(*scores)));
-    score_choices(state, question, entry->prefix.count + question->query.count, result.logits,
-                  scores);
+    /* Over every row both ways give the same bits: a row's depend on what it attends alone. */
+    const struct tally tally = state->tally;
+    if (state->by_choice && strcmp(contender->name, "full") != 0)
+        score_passes(state, entry, question, source, scores);
+    else
+        score_choices(state, question, entry->prefix.count + question->query.count, result.logits,
+                      scores);
+    state->tally = tally;
     print_answer(state, entry, number, contender, scores,
                  divergence(question->full, result.logits, vocab),
                  best_of(question->full, vocab) == best_of(result.logits, vocab));
@@ -389,9 +435,10 @@ int main(int argc, char **argv)
     state.store = bench_option(argc, argv, "--store", "build/bench-store");
     bool by_plugin = strcmp(bench_option(argc, argv, "--by", "plugin"), "plugin") == 0;
     read_contenders(&state);
+    state.by_choice = strcmp(bench_option(argc, argv, "--pass", "query"), "choice") == 0;
     eval_open(&state.file, argc, argv);
     state.scratch = eval_must_have(
-        calloc((state.file.branch_tokens + 1) * state.file.config->vocab, sizeof(float)));
+        calloc((state.file.asked_tokens + 1) * state.file.config->vocab, sizeof(float)));
     eval_must(
         eng_runner_open(state.file.model, ENG_F16, state.file.longest + 1, &state.runner, &error),
         &error);

@@ -102,12 +102,11 @@ static void read_entry(struct reading *file, const char *line, uint64_t question
     for (uint64_t i = 0; i < entry->question_count; i++) {
         struct eval_question *question = &entry->questions[i];
         *question = read_question(file, json_object_array_get_idx(queries, i));
-        uint64_t tokens = 0;
+        uint64_t asked = question->query.count;
         for (uint64_t c = 0; c < question->choice_count; c++)
-            tokens += question->choices[c].count;
-        uint64_t whole = entry->prefix.count + question->query.count + tokens;
-        file->to->branch_tokens =
-            tokens > file->to->branch_tokens ? tokens : file->to->branch_tokens;
+            asked += question->choices[c].count;
+        uint64_t whole = entry->prefix.count + asked;
+        file->to->asked_tokens = asked > file->to->asked_tokens ? asked : file->to->asked_tokens;
         file->to->longest = whole > file->to->longest ? whole : file->to->longest;
     }
     json_object_put(object);

@@ -35,8 +35,8 @@ struct eval_file {
     const struct eng_config *config;
     struct eval_entry *entries;
     uint64_t entry_count;
-    uint64_t branch_tokens; /* of the question with the most tokens in its choices */
-    uint64_t longest;       /* tokens of a prefix, a query and its choices, at most */
+    uint64_t asked_tokens; /* of a query and all its choices, at most */
+    uint64_t longest;      /* with the prefix */
 };
 
 /* Opens --model (with --threads) and reads --eval; at most --questions of each prefix. */

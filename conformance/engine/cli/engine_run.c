@@ -115,9 +115,12 @@ static eng_status run_after_layer(void *user, uint64_t layer, uint64_t pass_inde
 
 /* Computes tokens [from, count) in passes; logits: [vocab] of the last one, or NULL. */
 static eng_status run_passes(struct eng_runner *runner, const uint32_t *tokens, uint64_t from,
-                             uint64_t count, uint64_t pass_tokens, float *logits, float *all_logits,
-                             const struct eng_hooks *inner, struct eng_error *reterr)
+                             uint64_t count, uint64_t pass_tokens, float *logits,
+                             const struct eng_request *request, const struct eng_hooks *inner,
+                             struct eng_error *reterr)
 {
+    float *all_logits = request == NULL ? NULL : request->all_logits;
+    float *query_logits = request == NULL ? NULL : request->query_logits;
     uint64_t vocab = eng_model_config(runner->model)->vocab;
     struct eng_hooks hooks = {.user = runner,
                               .before_layer = run_before_layer,
@@ -145,6 +148,15 @@ static eng_status run_passes(struct eng_runner *runner, const uint32_t *tokens, 
             hooks.hint_before = inner->hint_before;
             hooks.hint_after = inner->hint_after;
         }
+        if (query_logits != NULL) {
+            if (first < request->prefix_count)
+                return eng_fail(reterr, ENG_E_INVALID,
+                                "logits of the query alone, and %" PRIu64 " tokens of the prefix "
+                                "are to be computed with it",
+                                request->prefix_count - first);
+            pass.want = ENG_LOGITS_ALL;
+            pass.logits = query_logits + (first - request->prefix_count) * vocab;
+        }
         runner->tokens_done = first;
         eng_status status = eng_forward(runner->model, &pass, 1, &hooks, reterr);
         if (status != ENG_OK)
@@ -152,6 +164,9 @@ static eng_status run_passes(struct eng_runner *runner, const uint32_t *tokens, 
     }
     if (all_logits != NULL && logits != NULL)
         memcpy(logits, all_logits + (count - 1) * vocab, vocab * sizeof(float));
+    if (query_logits != NULL && logits != NULL)
+        memcpy(logits, query_logits + (count - 1 - request->prefix_count) * vocab,
+               vocab * sizeof(float));
     return ENG_OK;
 }
 
@@ -203,7 +218,7 @@ static eng_status run_prompt(struct eng_runner *runner, const struct eng_request
         result->matched_tokens = matched;
         result->new_tokens = count - matched;
         status = run_passes(runner, tokens, matched, count, request->pass_tokens, result->logits,
-                            request->all_logits, ask ? &source->hooks : NULL, reterr);
+                            request, ask ? &source->hooks : NULL, reterr);
         if (status != ENG_E_RESTART || !ask)
             return status;
         result->restarts++;

@@ -33,6 +33,7 @@ struct eng_request {
     uint64_t pass_tokens; /* tokens a pass; 0: all at once */
     bool resident;        /* the prefix is already held: eng_run_hold */
     float *all_logits;    /* NULL, or [prefix + query][vocab] written */
+    float *query_logits;  /* NULL, or [query][vocab] written: passes begin behind the prefix then */
 };
 
 struct eng_result {

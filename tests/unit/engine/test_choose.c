@@ -337,11 +337,21 @@ static void branches_of_a_request_are_its_continuations(void **state)
         request.query = branches[i].tokens;
         request.query_count = branches[i].count;
         request.all_logits = all;
+        request.query_logits = NULL;
         must(eng_run(fx.runner, &request, NULL, &result, &error), &error);
         assert_memory_equal(branches[i].logits, all + 100 * vocab,
                             branches[i].count * vocab * sizeof(float));
         eng_result_done(&result);
     }
+    request.all_logits = NULL;
+    request.query_logits = all; /* the prefix is to be there, and is not */
+    assert_int_equal(eng_run(fx.runner, &request, NULL, &result, &error), ENG_E_INVALID);
+    must(eng_run_hold(fx.runner, fx.tokens, 100, 0, &error), &error);
+    request.resident = true;
+    must(eng_run(fx.runner, &request, NULL, &result, &error), &error);
+    assert_memory_equal(branches[2].logits, all, lengths[2] * vocab * sizeof(float));
+    assert_memory_equal(result.logits, all + (lengths[2] - 1) * vocab, vocab * sizeof(float));
+    eng_result_done(&result);
     free(logits);
     free(all);
     fixture_done(&fx);
