@@ -177,7 +177,8 @@ struct spec_queries {
 };
 
 /* What the delivered KV is worth. Kinds are ordered: a larger one is worse. Lookup states the worst
- * of computed_on and held over the match. */
+ * of computed_on and held over the match, and of each other member the worst that any of its
+ * inexact pieces has: the fewest code bits, the smallest shares, the largest metric. */
 #define SPEC_PROVENANCE_EXACT  0u
 #define SPEC_PROVENANCE_LOSSY  1u
 #define SPEC_PROVENANCE_PRUNED 2u

@@ -86,9 +86,56 @@ uint64_t row_bytes(const struct shape *shape)
     return shape->heads * head_bytes(shape);
 }
 
+/* -64 .. 64; of 8 parts numbers - 1 are the same for all heads. */
+static int64_t number_of(const struct prompt *prompt, uint64_t key, uint32_t head)
+{
+    int64_t shared = (int64_t)prompt->numbers - 1, all = (int64_t)(mix(key) % 129) - 64;
+    int64_t own = (int64_t)(mix(key + mix(head + UINT64_C(1))) % 129) - 64;
+    return (all * shared + own * (8 - shared)) / 8;
+}
+
+double truth_number(const struct prompt *prompt, uint64_t position, uint32_t layer, int value,
+                    uint32_t head, uint32_t i)
+{
+    uint64_t key = mix(prompt->history[position] ^ mix(layer * UINT64_C(2) + (uint64_t)value));
+    return (double)number_of(prompt, key + i, head) / 64;
+}
+
+/* The number in the dtype, without rounding: it has at most 7 bits. */
+static void put_number(double number, uint32_t dtype, uint8_t *dst)
+{
+    float wide = (float)number;
+    uint32_t bits;
+    uint16_t narrow;
+    memcpy(&bits, &wide, sizeof(bits));
+    narrow = (uint16_t)(bits >> 16);
+    if (dtype == SPEC_DTYPE_F16) /* another exponent, fewer digits; 0 stays 0 */
+        narrow =
+            (uint16_t)((bits >> 16 & 0x8000u) |
+                       ((bits & 0x7fffffffu) == 0 ? 0 : (bits & 0x7fffffffu) - (112u << 23)) >> 13);
+    if (dtype == SPEC_DTYPE_F32)
+        memcpy(dst, &wide, sizeof(wide));
+    else
+        memcpy(dst, &narrow, sizeof(narrow));
+}
+
+static void number_row(const struct shape *shape, const struct prompt *prompt, uint64_t position,
+                       uint32_t layer, int value, uint8_t *dst)
+{
+    uint64_t bytes = dtype_bytes(shape->dtype);
+    for (uint32_t h = 0; h < shape->heads; h++)
+        for (uint32_t i = 0; i < shape->head_size; i++)
+            put_number(truth_number(prompt, position, layer, value, h, i), shape->dtype,
+                       dst + (h * (uint64_t)shape->head_size + i) * bytes);
+}
+
 void truth_row(const struct shape *shape, const struct prompt *prompt, uint64_t position,
                uint32_t layer, int value, uint8_t *dst)
 {
+    if (prompt->numbers > 0) {
+        number_row(shape, prompt, position, layer, value, dst);
+        return;
+    }
     uint64_t key = mix(prompt->history[position] ^ mix(layer * UINT64_C(2) + (uint64_t)value));
     key ^= position;
     uint64_t bytes = row_bytes(shape);
