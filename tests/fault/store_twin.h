@@ -3,6 +3,7 @@
 #ifndef SC_TESTS_FAULT_STORE_TWIN_H
 #define SC_TESTS_FAULT_STORE_TWIN_H
 
+#include "tests/unit/store/sketch_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {
@@ -94,6 +95,30 @@ static inline void twin_abort(struct twin *twin)
     pass_free(pass);
 }
 
+/* A sketch of the ranges gives the keys that the twin says, and tags that their rows agree with; or
+ * fails, unless it must not. */
+static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct match *match,
+                               bool must)
+{
+    struct world *world = twin->world;
+    struct sc_store_sketch *sketch = NULL;
+    uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
+    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
+        return; /* no memory */
+    if (sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted,
+                              SC_LANE_SPECULATIVE, NULL, NULL)) {
+        if (random_below(&twin->random, 3) == 0)
+            sc_store_sketch_end(sketch);
+        else if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+            match_check(world, match, layer, wanted, sketch, must);
+        else if (must)
+            fail_msg("a sketch failed: %s", world->last_line);
+    } else if (must) {
+        fail_msg("a sketch was not begun");
+    }
+    sc_store_sketch_close(sketch);
+}
+
 /* Loads some ranges; rows that come are right (the fixture compares them). must: all of them come.
  */
 static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, bool must)
@@ -122,6 +147,10 @@ static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, 
         assert_int_equal(loaded.rows, rows);
     else
         twin->loads_failed++;
+    struct match match = {.count = 0};
+    for (uint64_t r = 0; r < count; r++)
+        match_add(&match, twins[r], ranges[r].row_first, ranges[r].row_count);
+    twin_sketch(twin, layer, &match, must);
     if (must && loaded.status != SPEC_OK)
         fail_msg("a load failed: %s", world->error.text);
 }

@@ -1,12 +1,12 @@
 /* Every byte of a small store flipped, one after the other: each row that is loaded is right, and
  * each that is not is a miss with a status. The store: two namespaces' worth of records, extents of
- * 128 KiB, identity and lock.
+ * 160 KiB, identity and lock.
  *
  * Threads: the seeded loop. */
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/sketch_check.h"
 
 #define FILES_MAX   16u
-#define FLIPPED_MAX (128u << 10) /* bytes of the segment that extents use, and a little more */
+#define FLIPPED_MAX (160u << 10) /* bytes of the segment that extents use, and a little more */
 #define PATH_BYTES  256u
 
 struct files {
@@ -16,13 +16,14 @@ struct files {
 };
 
 struct counts {
-    uint64_t flips, rows, missed, refused;
+    uint64_t flips, rows, missed, refused, sketches, sketches_bad;
 };
 
 static const struct world_setup small = {.name = "small",
                                          .backend = SC_BACKEND_SIM,
                                          .layers = 2,
                                          .k_row_bytes = 80,
+                                         .probe_row_bytes = 34,
                                          .disk_bytes = 4u << 20,
                                          .segment_bytes = 1u << 20,
                                          .op_bytes = 64u << 10};
@@ -35,8 +36,27 @@ static void list_file(const char *path, uint64_t bytes, void *user)
     files->sizes[files->count++] = bytes;
 }
 
+/* The key's probe rows are right, or none are given. (Tags are, when rows agree with them.) */
+static void sketch_key(struct world *world, struct sc_store_sketch *sketch, uint32_t layer,
+                       uint64_t key, struct counts *counts)
+{
+    struct match match = {.count = 0};
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        if (world->pieces[i].key == key && world->pieces[i].seen)
+            match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
+    if (!sc_store_sketch_begin(sketch, layer, match.ranges, match.count, small.probe_row_bytes,
+                               SC_LANE_DEMAND, NULL, NULL))
+        return;
+    bool good = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
+    if (good)
+        match_check(world, &match, layer, small.probe_row_bytes, sketch, false);
+    counts->sketches++;
+    counts->sketches_bad += !good;
+}
+
 /* Loads everything in every layer; the fixture compares every byte of every row. */
-static void load_all(struct world *world, struct sc_store_reader *reader, struct counts *counts)
+static void load_all(struct world *world, struct sc_store_reader *reader,
+                     struct sc_store_sketch *sketch, struct counts *counts)
 {
     counts->flips++;
     for (uint64_t key = 1; key <= 3; key++) {
@@ -44,6 +64,7 @@ static void load_all(struct world *world, struct sc_store_reader *reader, struct
             struct loaded loaded = world_load_key(world, reader, layer, key);
             counts->rows += loaded.rows;
             counts->missed += loaded.status != SPEC_OK;
+            sketch_key(world, sketch, layer, key, counts);
         }
     }
 }
@@ -56,7 +77,9 @@ static void open_and_load(struct world *world, struct counts *counts)
         return;
     }
     struct sc_store_reader *reader = world_reader(world);
-    load_all(world, reader, counts);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    load_all(world, reader, sketch, counts);
+    sc_store_sketch_close(sketch);
     sc_store_reader_close(reader);
     world_close(world);
 }
@@ -90,13 +113,27 @@ static void flip_segment(struct world *world, const char *path, uint64_t bytes,
 {
     world_open_ok(world);
     struct sc_store_reader *reader = world_reader(world);
+    struct sc_store_sketch *sketch = sketch_make(world);
     for (uint64_t offset = 0; offset < bytes && offset < FLIPPED_MAX; offset++) {
         flip(world, path, offset);
-        load_all(world, reader, counts);
+        load_all(world, reader, sketch, counts);
         flip(world, path, offset);
     }
+    sc_store_sketch_close(sketch);
     sc_store_reader_close(reader);
     world_close(world);
+}
+
+/* Of key 2's first piece, so that the log has a record of every type. */
+static void put_averages(struct world *world)
+{
+    static uint16_t codes[2 * 64];
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        const struct world_piece *piece = &world->pieces[i];
+        struct sc_store_average average = {piece->id, 1, piece->row_count, codes};
+        if (piece->key == 2)
+            assert_int_equal(sc_store_average_put(world->store, &average, 1, NULL), SPEC_OK);
+    }
 }
 
 static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
@@ -110,6 +147,7 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
     assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
     assert_int_equal(world_store(world, 2, 30, 120), SPEC_OK);
     assert_int_equal(world_store(world, 3, 0, 40), SPEC_OK);
+    put_averages(world);
     world_close(world);
     sc_io_sim_disk_files(world->disk, list_file, &files);
     for (uint32_t f = 0; f < files.count; f++) {
@@ -119,13 +157,16 @@ static void store_every_flipped_byte_gives_right_rows_or_a_miss(void **state)
             flip_metadata(world, files.paths[f], files.sizes[f], &counts);
     }
     print_message("%" PRIu64 " flips: %" PRIu64 " rows right, %" PRIu64 " loads missed, %" PRIu64
-                  " opens refused\n",
-                  counts.flips, counts.rows, counts.missed, counts.refused);
+                  " opens refused; %" PRIu64 " of %" PRIu64 " sketches bad\n",
+                  counts.flips, counts.rows, counts.missed, counts.refused, counts.sketches_bad,
+                  counts.sketches);
     assert_true(counts.flips > FLIPPED_MAX);
     assert_true(counts.missed > 100000);
+    assert_true(counts.sketches_bad > 20000);
     struct counts after = {0};
     open_and_load(world, &after);
-    assert_int_equal(after.missed + after.refused, 0);
+    assert_int_equal(after.missed + after.refused + after.sketches_bad, 0);
+    assert_int_equal(after.sketches, 3 * small.layers);
     assert_int_equal(after.rows, 360 * small.layers);
     world_free(world);
 }

@@ -81,6 +81,15 @@ static void on_epoch(uint64_t epoch, void *user)
     twin->count = 0;
 }
 
+static void on_average(const struct sc_store_average *average, void *user)
+{
+    const struct twin *twin = user;
+    uint32_t i = 0;
+    while (i < twin->count && twin->told[i] != average->piece)
+        i++;
+    FUZZ_CHECK(i < twin->count && twin->rows[i] == average->row_count);
+}
+
 static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                        void *user)
 {
@@ -157,6 +166,7 @@ static void world_make(void)
     sc_io_close(io);
     world.params.on_drop = on_drop;
     world.params.on_epoch = on_epoch;
+    world.params.on_average = on_average;
 }
 
 /* ---- Followers ------------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
  * identity and one empty segment of 1 MiB.
  *
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
- * tells of the same pieces, and so does one that hears of drops; loading what was told of gives no
- * rows (none were ever written); a checkpoint of it tells of them too.
+ * tells of the same pieces, and so does one that hears of drops; averages are told of pieces that
+ * were; loading what was told of gives no rows and no probe rows (none were ever written); a
+ * checkpoint of it tells of them too.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz.h"
@@ -73,6 +74,19 @@ static void on_epoch(uint64_t epoch, void *user)
     told_count = 0;
 }
 
+static void on_average(const struct sc_store_average *average, void *user)
+{
+    uint32_t i = 0, sum = 0;
+    (void)user;
+    while (i < told_count && i < TOLD_MAX && told[i].piece != average->piece)
+        i++;
+    FUZZ_CHECK(i < told_count && (i == TOLD_MAX || told[i].row_count == average->row_count));
+    FUZZ_CHECK(average->requests > 0);
+    for (uint64_t c = 0; c < 2ull * average->row_count; c++)
+        sum += average->codes[c];
+    FUZZ_CHECK(sum <= 2u * average->row_count * UINT16_MAX);
+}
+
 static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                        void *user)
 {
@@ -136,6 +150,9 @@ static void world_make(void)
         .rank_count = 1,
         .space = {.digest = {7}, .layer_count = 2, .k_row_bytes = 48, .descriptor = "{}"},
         .on_piece = on_piece,
+        .on_average = on_average,
+        .probe_row_bytes = 48,
+        .sketch_bytes_max = 64u << 20,
         .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
     sc_store_close(store);
@@ -179,6 +196,7 @@ static bool look(void)
     struct sc_store_reader *reader;
     struct sc_store_rows rows;
     struct sc_store_stats stats;
+    struct sc_store_sketch *sketch;
     told_count = 0;
     spec_status status = sc_store_open(&world.params, &store, NULL);
     FUZZ_CHECK(status == SPEC_OK || status == SPEC_E_VERSION);
@@ -192,6 +210,14 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
     }
     sc_store_reader_close(reader);
+    FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
+    for (uint32_t i = 0; i < told_count && i < 16; i++) {
+        uint64_t wanted = i % 3 * 2;
+        if (sc_store_sketch_begin(sketch, i % 2, &told[i], 1, wanted, SC_LANE_DEMAND, NULL, NULL))
+            FUZZ_CHECK(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) ==
+                       (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
+    }
+    sc_store_sketch_close(sketch);
     FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */
     sc_store_close(store);
     return true;
