@@ -1,4 +1,5 @@
 /* maintain: what it starts, what it refuses, and that it races with nothing. */
+#include "hashing/radix_internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <pthread.h>
@@ -163,11 +164,47 @@ static void close_ends_what_maintain_began(void **state)
     rig_done(&rig);
 }
 
+/* Insertions that begin to fill new memory have the memory after it made ready, not more of it than
+ * there is room for, and use it. With libc's memory: the host's is left alone. */
+static void memory_that_the_index_needs_next_is_made_ready(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 16, \"index_bytes_max\": \"256MiB\"");
+    rig_open(&rig);
+    rig_close(&rig);
+    struct spec_model model = rig_model(&rig);
+    struct spec_open_params params = {
+        .struct_size = sizeof(params), .config = rig.config, .model = &model};
+    assert_int_equal(sc_plugin_open_on(&params, rig.disk, &rig.conn, &rig.error), SPEC_OK);
+    struct sc_radix *radix = rig.conn->radix;
+    uint32_t tokens[16] = {0}, spares_max = 0, used = 0;
+    for (uint32_t i = 1; i <= 60000; i++) {
+        struct sc_store_piece piece = {.id = i, .extent = 1, .row_count = 16, .tokens = tokens};
+        uint64_t mark, word = rig_mix(i);
+        memcpy(piece.hash, &word, sizeof(word));
+        memcpy(piece.root, &i, sizeof(i));
+        memcpy(piece.chunk_hash, &i, sizeof(i));
+        uint32_t before = radix->spare_count;
+        assert_true(sc_plugin_on_piece(&piece, &mark, rig.conn));
+        used += radix->spare_count < before;
+        rig_background(&rig);
+        spares_max = radix->spare_count > spares_max ? radix->spare_count : spares_max;
+    }
+    assert_true(radix->arena_fresh > 3);
+    assert_true(spares_max > 0 && spares_max <= SC_RADIX_SPARES);
+    assert_true(used > 0);
+    sc_plugin_close(rig.conn);
+    rig.conn = NULL;
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_are_checked),
         cmocka_unit_test(a_checkpoint_runs_in_the_background),
+        cmocka_unit_test(memory_that_the_index_needs_next_is_made_ready),
         cmocka_unit_test(evict_makes_an_eighth_free),
         cmocka_unit_test(close_ends_what_maintain_began),
     };
