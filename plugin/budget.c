@@ -85,12 +85,18 @@ static void resolve(const spec_connector *conn, const struct spec_select *select
     *ret_want = want;
 }
 
-bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
-                          uint32_t layer)
+struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
+                                           const struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_want want;
     resolve(conn, &(struct spec_select){0}, request, layer, &want);
-    return want.selects && conn->can_select;
+    return want;
+}
+
+bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint32_t layer)
+{
+    return conn->can_select && sc_plugin_want_usual(conn, request, layer).selects;
 }
 
 spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
@@ -106,32 +112,24 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
 
 /* ---- Queries and new keys ------------------------------------------------------------------- */
 
-static uint32_t kernels_dtype(uint32_t dtype)
+spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
+                                    const char *name, struct spec_error *reterr)
 {
-    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
-           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
-                                     : SC_KERNELS_BF16;
-}
-
-static spec_status check_queries(const spec_connector *conn, const struct spec_queries *queries,
-                                 struct spec_error *reterr)
-{
-    static const char *const NAME = "get_important: queries";
     if (queries->device == SPEC_DEVICE_CUDA)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
-                       NAME);
+                       name);
     uint64_t element = sc_plugin_dtype_bytes(queries->dtype), end, heads_end;
     if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 || element == 0 ||
         queries->data == NULL || queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: host memory, a dtype, data, at least one row and known heads expected",
-                       NAME);
+                       name);
     if (((uintptr_t)queries->data | queries->row_stride_bytes | queries->head_stride_bytes) %
             element !=
         0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: data and strides must be multiples of the element's %" PRIu64 " bytes",
-                       NAME, element);
+                       name, element);
     uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->probe_heads
                                                                      : conn->shape.kv_head_count) *
                      conn->query_group;
@@ -143,7 +141,7 @@ static spec_status check_queries(const spec_connector *conn, const struct spec_q
          end > queries->byte_count))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: %" PRIu32 " rows of %" PRIu64 " heads reach beyond byte_count %" PRIu64,
-                       NAME, queries->row_count, heads, queries->byte_count);
+                       name, queries->row_count, heads, queries->byte_count);
     return SPEC_OK;
 }
 
@@ -166,7 +164,7 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
                        memory.dtype);
     uint32_t widen;
     ret_fresh->count = count;
-    ret_fresh->dtype = kernels_dtype(memory.dtype);
+    ret_fresh->dtype = sc_plugin_kernels_dtype(memory.dtype);
     return sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,
                                   count, &ret_fresh->memory, &widen, reterr);
 }
@@ -194,7 +192,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
                        "get_important: queries is NULL, and %" PRIu64 " of %" PRIu64
                        " rows are to be chosen by them",
                        want->row_count, want->row_total);
-    status = check_queries(conn, &queries, reterr);
+    status = sc_plugin_queries_check(conn, &queries, "get_important: queries", reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t end = queries.first_position + queries.row_count, base = request->matched_tokens;
@@ -211,7 +209,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
                                     .row_stride_bytes = queries.row_stride_bytes,
                                     .head_stride_bytes = queries.head_stride_bytes,
                                     .row_count = queries.row_count,
-                                    .dtype = kernels_dtype(queries.dtype)};
+                                    .dtype = sc_plugin_kernels_dtype(queries.dtype)};
     if (in->new_keys != NULL)
         status = check_fresh(conn, in, &queries, end - base, &ret_scoring->fresh, reterr);
     return status;

@@ -191,13 +191,6 @@ static struct sc_kernels_importance importance_of(const spec_connector *conn,
     };
 }
 
-static uint32_t kernels_dtype(uint32_t dtype)
-{
-    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
-           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
-                                     : SC_KERNELS_BF16;
-}
-
 /* ---- Probes --------------------------------------------------------------------------------- */
 
 /* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
@@ -213,27 +206,43 @@ static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t 
     return sum / (double)probes;
 }
 
+float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            struct sc_kernels_importance *what, const uint8_t *keys,
+                            uint64_t row_total)
+{
+    uint64_t probes = conn->probe_heads;
+    float *total = scratch->sums + probes * row_total;
+    what->prefix =
+        (struct sc_kernels_keys){.memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+                                            .token_stride_bytes = conn->probe_row_bytes,
+                                            .head_stride_bytes = conn->probe_row_bytes / probes},
+                                 .count = row_total,
+                                 .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    memset(total, 0, row_total * sizeof(float));
+    for (uint64_t h = 0; h < probes; h++) {
+        float *sums = scratch->sums + h * row_total;
+        sc_kernels_importance(what, h, scratch->importance, sums);
+        sc_kernels_add(conn->kernels, total, sums, row_total);
+    }
+    return total;
+}
+
+void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                    const struct sc_plugin_want *want, const float *sums, uint64_t k,
+                    uint32_t *ret_rows)
+{
+    sc_kernels_topk_ranked(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
+                           k, scratch->ranked, ret_rows);
+}
+
 bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                 struct sc_plugin_item *item, const uint8_t *keys,
                                 uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
     uint64_t rows = want->row_total, probes = conn->probe_heads;
-    uint64_t head_bytes = conn->probe_row_bytes / probes;
-    float *total = scratch->sums + probes * rows;
     struct sc_kernels_importance what = importance_of(conn, item);
-    what.prefix =
-        (struct sc_kernels_keys){.memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
-                                            .token_stride_bytes = conn->probe_row_bytes,
-                                            .head_stride_bytes = head_bytes},
-                                 .count = rows,
-                                 .dtype = kernels_dtype(conn->shape.dtype)};
-    memset(total, 0, rows * sizeof(float));
-    for (uint64_t h = 0; h < probes; h++) {
-        float *sums = scratch->sums + h * rows;
-        sc_kernels_importance(&what, h, scratch->importance, sums);
-        sc_kernels_add(conn->kernels, total, sums, rows);
-    }
+    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
     uint64_t k = set_rows(conn, scratch, want, total);
     for (uint64_t h = 0; h < probes; h++)
         sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums + h * rows),
@@ -273,6 +282,21 @@ void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *
     sc_kernels_topk(conn->kernels, scores, want->row_total, want->row_count, ret_rows);
 }
 
+bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const struct sc_plugin_request *request = item->request;
+    float *sums = scratch->sums;
+    if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
+                                  item->in.layer, sums) == 0)
+        return false;
+    item->row_count = set_rows(conn, scratch, want, sums);
+    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
+                    item->row_count, ret_rows);
+    return true;
+}
+
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
 static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -280,8 +304,9 @@ static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scra
 {
     struct sc_kernels_importance what = importance_of(conn, item);
     uint32_t dtype = item->widen != SC_KERNELS_SAME ? SPEC_DTYPE_F32 : conn->shape.dtype;
-    what.prefix = (struct sc_kernels_keys){
-        .memory = item->memory, .count = item->want.row_total, .dtype = kernels_dtype(dtype)};
+    what.prefix = (struct sc_kernels_keys){.memory = item->memory,
+                                           .count = item->want.row_total,
+                                           .dtype = sc_plugin_kernels_dtype(dtype)};
     sc_kernels_importance(&what, head, scratch->importance, ret_sums);
 }
 

@@ -230,6 +230,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_piece_soon = sc_plugin_on_piece_soon,
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
+        .on_average = sc_plugin_on_average,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };
@@ -273,6 +274,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_index_open(conn, &conn->radix, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_averages_make(conn, reterr);
     if (status == SPEC_OK)
         status = open_stores(conn, params, model, disk, reterr);
     if (status == SPEC_OK)
@@ -343,6 +346,7 @@ static void destroy_connector(spec_connector *conn)
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
+    sc_plugin_averages_close(conn->averages);
     sc_alloc_free(&conn->alloc, conn->readers);
     sc_alloc_free(&conn->alloc, conn->requests);
     sc_alloc_free(&conn->alloc, conn->tickets);
@@ -424,5 +428,6 @@ void sc_plugin_close(spec_connector *conn)
     }
     sc_plugin_jobs_close(conn);
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
+    sc_plugin_averages_write_all(conn);
     destroy_connector(conn);
 }

@@ -4,6 +4,7 @@
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
  *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
+ *                  guess.c    rows that are read before they are chosen; learn.c: averages
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
  *                  evict.c    room for what comes; maintain.c: jobs in the background
@@ -30,7 +31,9 @@
 #include "base/log.h"
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
+#include "plugin/average.h"
 #include "plugin/memory.h"
+#include "plugin/predict.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -92,6 +95,25 @@ struct sc_plugin_sketch {
     uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
 };
 
+/* guess.c: rows of the layer above that may be wanted, ranked; some of them are read ahead. */
+struct sc_plugin_guess {
+    /* Set by open, constant after. */
+    spec_connector *conn;
+    uint8_t *hint; /* [hint.rows][query heads of the probe heads][head_size] NULL: none is taken */
+
+    /* Host thread. */
+    uint32_t layer;    /* that is guessed; SC_PLUGIN_NO_LAYER: none */
+    uint64_t asked_ns; /* when prefetch_next was called for it; 0: it was not */
+    uint64_t chosen;   /* rows of the set chosen last, for how many to rank; 0: none yet */
+
+    /* Whoever the state names. */
+    _Atomic uint32_t state; /* enum in guess.c: host, or the task */
+    struct sc_task task;
+    uint32_t hint_dtype;
+    uint64_t hint_rows;
+    uint64_t count; /* ranked rows, at readers[layer % 2].rows; 0: none */
+};
+
 struct sc_plugin_request {
     /* Any thread. */
     _Atomic uint32_t state;      /* enum sc_plugin_request_state */
@@ -108,6 +130,7 @@ struct sc_plugin_request {
     uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
+    struct sc_plugin_guess guess;
 
     /* The host thread that calls for this request. Tokens only grow: saves read those before. */
     uint64_t token_count;
@@ -152,7 +175,14 @@ struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
     _Atomic uint32_t closing, ended;
 };
 
-enum sc_plugin_job_kind { SC_JOB_TIDY, SC_JOB_EVICT, SC_JOB_CHECKPOINT, SC_JOB_SPARE, SC_JOBS };
+enum sc_plugin_job_kind {
+    SC_JOB_TIDY,
+    SC_JOB_EVICT,
+    SC_JOB_CHECKPOINT,
+    SC_JOB_SPARE,
+    SC_JOB_AVERAGE,
+    SC_JOBS
+};
 
 struct sc_plugin_job { /* work in the background that is asked for (maintain.c) */
     struct sc_task task;
@@ -223,6 +253,10 @@ struct spec_connector {
     struct sc_log log;
     struct sc_plugin_stats stats;
     _Atomic uint64_t load_bytes_per_s;   /* of demand loads, smoothed; 0: none yet */
+    _Atomic uint64_t pick_bytes_per_s;   /* of chosen rows, likewise */
+    struct sc_plugin_trust *trusts;      /* [layer_count + 1] of guesses; the last: of all layers */
+    struct sc_plugin_window window;      /* of compute, that reading ahead may fill */
+    struct sc_plugin_averages *averages; /* NULL: none are kept */
     struct sc_plugin_scratch *scratches; /* [scratch_count] set by open, constant */
     uint8_t *scratch_memory;
     struct sc_plugin_kept *kept; /* select.sticky first: [requests][layers] */
@@ -366,6 +400,16 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
                                     const struct spec_queries *hint, struct spec_error *reterr);
 void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches too */
 void sc_plugin_sketches_end(struct sc_plugin_request *request);   /* select.c */
+
+/* learn.c */
+spec_status sc_plugin_averages_make(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_on_average(const struct sc_store_average *average, void *user);
+bool sc_plugin_averages_write(spec_connector *conn); /* the job: what is due. true: there is more */
+void sc_plugin_averages_write_all(spec_connector *conn);
+
+/* guess.c */
+/* No guess of this request is made any more; what was read for one counts as unused. */
+void sc_plugin_guess_stop(struct sc_plugin_request *request);
 
 /* save.c */
 spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,

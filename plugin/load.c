@@ -30,6 +30,7 @@ static bool loads(const struct sc_plugin_request *request)
 
 void sc_plugin_readers_cancel(struct sc_plugin_request *request)
 {
+    sc_plugin_guess_stop(request);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++) {
         sc_store_reader_cancel(request->readers[i].reader);
         request->readers[i].layer = SC_PLUGIN_NO_LAYER;
@@ -93,15 +94,19 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
     spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
-    struct spec_queries queries; /* whole layers need no ranking: the hint is only checked */
+    struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
         status =
             sc_plugin_args_read(&queries, sizeof(queries), hint, "prefetch_next: hint", reterr);
+    if (status == SPEC_OK && hint != NULL)
+        status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
     if (status != SPEC_OK)
         return status;
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
         if (layer + ahead < conn->layer_count && loads(request))
             sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
+    if (layer + 1 < conn->layer_count && loads(request))
+        sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
     return SPEC_OK;
 }
 
@@ -369,6 +374,9 @@ static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint6
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - now_ns)
             item->deadline_ns = now_ns + within_ns;
         clear_results(&item->in);
+        sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
+        if (!item->want.selects)
+            sc_plugin_guess_drop(conn, item->request, item->in.layer);
         item->route = item->want.selects ? SC_ROUTE_PICKS : SC_ROUTE_WHOLE;
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;

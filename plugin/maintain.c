@@ -4,6 +4,7 @@
  *              ^         |  ^ kick: AGAIN                   for pins
  *              +---------+                      evict       evict.c
  *                more to do                     checkpoint  a shorter log
+ *                                               average     averages that changed (learn.c)
  *                                               spare       memory that the index needs next
  *
  * A step does a bounded piece of work and posts itself again, so that the lanes above go first.
@@ -32,6 +33,7 @@ enum job_state { JOB_IDLE, JOB_QUEUED, JOB_RUNNING, JOB_AGAIN };
 static bool checkpoint_run(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
+    sc_plugin_averages_write_all(conn); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
     return false;
@@ -64,6 +66,7 @@ void sc_plugin_jobs_open(spec_connector *conn)
         [SC_JOB_EVICT] = sc_plugin_evict_some,
         [SC_JOB_CHECKPOINT] = checkpoint_run,
         [SC_JOB_SPARE] = sc_plugin_index_spare,
+        [SC_JOB_AVERAGE] = sc_plugin_averages_write,
     };
     for (uint32_t i = 0; i < SC_JOBS; i++)
         conn->jobs[i] = (struct sc_plugin_job){

@@ -164,6 +164,7 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_piece_soon = NULL;
     params.on_drop = peer_on_drop;
     params.on_epoch = peer_on_epoch;
+    params.on_average = NULL;
     params.on_written = NULL;
     params.user = peer;
     return sc_store_open(&params, &peer->store, reterr);

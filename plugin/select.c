@@ -8,14 +8,15 @@
  * Holds: of the items of a call only the one that is finished draws on the demand share of frames
  * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
  * when the set names them.
- * Does not: verify rows; guess (predict.c fills a guess's rows).
+ * Does not: verify rows; guess (guess.c).
  * Threads: the request's host thread.
  * Tests: tests/unit/plugin/test_select.c */
 #include "plugin/select.h"
 
 #include <string.h>
 
-#define GAP_BYTES 80000u /* an operation of 80 us at 1 GB/s */
+#define RATE_BYTES_MIN (256u << 10) /* fewer say nothing about the device */
+#define GAP_BYTES      80000u       /* an operation of 80 us at 1 GB/s */
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -54,11 +55,14 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
         }
     }
     spec_status status = sc_plugin_sticky_open(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_guesses_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
 }
 
 void sc_plugin_select_close(spec_connector *conn)
 {
+    sc_plugin_guesses_close(conn); /* a task may still read a sketch */
     for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++)
         for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
             sc_store_sketch_close(conn->requests[i].sketches[j].sketch);
@@ -93,11 +97,13 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
             sc_store_sketch_demand(sketch->sketch);
         return sketch->sketch;
     }
+    if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
+        return NULL;
     if (sketch->layer != SC_PLUGIN_NO_LAYER)
         sc_store_sketch_end(sketch->sketch);
     sketch->layer = SC_PLUGIN_NO_LAYER;
     if (!sc_store_sketch_begin(sketch->sketch, layer, request->ranges, request->range_count,
-                               conn->probe_row_bytes, lane, NULL, NULL))
+                               conn->probe_row_bytes, lane, sc_plugin_guess_on_sketch, request))
         return NULL;
     sketch->layer = layer;
     return sketch->sketch;
@@ -288,30 +294,40 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
-/* From the sketch that is there, or from nothing at all. */
-static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, bool is_any,
+enum choice { BY_PROBES, BY_AVERAGES, BY_NOTHING };
+
+/* From the sketch that is there, from stored averages, or from nothing at all. */
+static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
         return late(reterr);
+    const float *sums = NULL;
+    uint64_t *bits = item->request->bits;
+    uint32_t *set = item->request->set;
     bool one_set = true;
-    if (is_any)
-        sc_plugin_choose_any(conn, scratch, item, item->request->set);
+    if (choice == BY_NOTHING)
+        sc_plugin_choose_any(conn, scratch, item, set);
+    else if (choice == BY_AVERAGES)
+        may_part = one_set = sc_plugin_choose_static(conn, scratch, item, set);
     else
-        one_set = sc_plugin_choose_by_probes(
-            conn, scratch, item, sc_store_sketch_keys(item->sketch), item->request->set);
-    sc_plugin_scratch_put(conn, scratch);
+        one_set = sc_plugin_choose_by_probes(conn, scratch, item,
+                                             sc_store_sketch_keys(item->sketch), set);
+    if (choice == BY_PROBES) /* behind each head's own (sc_plugin_probe_sums) */
+        sums = scratch->sums + conn->probe_heads * item->want.row_total;
     if (one_set) {
-        uint64_t *bits = item->request->bits;
         memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
         for (uint64_t i = 0; i < item->row_count; i++)
-            bit_set(bits, item->request->set[i]);
+            bit_set(bits, set[i]);
         item->route = SC_ROUTE_PICKS;
         sc_plugin_sticky_keep(conn, item, bits);
     } else if (may_part) {
         item->route = SC_ROUTE_HEADS;
     }
+    if (one_set || sums != NULL)
+        sc_plugin_guess_learn(conn, scratch, item, one_set ? bits : NULL, sums);
+    sc_plugin_scratch_put(conn, scratch);
     return SPEC_OK;
 }
 
@@ -324,9 +340,10 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
     bool may_part = !item->scoring.is_probes_only && !item->has_negative_slot;
     bool by_keys = !is_any && identify == SC_IDENTIFY_KEYS;
     bool by_probes = !is_any && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
+    bool by_averages = !is_any && identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
     bool needs_sketch = !by_keys || conn->config.layout == SC_STORE_SPLIT;
     item->route = SC_ROUTE_DENSE;
-    if (!conn->can_select || !(is_any || by_probes || (by_keys && may_part)))
+    if (!conn->can_select || !(is_any || by_probes || by_averages || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status = needs_sketch ? sketch_await(conn, item, reterr) : SPEC_OK;
     if (status != SPEC_OK || (needs_sketch && item->sketch == NULL))
@@ -344,7 +361,8 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
-    return choose_set(conn, item, is_any, may_part, reterr);
+    enum choice choice = is_any ? BY_NOTHING : by_averages ? BY_AVERAGES : BY_PROBES;
+    return choose_set(conn, item, choice, may_part, reterr);
 }
 
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
@@ -355,6 +373,8 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
+    if (item->route != SC_ROUTE_PICKS)
+        sc_plugin_guess_drop(conn, item->request, item->in.layer);
     if (item->route == SC_ROUTE_PICKS)
         set_begin(conn, item, lane);
     else if (item->route == SC_ROUTE_HEADS)
@@ -377,6 +397,25 @@ static void count_guess(spec_connector *conn, struct sc_plugin_item *item, uint6
                               memory_order_relaxed);
 }
 
+/* The rows that no guess brought; how fast they came says what a window is worth. */
+static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
+                             struct sc_plugin_reader *rest, struct spec_error *reterr)
+{
+    uint64_t begin_ns = rest->begin_ns;
+    spec_status status =
+        sc_plugin_reader_take(conn, item, rest, item->request->set, item->row_count, reterr);
+    struct sc_store_read_cost cost;
+    sc_store_reader_cost(rest->reader, &cost);
+    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
+    if (status != SPEC_OK || took_ns == 0 || cost.read_bytes < RATE_BYTES_MIN)
+        return status;
+    uint64_t rate = (uint64_t)((double)cost.read_bytes * 1e9 / (double)took_ns);
+    uint64_t old = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
+    atomic_store_explicit(&conn->pick_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
+                          memory_order_relaxed);
+    return status;
+}
+
 static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
@@ -392,7 +431,7 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
         count_guess(conn, item, before_bytes);
     }
     if (status == SPEC_OK && rest->layer == item->in.layer)
-        status = sc_plugin_reader_take(conn, item, rest, request->set, item->row_count, reterr);
+        status = take_rest(conn, item, rest, reterr);
     if (status == SPEC_E_TIMEOUT) {
         sc_store_reader_cancel(rest->reader);
         rest->layer = SC_PLUGIN_NO_LAYER;

@@ -12,7 +12,7 @@
  * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
- * Tests: tests/unit/plugin/test_select.c, conformance (abi_061_* .. abi_069_*) */
+ * Tests: tests/unit/plugin/test_select.c, test_guess.c, conformance (abi_061_* .. abi_069_*) */
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
 
@@ -76,6 +76,13 @@ struct sc_plugin_scratch {
     uint8_t *votes;      /* [rows] */
 };
 
+static inline uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
+{
+    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                     : SC_KERNELS_BF16;
+}
+
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
 spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
                                    const struct sc_plugin_request *request,
@@ -83,6 +90,12 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
 /* The same without an item: whether the configuration chooses rows of this layer. */
 bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint32_t layer);
+/* k and R of a layer as the configuration has them. */
+struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
+                                           const struct sc_plugin_request *request, uint32_t layer);
+/* SPEC_E_INVALID: a member is wrong, or rows reach beyond byte_count. */
+spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
+                                    const char *name, struct spec_error *reterr);
 spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,
                                     const struct sc_plugin_request *request,
                                     const struct sc_plugin_want *want,
@@ -103,12 +116,47 @@ bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scr
 /* Without scores: metric random. */
 void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                           struct sc_plugin_item *item, uint32_t *ret_rows);
+/* By stored averages; false: none are known, or their lock is taken. */
+bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, uint32_t *ret_rows);
 /* How many rows each head gets, of all heads' keys in the destination. */
 uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
 /* One head's rows, of its keys in the destination. */
 void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows);
+
+/* The first k rows by sums of importance, best first. Uses ranked, scores, granules. */
+void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                    const struct sc_plugin_want *want, const float *sums, uint64_t k,
+                    uint32_t *ret_rows);
+/* Sums of importance of a layer, over the probe heads, into their place behind each head's own;
+ * `what` without its prefix, keys [R][probe row]. */
+float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            struct sc_kernels_importance *what, const uint8_t *keys,
+                            uint64_t row_total);
+
+/* guess.c */
+spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_guesses_close(spec_connector *conn);
+void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request has the slot */
+/* prefetch_next: ranks rows of `layer` and begins reading them, now or when the hint is ranked. */
+void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         const struct spec_queries *hint);
+/* A layer that is read in another way: what was read for its guess counts as unused. */
+void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer);
+/* The layer is needed: nothing is begun any more, and the window ends. */
+void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         uint64_t now_ns);
+/* The layer's set is known. sums: importance by which it was chosen; NULL: by none. */
+void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, const uint64_t *bits,
+                           const float *sums);
+/* A sketch of this number came; user: the request. */
+void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user);
+/* The sketch is being read by a task that ranks: false, or (waits) none is any more: true. */
+bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
+                            uint32_t sketch, bool waits);
 
 /* select.c */
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr);

@@ -1,0 +1,410 @@
+/* Guesses: rows of the next layer that are read ahead of being chosen.
+ *
+ *   get_important(l)    scores -> ranking for l + 1 (predictor layer); was the guess of l right?
+ *   prefetch_next(l)    ranking -> its first rows begin to be read
+ *     with a hint       copied -> WAITS for the sketch -> POSTED -> RUNS: ranked -> BEGINS -> DONE
+ *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
+ *                       begins nothing; BEGINS is waited for (a plan of reads is made)
+ *
+ * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
+ * again. While it RUNS or is GONE it may read its sketch: that sketch is not begun anew meanwhile.
+ *
+ * Holds: one guess a request at a time; a later prefetch_next replaces one that has not started,
+ * and is nothing where one has; with no window or no trust nothing is read and all is measured.
+ * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
+ * Threads: the request's host thread; the task on the executor's.
+ * Tests: tests/unit/plugin/test_guess.c */
+#include "plugin/select.h"
+
+#include <math.h>
+#include <string.h>
+
+enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
+
+#define RATE_UNKNOWN 1000000000u /* bytes per second, until chosen rows were read */
+#define NOW          1u          /* a deadline that has passed */
+
+static struct sc_plugin_request *request_of(struct sc_plugin_guess *guess)
+{
+    return (struct sc_plugin_request *)(void *)((uint8_t *)guess -
+                                                offsetof(struct sc_plugin_request, guess));
+}
+
+static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong(&guess->state, &from, to);
+}
+
+static void state_set(struct sc_plugin_guess *guess, uint32_t to)
+{
+    struct sc_exec *exec = guess->conn->exec;
+    atomic_store(&guess->state, to);
+    sc_exec_wake(exec, &guess->state);
+}
+
+/* The task is through: whoever holds the request for it lets it go. */
+static void task_end(struct sc_plugin_guess *guess, uint32_t state)
+{
+    state_set(guess, state);
+    sc_plugin_request_unhold(request_of(guess));
+}
+
+/* ---- Ranking -------------------------------------------------------------------------------- */
+
+static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
+{
+    return &request_of(guess)->readers[guess->layer % SC_PLUGIN_AHEAD];
+}
+
+/* Makes deciles ascend: votes are not in use, and become its bits. */
+static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k, uint64_t row_total)
+{
+    uint64_t *bits = (uint64_t *)(void *)scratch->votes;
+    memset(bits, 0, (row_total + 63) / 64 * sizeof(*bits));
+    sc_plugin_ranking_order(rows, k, bits);
+}
+
+/* Begins reading as much of the ranking as is trusted and fits. Whoever the state names. */
+static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+{
+    uint64_t rate = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
+    uint64_t fits = sc_plugin_window_bytes(&conn->window, rate > 0 ? rate : RATE_UNKNOWN);
+    uint64_t count =
+        sc_plugin_trust_rows(&conn->trusts[guess->layer], &conn->trusts[conn->layer_count], k,
+                             conn->config.min_precision_ppm);
+    if (count > fits / conn->row_bytes)
+        count = fits / conn->row_bytes;
+    guess->count = k;
+    if (count > 0)
+        sc_plugin_guess_begin(conn, request_of(guess), guess->layer, count);
+}
+
+/* How many rows are ranked: as many as were chosen last. */
+static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc_plugin_want *want)
+{
+    if (guess->chosen == 0)
+        return want->row_count;
+    return guess->chosen < want->row_total ? guess->chosen : want->row_total;
+}
+
+static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t *ret_k)
+{
+    struct sc_plugin_request *request = request_of(guess);
+    const struct sc_store_sketch *sketch =
+        request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
+    if (scratch == NULL)
+        return false;
+    uint64_t element = sc_plugin_dtype_bytes(guess->hint_dtype);
+    uint64_t head_bytes = conn->shape.head_size * element;
+    struct sc_kernels_importance what = {
+        .kernels = conn->kernels,
+        .head_size = conn->shape.head_size,
+        .group = conn->query_group,
+        .scale = 1.0f / sqrtf((float)conn->shape.head_size),
+        .queries = {.data = guess->hint,
+                    .row_stride_bytes = conn->probe_heads * conn->query_group * head_bytes,
+                    .head_stride_bytes = head_bytes,
+                    .row_count = guess->hint_rows,
+                    .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
+        .last_row = want.metric == SPEC_METRIC_LAST};
+    const float *sums =
+        sc_plugin_probe_sums(conn, scratch, &what, sc_store_sketch_keys(sketch), want.row_total);
+    *ret_k = rows_wanted(guess, &want);
+    sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
+    order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
+    sc_plugin_scratch_put(conn, scratch);
+    return true;
+}
+
+/* Predictors that need nothing but what is in memory; false: no ranking. */
+static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32_t *rows,
+                     uint64_t *ret_k)
+{
+    struct sc_plugin_request *request = request_of(guess);
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
+    if (scratch == NULL)
+        return false;
+    uint64_t k = rows_wanted(guess, &want), total = want.row_total;
+    bool ranked = true;
+    if (conn->config.predictor == SC_PREDICT_SINK) {
+        sc_plugin_ranking_sink(rows, k, total);
+    } else if (conn->config.predictor == SC_PREDICT_RANDOM) {
+        uint64_t *bits = (uint64_t *)(void *)scratch->votes;
+        memset(bits, 0, (total + 63) / 64 * sizeof(*bits));
+        sc_plugin_ranking_random(rows, k, total, request->matched_tokens + guess->layer * 977u,
+                                 bits);
+    } else {
+        ranked = sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
+                                           guess->layer, scratch->sums) > 0;
+        if (ranked)
+            sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
+    }
+    if (ranked)
+        order(scratch, rows, k, total);
+    sc_plugin_scratch_put(conn, scratch);
+    *ret_k = k;
+    return ranked;
+}
+
+/* ---- The task ------------------------------------------------------------------------------- */
+
+static void post(struct sc_plugin_guess *guess)
+{
+    if (state_move(guess, WAITS, POSTED))
+        sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
+}
+
+static bool is_pending(struct sc_plugin_guess *guess)
+{
+    uint32_t slot = guess->layer % SC_PLUGIN_SKETCHES;
+    return sc_store_sketch_state(request_of(guess)->sketches[slot].sketch) == SPEC_PENDING;
+}
+
+static void hint_step(struct sc_task *task)
+{
+    struct sc_plugin_guess *guess =
+        (struct sc_plugin_guess *)(void *)((uint8_t *)task -
+                                           offsetof(struct sc_plugin_guess, task));
+    spec_connector *conn = guess->conn;
+    uint32_t slot;
+    uint64_t k;
+    if (!state_move(guess, POSTED, RUNS)) {
+        task_end(guess, IDLE);
+        return;
+    }
+    slot = guess->layer % SC_PLUGIN_SKETCHES;
+    const struct sc_store_sketch *sketch = request_of(guess)->sketches[slot].sketch;
+    spec_status status = sc_store_sketch_state(sketch);
+    if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
+        if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
+            post(guess);
+        return;
+    }
+    bool ranked = status == SPEC_OK && rank_hint(conn, guess, &k);
+    if (!ranked || !state_move(guess, RUNS, BEGINS)) {
+        task_end(guess, IDLE);
+        return;
+    }
+    begin(conn, guess, k);
+    task_end(guess, DONE);
+}
+
+void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
+{
+    struct sc_plugin_request *request = user;
+    (void)sketch; /* whichever it is: the task looks for its own */
+    if (request->guess.conn != NULL)
+        post(&request->guess);
+}
+
+/* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
+static void settle(struct sc_plugin_guess *guess)
+{
+    for (;;) {
+        uint32_t state = atomic_load(&guess->state);
+        if (state == IDLE || state == DONE || state == GONE)
+            return;
+        if (state == WAITS && state_move(guess, WAITS, IDLE)) {
+            sc_plugin_request_unhold(request_of(guess));
+            return;
+        }
+        if (state == POSTED && state_move(guess, POSTED, GONE)) {
+            if (sc_exec_cancel(guess->conn->exec, &guess->task))
+                task_end(guess, IDLE);
+            return;
+        }
+        if (state == RUNS && state_move(guess, RUNS, GONE))
+            return;
+        if (state == BEGINS)
+            (void)sc_exec_wait(guess->conn->exec, &guess->state, BEGINS, SC_EXEC_FOREVER);
+    }
+}
+
+bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
+                            uint32_t sketch, bool waits)
+{
+    struct sc_plugin_guess *guess = &request->guess;
+    if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
+        guess->layer % SC_PLUGIN_SKETCHES != sketch)
+        return true;
+    settle(guess);
+    while (waits && atomic_load(&guess->state) == GONE)
+        (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+    return atomic_load(&guess->state) != GONE;
+}
+
+/* ---- Asking --------------------------------------------------------------------------------- */
+
+static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
+                      const struct spec_queries *hint)
+{
+    uint64_t rows =
+        hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
+    uint64_t heads = conn->probe_heads * conn->query_group;
+    uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
+    const uint8_t *row =
+        (const uint8_t *)hint->data + (hint->row_count - rows) * hint->row_stride_bytes;
+    uint8_t *dst = guess->hint;
+    for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
+        for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
+            memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
+    guess->hint_rows = rows;
+    guess->hint_dtype = hint->dtype;
+}
+
+void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         const struct spec_queries *hint)
+{
+    struct sc_plugin_guess *guess = &request->guess;
+    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
+        return;
+    uint32_t state = atomic_load(&guess->state);
+    if (state == WAITS || state == POSTED)
+        settle(guess);
+    state = atomic_load(&guess->state);
+    if (state != IDLE && state != DONE)
+        return; /* it has started */
+    bool is_by_layer = conn->config.predictor == SC_PREDICT_LAYER;
+    uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
+    uint32_t *rows = NULL;
+    if (!is_by_layer || k == 0)
+        rows = sc_plugin_guess_rows(request, layer);
+    else if (request->readers[layer % SC_PLUGIN_AHEAD].layer == layer)
+        return;
+    if (!is_by_layer && rows == NULL)
+        return; /* its rows are being read */
+    guess->layer = layer;
+    guess->count = 0;
+    guess->asked_ns = sc_exec_now_ns(conn->exec);
+    if (conn->config.predictor != SC_PREDICT_HINT) {
+        if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
+            begin(conn, guess, k);
+        return;
+    }
+    if (hint == NULL || guess->hint == NULL ||
+        request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
+        return;
+    copy_hint(conn, guess, hint);
+    atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
+    atomic_store(&guess->state, WAITS);
+    if (!is_pending(guess))
+        post(guess);
+}
+
+void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                         uint64_t now_ns)
+{
+    struct sc_plugin_guess *guess = &request->guess;
+    if (guess->conn == NULL)
+        return;
+    settle(guess);
+    if (guess->layer == layer && guess->asked_ns != 0)
+        sc_plugin_window_learn(&conn->window, now_ns - guess->asked_ns);
+    guess->asked_ns = 0;
+}
+
+void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, const uint64_t *bits,
+                           const float *sums)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_guess *guess = &request->guess;
+    uint32_t layer = item->in.layer;
+    if (sums != NULL &&
+        sc_plugin_averages_note(conn->averages, request->ranges, request->range_count, layer,
+                                sums) &&
+        conn->role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+    guess->chosen = item->row_count;
+    if (guess->conn == NULL)
+        return;
+    if (bits != NULL && guess->layer == layer && guess->count > 0) {
+        const uint32_t *rows = reader_of(guess)->rows;
+        sc_plugin_trust_learn(&conn->trusts[layer], rows, guess->count, bits);
+        sc_plugin_trust_learn(&conn->trusts[conn->layer_count], rows, guess->count, bits);
+    }
+    if (conn->config.predictor != SC_PREDICT_LAYER || sums == NULL ||
+        layer + 1 >= conn->layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
+        return;
+    uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
+    if (rows == NULL)
+        return;
+    sc_plugin_rank(conn, scratch, &item->want, sums, item->row_count, rows);
+    order(scratch, rows, item->row_count, item->want.row_total);
+    guess->layer = layer + 1;
+    guess->count = item->row_count;
+}
+
+/* ---- Ending --------------------------------------------------------------------------------- */
+
+void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (request->guess.conn == NULL || layer == SC_PLUGIN_NO_LAYER || reader->layer != layer ||
+        reader->load != SC_LOAD_PICKS)
+        return;
+    struct sc_store_read_cost cost;
+    sc_store_reader_cost(reader->reader, &cost);
+    atomic_fetch_add_explicit(&conn->stats.speculated_bytes, cost.read_bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.unused_bytes, cost.read_bytes, memory_order_relaxed);
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = SC_PLUGIN_NO_LAYER;
+}
+
+void sc_plugin_guess_stop(struct sc_plugin_request *request)
+{
+    struct sc_plugin_guess *guess = &request->guess;
+    if (guess->conn == NULL)
+        return;
+    settle(guess);
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++)
+        sc_plugin_guess_drop(guess->conn, request, request->readers[i].layer);
+}
+
+void sc_plugin_guess_forget(struct sc_plugin_request *request)
+{
+    struct sc_plugin_guess *guess = &request->guess;
+    guess->layer = SC_PLUGIN_NO_LAYER;
+    guess->asked_ns = guess->chosen = guess->count = 0;
+}
+
+spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr)
+{
+    if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
+        return SPEC_OK;
+    uint64_t each = conn->config.hint_rows * (uint64_t)conn->probe_heads * conn->query_group *
+                    conn->shape.head_size * sizeof(float);
+    uint8_t *hints = NULL;
+    conn->trusts =
+        sc_alloc_array(&conn->alloc, conn->layer_count + UINT64_C(1), sizeof(*conn->trusts));
+    if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
+        hints = sc_alloc(&conn->alloc, conn->config.max_requests * each);
+    conn->requests[0].guess.hint = hints;
+    if (conn->trusts == NULL ||
+        (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
+                       conn->config.max_requests);
+    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
+        struct sc_plugin_guess *guess = &conn->requests[i].guess;
+        guess->conn = conn;
+        guess->hint = hints != NULL ? hints + i * each : NULL;
+        guess->task.step = hint_step;
+        sc_plugin_guess_forget(&conn->requests[i]);
+    }
+    return SPEC_OK;
+}
+
+void sc_plugin_guesses_close(spec_connector *conn)
+{
+    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++) {
+        struct sc_plugin_guess *guess = &conn->requests[i].guess;
+        while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+    }
+    if (conn->requests != NULL)
+        sc_alloc_free(&conn->alloc, conn->requests[0].guess.hint);
+    sc_alloc_free(&conn->alloc, conn->trusts);
+}

@@ -1,0 +1,308 @@
+/* Guesses: every predictor reads ahead and changes nothing that is delivered; trust and the window
+ * decide how much; hints are ranked whenever their sketch comes, and let go at any moment;
+ * averages are learnt, written and come back. */
+#include "tests/unit/plugin/select_fixture.h"
+
+#include "plugin/select.h"
+
+#include <pthread.h>
+
+#define MATCHED   260u
+#define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */
+#define CONFIG(predictor, precision)                                                               \
+    "\"preset\": \"impress+range\", \"prefetch\": {\"predictor\": \"" predictor                    \
+    "\", \"min_precision_ppm\": " #precision "}"
+
+struct tour { /* of one request through all layers */
+    uint32_t positions[4][MATCHED];
+    uint64_t row_count[4];
+    uint64_t prefetched, chosen; /* of the layers above 0 */
+};
+
+static spec_request look(struct world *world)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, world->matched);
+    return result.request;
+}
+
+/* One layer: chosen and delivered, each row where its position says. */
+static void load(struct world *world, spec_request request, uint32_t layer, struct tour *tour)
+{
+    struct area area = rig_area(&world->rig, world->matched);
+    struct pass pass = world_pass(world, layer, world->rig.dtype);
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = request,
+                                  .layer = layer,
+                                  .queries = &pass.q,
+                                  .new_keys = &pass.fresh.memory,
+                                  .destination = &area.memory,
+                                  .position_capacity = 2 * MATCHED};
+    uint32_t positions[2 * MATCHED];
+    item.positions = positions;
+    assert_int_equal(sc_plugin_get_important(world->rig.conn, &item, 1, NULL), SPEC_OK);
+    assert_int_equal(item.result_flags & SPEC_IMPORTANT_FALLBACK, 0);
+    uint64_t d = world->rig.head_size, element = sc_plugin_dtype_bytes(world->rig.dtype);
+    for (uint64_t r = 0; r < item.row_count; r++)
+        for (uint64_t n = 0; n < world->rig.heads * d; n++) {
+            uint8_t bytes[8];
+            world_put(bytes, world->rig.dtype,
+                      world_kv(world, positions[r], layer, 0, n / d, n % d));
+            assert_memory_equal((const uint8_t *)area.memory.k_base +
+                                    r * rig_part_bytes(&world->rig) + n * element,
+                                bytes, element);
+        }
+    memcpy(tour->positions[layer], positions, sizeof(tour->positions[layer]));
+    tour->row_count[layer] = item.row_count;
+    if (layer > 0) {
+        tour->prefetched += item.prefetched_rows;
+        tour->chosen += item.row_count;
+    }
+    rig_area_free(&area);
+    pass_free(&pass);
+}
+
+static void prefetch(struct world *world, spec_request request, uint32_t layer)
+{
+    struct pass pass = world_pass(world, layer + 1, world->rig.dtype);
+    assert_int_equal(sc_plugin_prefetch_next(world->rig.conn, request, layer, &pass.q, NULL),
+                     SPEC_OK);
+    memset(pass.queries, 0xff, pass.q.byte_count); /* the hint was copied */
+    pass_free(&pass);
+}
+
+/* A request through all layers, with `window_ns` of compute between the calls. */
+static struct tour travel(struct world *world, uint64_t window_ns)
+{
+    struct tour tour = {.prefetched = 0};
+    spec_request request = look(world);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL), SPEC_OK);
+        load(world, request, layer, &tour);
+        prefetch(world, request, layer);
+        if (window_ns > 0)
+            rig_pass_ns(&world->rig, window_ns);
+    }
+    rig_release(&world->rig, request);
+    return tour;
+}
+
+static uint64_t speculated(const struct world *world)
+{
+    return atomic_load(&world->rig.conn->stats.speculated_bytes);
+}
+
+static void assert_same_sets(const struct tour *a, const struct tour *b)
+{
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        assert_int_equal(a->row_count[layer], b->row_count[layer]);
+        assert_memory_equal(a->positions[layer], b->positions[layer],
+                            a->row_count[layer] * sizeof(uint32_t));
+    }
+}
+
+static void no_predictor_changes_what_is_delivered(void **state)
+{
+    (void)state;
+    static const char *const CONFIGS[] = {CONFIG("none", 0),  CONFIG("random", 0),
+                                          CONFIG("sink", 0),  CONFIG("static", 0),
+                                          CONFIG("layer", 0), CONFIG("hint", 0)};
+    struct tour truth = {.prefetched = 0}, best = {.prefetched = 0};
+    for (uint32_t i = 0; i < 6; i++) {
+        struct world world;
+        world_open(&world, CONFIGS[i], 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+        struct tour tour = travel(&world, WINDOW_NS);
+        if (i == 0)
+            truth = tour;
+        assert_same_sets(&tour, &truth);
+        tour = travel(&world, WINDOW_NS);
+        assert_same_sets(&tour, &truth);
+        assert_int_equal(tour.chosen, 3 * 65);
+        if (i == 0) {
+            assert_int_equal(tour.prefetched, 0);
+            assert_int_equal(speculated(&world), 0);
+        } else {
+            assert_true(tour.prefetched > 0 && speculated(&world) > 0);
+        }
+        best = tour;
+        world_done(&world);
+    }
+    assert_true(best.prefetched * 10 >= best.chosen * 7); /* the hint: the very queries */
+}
+
+static void what_was_right_too_seldom_is_not_read(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("sink", 750000), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    for (uint32_t n = 0; n < 4; n++)
+        assert_int_equal(travel(&world, WINDOW_NS).prefetched, 0);
+    assert_int_equal(speculated(&world), 0);
+    assert_true(atomic_load(&world.rig.conn->trusts[4].count) >= 9); /* measured all the same */
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
+        atomic_store(&world.rig.conn->trusts[2].right_ppm[d], 1000000);
+    assert_true(travel(&world, WINDOW_NS).prefetched > 0);
+    world_done(&world);
+}
+
+static void a_window_of_nothing_reads_nothing(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    for (uint32_t n = 0; n < 3; n++)
+        assert_int_equal(travel(&world, 0).prefetched, 0);
+    assert_int_equal(speculated(&world), 0);
+    assert_true(atomic_load(&world.rig.conn->window.count) > 0);
+    assert_true(travel(&world, WINDOW_NS).prefetched > 0); /* and grows with it */
+    world_done(&world);
+}
+
+/* Whatever state the guess is in. */
+static void a_request_ends_while_its_hint_is_ranked(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    (void)travel(&world, WINDOW_NS);
+    for (uint64_t steps = 0; steps < 40; steps++) {
+        struct tour tour = {.prefetched = 0};
+        spec_request request = look(&world);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
+        if (steps % 2 == 0)
+            load(&world, request, 0, &tour);
+        prefetch(&world, request, 0);
+        for (uint64_t n = 0; n < steps; n++)
+            (void)sc_exec_step_one(world.rig.conn->exec);
+        if (steps % 3 == 0)
+            prefetch(&world, request, 0); /* again: replaces it, or does nothing */
+        if (steps % 5 == 0)
+            load(&world, request, 3, &tour); /* another layer than the one guessed */
+        rig_release(&world.rig, request);
+    }
+    struct sc_plugin_request *request = &world.rig.conn->requests[0];
+    rig_pass_ns(&world.rig, WINDOW_NS);
+    for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++, request++) {
+        assert_int_equal(atomic_load(&request->holds), 0);
+        assert_int_equal(atomic_load(&request->state), SC_REQUEST_FREE);
+    }
+    assert_true(atomic_load(&world.rig.conn->stats.unused_bytes) > 0); /* guesses nobody came for */
+    world_done(&world);
+}
+
+struct worker {
+    struct world *world;
+    const struct tour *truth;
+    pthread_t thread;
+};
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    for (uint32_t n = 0; n < 12; n++) {
+        struct tour tour = travel(worker->world, n % 3 == 0 ? 0 : n % 3 * 200000);
+        assert_same_sets(&tour, worker->truth);
+        spec_request request = look(worker->world);
+        (void)sc_plugin_begin_layer(worker->world->rig.conn, &request, 1, 0, NULL);
+        prefetch(worker->world, request, 0);
+        rig_release(&worker->world->rig, request);
+    }
+    return NULL;
+}
+
+static void threads_guess_side_by_side(void **state)
+{
+    (void)state;
+    struct world world = {.matched = MATCHED, .group = 2, .agree = 8};
+    rig_init(&world.rig, false, CONFIG("hint", 300000));
+    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
+    world.rig.query_group = 2;
+    world.prompt = rig_prompt(MATCHED + 2, 0, 0, MATCHED + FRESH_ROWS);
+    rig_open(&world.rig);
+    world_store(&world);
+    struct tour truth = travel(&world, 0);
+    struct worker workers[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        workers[i] = (struct worker){.world = &world, .truth = &truth};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    world_done(&world);
+}
+
+static void wrong_hints_are_refused(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    spec_request request = look(&world);
+    struct pass pass = world_pass(&world, 1, world.rig.dtype);
+    struct spec_queries hint = pass.q;
+    hint.byte_count -= 2;
+    assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 0, &hint, NULL),
+                     SPEC_E_INVALID);
+    hint = pass.q;
+    hint.row_count = 0;
+    assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 0, &hint, NULL),
+                     SPEC_E_INVALID);
+    assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 3, &pass.q, NULL), SPEC_OK);
+    pass_free(&pass);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
+{
+    spec_request handle = look(world);
+    struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
+    uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
+                                               request->range_count, layer, ret_scores);
+    rig_release(&world->rig, handle);
+    return known;
+}
+
+static void averages_survive_a_restart_and_choose_without_queries(void **state)
+{
+    (void)state;
+    struct world world;
+    float before[MATCHED], after[MATCHED];
+    world_open(&world, CONFIG("none", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    assert_int_equal(averages(&world, 2, before), 0);
+    struct tour truth = travel(&world, 0);
+    assert_int_equal(averages(&world, 2, before), MATCHED);
+    rig_reopen(&world.rig);
+    assert_int_equal(averages(&world, 2, after), MATCHED);
+    assert_memory_equal(before, after, sizeof(before));
+    (void)travel(&world, 0);
+    struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
+                                            .flags = SPEC_MAINTAIN_CHECKPOINT};
+    assert_int_equal(sc_plugin_maintain(world.rig.conn, &maintain, NULL), SPEC_OK);
+    rig_background(&world.rig);
+    world.rig.extra = "\"preset\": \"spi+range\"";
+    rig_reopen(&world.rig);
+    struct tour tour = travel(&world, 0); /* the sum over the probes, as the vote of equal sets */
+    uint64_t same = 0;
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        assert_int_equal(tour.row_count[layer], truth.row_count[layer]);
+        same += sc_kernels_overlap(tour.positions[layer], tour.row_count[layer],
+                                   truth.positions[layer], truth.row_count[layer]);
+    }
+    assert_true(same >= 4 * 62); /* codes have steps: rows at the border may change places */
+    world_done(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_predictor_changes_what_is_delivered),
+        cmocka_unit_test(what_was_right_too_seldom_is_not_read),
+        cmocka_unit_test(a_window_of_nothing_reads_nothing),
+        cmocka_unit_test(a_request_ends_while_its_hint_is_ranked),
+        cmocka_unit_test(threads_guess_side_by_side),
+        cmocka_unit_test(wrong_hints_are_refused),
+        cmocka_unit_test(averages_survive_a_restart_and_choose_without_queries),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
