@@ -3,7 +3,9 @@
 reads or writes bytes once, sequentially, with O_DIRECT, and prints "fio_ns N".
 
 PATH is a file, or a directory whose seg-* files are read in their order (a store's rank). For write
-it is a directory in which a file is made, filled and removed. psync: each thread has its share, one
+it is a directory in which a file is made, filled and removed.
+--random 16k/70:32k/30 --ops N: random reads of these sizes in these shares, at page borders of all
+files, as many as a plan has. psync: each thread has its share, one
 operation at a time; io_uring: one thread, `depth` operations in flight. Buffers lie in huge pages,
 where fio's own would be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so
 short reads are repeated and divided."""
@@ -21,6 +23,7 @@ HUGE_PAGES = ("glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
 BYTES_MIN = 192 << 20  # less is read several times; more is read once, as the store reads it: a
                        # second pass was 10 % faster, because only the first begins with no read
                        # in flight
+RANDOM_BYTES = 48 << 20
 
 
 def sources(path, total, op_bytes):
@@ -41,7 +44,25 @@ def section(name, file, offset, size, loops):
     return [f"[{name}]", f"filename={file}", f"offset={offset}", f"size={size}", f"loops={loops}"]
 
 
+def random_job(args):
+    """Random reads over the whole of the files: more of them than asked for, and divided."""
+    files = sorted(glob.glob(os.path.join(args.path, "seg-*")))
+    loops = max(1, -(-RANDOM_BYTES // args.bytes))
+    each = args.bytes * loops // args.threads
+    lines = ["[global]", "rw=randread", f"ioengine={args.engine}", "direct=1", "thread=1",
+             f"bssplit={args.random}", f"blockalign={PAGE}", "norandommap=1", "randrepeat=0",
+             f"iodepth={args.depth}", "group_reporting=1", "mem=malloc"]
+    if args.depth > 1:
+        lines += ["iodepth_batch_submit=32", "iodepth_batch_complete_min=1",
+                  f"iodepth_batch_complete_max={args.depth}"]
+    for i in range(args.threads):
+        lines += [f"[r{i}]", f"filename={':'.join(files)}", f"io_size={each}"]
+    return lines, loops
+
+
 def job(args):
+    if args.random:
+        return random_job(args)
     op_bytes = max(PAGE, args.op_bytes // PAGE * PAGE)
     what = "write" if args.write else "read"
     lines = ["[global]", f"rw={what}", f"ioengine={args.engine}", "direct=1", "thread=1",
@@ -71,6 +92,8 @@ def job(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--random", default="")
+    parser.add_argument("--ops", type=int, default=0)
     parser.add_argument("--engine", default="psync")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--depth", type=int, default=1)
@@ -92,6 +115,8 @@ def main():
     if moved["io_bytes"] < loops * args.bytes * 9 // 10:
         sys.exit(f"fio_job: {moved['io_bytes']} bytes were moved")
     scale = args.bytes / moved["io_bytes"]
+    if args.random:  # the shares are rounded: as many operations count, not as many bytes
+        scale = args.ops / moved["total_ios"]
     print(f"fio_ns {int(moved['runtime'] * 1e6 * scale)}")
 
 

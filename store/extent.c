@@ -20,6 +20,7 @@
  * Does not: wait, allocate after open (but for table slabs in commit), order its writes.
  * Threads: one producer an extent; completions on the executor's.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/device.h"
 #include "store/internal.h"
 
 #include "store/tag.h"
@@ -839,6 +840,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     sc_store_log_unreserve(store, extent->log_bytes - kept);
     extent_put(extent);
     *ret_first_id = first_id;
+    sc_store_device_want(store);
     return SPEC_OK;
 }
 

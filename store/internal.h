@@ -200,6 +200,10 @@ struct sc_store {
     struct sc_store_sketch *sketches; /* all that are open */
     _Atomic uint64_t sketch_bytes;    /* touched; changed with the lock held */
 
+    /* The device model (device.c); 0: not measured. */
+    _Atomic uint64_t device_bytes_per_s, device_op_ns;
+    struct sc_store_probe *probe; /* NULL: not a writer */
+
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;

@@ -7,6 +7,7 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/device.h"
 #include "store/internal.h"
 
 #include <stdio.h>
@@ -157,6 +158,7 @@ static spec_status open_follower(struct sc_store *store, struct spec_error *rete
     spec_status status = tables_open(store, reterr);
     if (status == SPEC_OK && store->params.role == SC_STORE_READER)
         status = frames_open(store, reterr);
+    sc_store_device_read(store);
     return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
 }
 
@@ -184,6 +186,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_extents_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_device_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
     return status;
 }
@@ -191,6 +195,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
+    sc_store_device_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->averages, alloc);
     sc_store_table_done(&store->table);
@@ -253,6 +258,7 @@ void sc_store_close(struct sc_store *store)
 {
     if (store == NULL)
         return;
+    sc_store_device_stop(store);
     for (;;) {
         uint32_t busy = atomic_load(&store->busy);
         if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))

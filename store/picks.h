@@ -2,7 +2,8 @@
  *
  *   picks   2 3 4 | 9 | 70 71        ascending stretches; a descent begins anew
  *   slabs   [piece 7: rows 0..64    ][piece 8: rows 64..128 ]
- *   ops     [2 3 4 . . . . 9]  [70 71]     `range`: what lies closer than gap_bytes is one read
+ *   ops     [2 3 4 . . . . 9]  [70 71]     `range`: what lies closer than gap_bytes is one read, as
+ *                                          long as gaps are a sixth of the rows or less
  *           [all of piece 7 ]  [all of 8]  `chunk`: whole slabs
  *
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
@@ -46,6 +47,8 @@ struct sc_store_pick_plan {
     /* `chunk`: what is left of the slab; slab_next == slab_end: none is open. */
     struct sc_store_pick_place slab;
     uint64_t slab_next, slab_end, slab_rows; /* extent rows; rows of one op */
+
+    uint64_t row_bytes, gap_bytes; /* picked so far, in pages; read through so far */
 
     uint64_t mark_stride;                /* 0: the marks are not made */
     uint64_t marks[SC_STORE_PICK_MARKS]; /* logical row with which range i * mark_stride begins */

@@ -275,6 +275,7 @@ void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece,
     }
 }
 
+#define DEVICE_MAGIC   "spec_connector device"
 #define IDENTITY_MAGIC "spec_connector store"
 
 void sc_store_record_put_identity(struct sc_store_writer *writer,
@@ -288,6 +289,19 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
     pack_uint(&packer, "version", identity->version);
     pack_bin(&packer, "store_id", identity->store_id, sizeof(identity->store_id));
     pack_uint(&packer, "created_ns", identity->created_ns);
+}
+
+void sc_store_record_put_device(struct sc_store_writer *writer,
+                                const struct sc_store_record_device *device)
+{
+    msgpack_packer packer;
+    msgpack_packer_init(&packer, writer, writer_put);
+    msgpack_pack_map(&packer, 4);
+    pack_key(&packer, "magic");
+    msgpack_pack_str_with_body(&packer, DEVICE_MAGIC, strlen(DEVICE_MAGIC));
+    pack_uint(&packer, "bytes_per_s", device->bytes_per_s);
+    pack_uint(&packer, "op_ns", device->op_ns);
+    pack_uint(&packer, "measured_ns", device->measured_ns);
 }
 
 /* Largest encodings: a key of k characters is k + 1 bytes, an integer 9, a bin header 5. */
@@ -596,6 +610,22 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
     if (!fields[2].seen || !fields[3].seen)
         return false;
     memcpy(ret_identity->store_id, fields[2].bytes, 16);
+    return true;
+}
+
+bool sc_store_record_get_device(const uint8_t *payload, uint64_t bytes,
+                                struct sc_store_record_device *ret_device)
+{
+    struct field fields[] = {{FIELD_KEY("magic"), .kind = 's', .max = 64},
+                             FIELD_UINT("bytes_per_s", 0, UINT64_MAX),
+                             FIELD_UINT("op_ns", 0, UINT64_MAX),
+                             FIELD_UINT("measured_ns", 0, UINT64_MAX)};
+    if (!map_decode(payload, bytes, fields, 4) || fields[0].value != strlen(DEVICE_MAGIC) ||
+        memcmp(fields[0].bytes, DEVICE_MAGIC, fields[0].value) != 0)
+        return false;
+    *ret_device = (struct sc_store_record_device){.bytes_per_s = fields[1].value,
+                                                  .op_ns = fields[2].value,
+                                                  .measured_ns = fields[3].value};
     return true;
 }
 

@@ -388,7 +388,8 @@ struct sc_store_picks {
     uint64_t count;
     uint32_t wanted;    /* enum sc_store_part_wanted */
     bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
-    uint64_t gap_bytes; /* planner `range`: gaps up to this are read through */
+    uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
+                         * stay within a sixth of the rows: pages are worth more than operations */
 };
 /* Starts a load of picks; reader_next gives them in that order, in runs of rows that follow each
  * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
@@ -464,13 +465,17 @@ void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
 
-/* What an operation and a byte cost on this device: measured once by a writer, kept with the store;
- * a guess (80 us, 1 GB/s) until then. gap_bytes of planner `range` = op_ns * bytes_per_s. */
+/* What a byte costs on this device, and one more operation when many are in flight: measured once
+ * by a writer in the background, when the store has 64 MiB of rows and nobody reads or writes, and
+ * kept in the file `device` of the rank's directory (remove it, and the next writer measures
+ * again); a guess (5 us, 2.5 GB/s) until then. Any thread. */
 struct sc_store_device {
     uint64_t bytes_per_s, op_ns;
     bool is_measured;
 };
 void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_device);
+/* gap_bytes of planner `range`: op_ns * bytes_per_s, at most 64 KiB. */
+uint64_t sc_store_device_gap(const struct sc_store_device *device);
 
 struct sc_store_read_cost { /* of the load begun last */
     uint64_t wanted_bytes;  /* rows and tags, before page rounding */

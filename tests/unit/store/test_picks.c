@@ -331,15 +331,22 @@ static void picks_read_their_pages_and_no_tags(void **state)
     sc_store_reader_cost(scene.reader, &cost);
     assert_int_equal(cost.read_bytes, 9 * scene.row_bytes);
     assert_int_equal(cost.op_count, 7);
-    scene.load.gap_bytes = 2 * scene.row_bytes; /* 0-8, 64, 300, 299, 298 */
+    scene.load.gap_bytes = 1u << 30; /* three rows are not worth a gap of two */
     scene_load_ok(&scene);
     sc_store_reader_cost(scene.reader, &cost);
-    assert_int_equal(cost.read_bytes, 13 * scene.row_bytes);
-    assert_int_equal(cost.op_count, 5);
-    scene.load.gap_bytes = 1u << 30; /* operations end where a frame does: 0-8, 64, ... */
+    assert_int_equal(cost.op_count, 7);
+    for (uint32_t i = 0; i < 9; i++) /* a gap of one row for each six that are wanted */
+        scene.picks[i] = i < 6 ? i : 2 * i - 5;
+    scene.load.gap_bytes = scene.row_bytes; /* 0-5 . 7 | 9 | 11 */
     scene_load_ok(&scene);
     sc_store_reader_cost(scene.reader, &cost);
-    assert_int_equal(cost.op_count, 5);
+    assert_int_equal(cost.read_bytes, 10 * scene.row_bytes);
+    assert_int_equal(cost.op_count, 3);
+    scene.load.gap_bytes = scene.row_bytes - PAGE; /* 0-5 | 7 | 9 | 11 */
+    scene_load_ok(&scene);
+    sc_store_reader_cost(scene.reader, &cost);
+    assert_int_equal(cost.op_count, 4);
+    memcpy(scene.picks, rows, sizeof(rows));
     scene.load.whole_slabs = true; /* slabs of 64 rows in 4 operations: first, second, 3 x fifth */
     scene_load_ok(&scene);
     sc_store_reader_cost(scene.reader, &cost);

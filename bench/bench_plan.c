@@ -1,0 +1,450 @@
+/* bench-plan: loads of chosen rows by both planners: what they read, beside the best that the
+ * device model allows; and how long a load takes, beside fio with the plan's own operations.
+ *
+ *   --rows-bytes N   paired rows of N bytes; 8 layers of 32 MiB (fewer rows when N is small)
+ *   plan    no I/O: bytes wanted and read, operations, for shares of random and of clustered rows
+ *   time    rounds of: the load, layer by layer, then with the next layer begun ahead, rows copied
+ *           out as a host has them; then fio, random reads of the plan's sizes, as many bytes
+ *
+ * A plan's time on the device model is max(bytes / rate, operations x op_ns); the optimum is the
+ * least over all gaps that could be read through. Loads are cold: the store reads with O_DIRECT.
+ *
+ * Threads: the store's. Tests: none (a measurement). */
+#include "base/config.h"
+#include "bench/bench.h"
+#include "store/picks.h"
+#include "store/tag.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LAYERS       8u
+#define CHUNK        64u
+#define LAYER_BYTES  (32ull << 20)
+#define ROWS_MAX     32768u
+#define CLUSTER      16u
+#define FLIGHT_BYTES (8ull << 20) /* io.in_flight_bytes */
+#define SIZES_MAX    512u         /* of operations, in pages */
+
+struct state {
+    struct sc_alloc alloc;
+    struct sc_log log;
+    struct sc_fault fault;
+    struct sc_poison poison;
+    struct sc_exec *exec;
+    struct sc_config config;
+    struct sc_store *store;
+    struct sc_store_reader *readers[2];
+    uint64_t row_bytes, row_count, rounds, depth;
+    const char *dir, *fio;
+    struct sc_store_range *ranges;
+    uint64_t range_count;
+    uint64_t *tags; /* [LAYERS][row_count] */
+    uint8_t *destination;
+    uint32_t *picks; /* [ROWS_MAX] */
+    uint64_t pick_count;
+
+    /* Of the pass that is stored. */
+    uint64_t pass_first, pass_rows, layer;
+    uint32_t *tokens;
+    _Atomic uint32_t written;
+};
+
+static void must(spec_status status, const struct spec_error *error, const char *what)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %d: %s", what, (int)status, error->text);
+}
+
+static uint64_t mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static void *memory_of(uint64_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " bytes", bytes);
+    return memory;
+}
+
+/* ---- What is stored ------------------------------------------------------------------------- */
+
+static void piece_hash(uint64_t end, uint8_t hash[SC_STORE_HASH_BYTES])
+{
+    uint64_t words[2] = {end, mix(end)};
+    memcpy(hash, words, sizeof(words));
+}
+
+static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    struct state *state = user;
+    (void)ret_mark;
+    if (state->range_count * CHUNK < state->row_count)
+        state->ranges[state->range_count++] =
+            (struct sc_store_range){.piece = piece->id, .row_count = piece->row_count};
+    return true;
+}
+
+static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                       void *user)
+{
+    struct state *state = user;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_commit commit = {.tokens = state->tokens};
+    uint64_t first;
+    (void)extent_user;
+    must(status, &error, "an extent");
+    must(sc_store_extent_commit(extent, &commit, &first, &error), &error, "commit");
+    for (uint64_t i = 0; i < state->pass_rows / CHUNK; i++)
+        state->ranges[state->range_count++] =
+            (struct sc_store_range){.piece = first + i, .row_count = CHUNK};
+    (void)atomic_fetch_add(&state->written, 1);
+    sc_exec_wake(state->exec, &state->written);
+}
+
+static void row_fill(const struct state *state, uint64_t layer, uint64_t row, uint8_t *dst)
+{
+    uint64_t word = mix(layer * ROWS_MAX + row);
+    for (uint64_t i = 0; i < state->row_bytes; i += 8) {
+        word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        memcpy(dst + i, &word, 8);
+    }
+}
+
+static void pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count, uint8_t *dst)
+{
+    struct state *state = user;
+    (void)part; /* K and V */
+    for (uint64_t i = 0; i < row_count; i++)
+        row_fill(state, state->layer, state->pass_first + row_first + i,
+                 dst + i * state->row_bytes);
+}
+
+static void tags_make(struct state *state)
+{
+    static const uint8_t digest[SC_STORE_HASH_BYTES];
+    uint8_t *row = memory_of(state->row_bytes), hash[SC_STORE_HASH_BYTES];
+    for (uint64_t layer = 0; layer < LAYERS; layer++)
+        for (uint64_t i = 0; i < state->row_count; i++) {
+            piece_hash(i / CHUNK * CHUNK + CHUNK, hash);
+            row_fill(state, layer, i, row);
+            sc_store_tag_make(sc_store_tag_base(digest, hash, (uint32_t)layer, SC_STORE_PART_ROW),
+                              i, row, state->row_bytes, state->row_bytes, 1,
+                              &state->tags[layer * state->row_count + i], 1);
+        }
+    free(row);
+}
+
+static void store_pass(struct state *state, uint64_t first, uint64_t rows)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_piece_plan *plans = memory_of(rows / CHUNK * sizeof(*plans));
+    struct sc_store_provenance provenance = {0};
+    struct sc_store_extent *extent;
+    struct sc_store_stats stats;
+    for (uint64_t i = 0; i < rows / CHUNK; i++) {
+        plans[i] = (struct sc_store_piece_plan){.first_position = first + i * CHUNK,
+                                                .chunk_first = first + i * CHUNK,
+                                                .row_count = CHUNK};
+        piece_hash(first + i * CHUNK, plans[i].chunk_hash);
+        piece_hash(first + i * CHUNK + CHUNK, plans[i].hash);
+    }
+    state->pass_first = first;
+    state->pass_rows = rows;
+    uint32_t written = atomic_load(&state->written);
+    must(sc_store_extent_begin(state->store, plans, rows / CHUNK, &provenance, state, &extent,
+                               &error),
+         &error, "begin");
+    for (state->layer = 0; state->layer < LAYERS; state->layer++) {
+        do {
+            (void)usleep(200);
+            sc_store_stats(state->store, &stats);
+        } while (stats.stage_bytes_used > 16u << 20);
+        must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, pack, state, &error), &error,
+             "a layer");
+    }
+    while (atomic_load(&state->written) == written)
+        (void)sc_exec_wait(state->exec, &state->written, written, SC_EXEC_FOREVER);
+    free(plans);
+}
+
+static void open_store(struct state *state, const char *backend)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    char config[4096];
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"%s\", \"disk_bytes\": \"1GiB\", \"io\": {\"backend\": \"%s\"}}",
+                   state->dir, backend);
+    sc_alloc_init(&state->alloc);
+    sc_log_init(&state->log, NULL, NULL, 0);
+    sc_fault_init(&state->fault);
+    must(sc_config_parse(&state->alloc, config, &state->config, &error), &error, "configuration");
+    struct sc_exec_params exec = {
+        .alloc = &state->alloc, .thread_count = state->config.io_threads, .name = "plan"};
+    must(sc_exec_open(&exec, &state->exec, &error), &error, "executor");
+    struct sc_store_params params = {
+        .alloc = &state->alloc,
+        .exec = state->exec,
+        .log = &state->log,
+        .fault = &state->fault,
+        .poison = &state->poison,
+        .config = &state->config,
+        .rank_count = 1,
+        .space = {.layer_count = LAYERS, .k_row_bytes = state->row_bytes / 2, .descriptor = "{}"},
+        .on_piece = on_piece,
+        .on_written = on_written,
+        .user = state};
+    must(sc_store_open(&params, &state->store, &error), &error, "open");
+    must(sc_store_readers_open(state->store, 2, state->readers, &error), &error, "readers");
+    uint64_t most = sc_store_extent_rows_max(state->store) / CHUNK * CHUNK;
+    for (uint64_t at = state->range_count * CHUNK; at < state->row_count;) {
+        uint64_t rows = state->row_count - at < most ? state->row_count - at : most;
+        store_pass(state, at, rows);
+        at += rows;
+    }
+    if (state->range_count * CHUNK != state->row_count)
+        bench_die("%s holds something else", state->dir);
+}
+
+/* ---- Plans ---------------------------------------------------------------------------------- */
+
+/* A share of rows in 10,000, ascending, alone or in clusters. */
+static void picks_make(struct state *state, uint64_t share, bool is_clustered, uint64_t seed)
+{
+    uint64_t each = is_clustered ? CLUSTER : 1;
+    state->pick_count = 0;
+    for (uint64_t i = 0; i < state->row_count; i += each)
+        for (uint64_t j = 0; j < each && mix(seed * ROWS_MAX + i) % 10000 < share; j++)
+            state->picks[state->pick_count++] = (uint32_t)(i + j);
+}
+
+struct plan {
+    uint64_t bytes, ops;
+    uint64_t of_size[SIZES_MAX + 1]; /* operations by pages */
+};
+
+static struct plan plan_of(const struct state *state, const struct sc_store_picks *picks,
+                           uint32_t layer)
+{
+    static struct sc_store_pick_plan planner;
+    struct sc_store_pick_op op;
+    struct plan plan = {0};
+    sc_store_pick_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
+                             picks);
+    while (sc_store_pick_plan_next(&planner, &op)) {
+        must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
+        for (uint32_t i = 0; i < op.part_count; i++) {
+            uint64_t pages = op.parts[i].bytes / SC_IO_PAGE_BYTES;
+            plan.bytes += op.parts[i].bytes;
+            plan.ops++;
+            plan.of_size[pages < SIZES_MAX ? pages : SIZES_MAX]++;
+        }
+    }
+    return plan;
+}
+
+static double model_ns(const struct sc_store_device *device, const struct plan *plan)
+{
+    double bytes_ns = (double)plan->bytes * 1e9 / (double)device->bytes_per_s;
+    double ops_ns = (double)plan->ops * (double)device->op_ns;
+    return bytes_ns > ops_ns ? bytes_ns : ops_ns;
+}
+
+static void plan_print(const struct state *state, const struct sc_store_device *device,
+                       uint64_t share, bool is_clustered, bool is_chunk, uint64_t gap)
+{
+    struct sc_store_picks picks = {.rows = state->picks, .count = state->pick_count};
+    double best_ns = -1;
+    for (uint64_t pages = 0; pages <= 256; pages = pages == 0 ? 1 : 2 * pages) {
+        picks.gap_bytes = pages * SC_IO_PAGE_BYTES;
+        struct plan plan = plan_of(state, &picks, 0);
+        double ns = model_ns(device, &plan);
+        best_ns = best_ns < 0 || ns < best_ns ? ns : best_ns;
+    }
+    picks.gap_bytes = gap;
+    picks.whole_slabs = is_chunk;
+    struct plan plan = plan_of(state, &picks, 0);
+    printf("{\"counts\": {\"name\": \"%" PRIu64 " %s %s\", \"share\": %" PRIu64
+           ", \"pattern\": \"%s\", \"planner\": \"%s\", \"gap\": %" PRIu64 ", \"wanted\": %" PRIu64
+           ", \"read\": %" PRIu64 ", \"ops\": %" PRIu64
+           ", \"model_ns\": %.0f, \"best_ns\": %.0f}}\n",
+           share, is_clustered ? "clustered" : "random", is_chunk ? "chunk" : "range", share,
+           is_clustered ? "clustered" : "random", is_chunk ? "chunk" : "range", gap,
+           state->pick_count * state->row_bytes, plan.bytes, plan.ops, model_ns(device, &plan),
+           best_ns);
+}
+
+/* ---- Time ----------------------------------------------------------------------------------- */
+
+static void reader_begin(const struct state *state, uint32_t layer,
+                         const struct sc_store_picks *picks)
+{
+    sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges, state->range_count,
+                                picks, SC_LANE_DEMAND);
+    sc_store_reader_tags(state->readers[layer % 2], state->tags + layer * state->row_count);
+}
+
+/* One layer's rows to the destination. */
+static void reader_drain(const struct state *state, uint32_t layer, bool checks)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_rows rows;
+    uint8_t *dst = state->destination, *expected = checks ? memory_of(state->row_bytes) : NULL;
+    uint64_t count = 0;
+    do {
+        must(sc_store_reader_next(state->readers[layer % 2], SC_EXEC_FOREVER, &rows, &error),
+             &error, "rows");
+        memcpy(dst, rows.rows, rows.row_count * state->row_bytes);
+        for (uint64_t i = 0; checks && i < rows.row_count; i++) {
+            row_fill(state, layer, state->picks[rows.row_first + i], expected);
+            if (memcmp(dst + i * state->row_bytes, expected, state->row_bytes) != 0)
+                bench_die("row %" PRIu32 " is wrong", state->picks[rows.row_first + i]);
+        }
+        dst += rows.row_count * state->row_bytes;
+        count += rows.row_count;
+    } while (rows.row_count > 0);
+    if (count != state->pick_count)
+        bench_die("%" PRIu64 " rows came of %" PRIu64, count, state->pick_count);
+    free(expected);
+}
+
+static uint64_t load_layers(const struct state *state, const struct sc_store_picks *picks,
+                            bool is_ahead, bool checks)
+{
+    uint64_t start_ns = bench_now_ns();
+    reader_begin(state, 0, picks);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        if (is_ahead && layer + 1 < LAYERS)
+            reader_begin(state, layer + 1, picks);
+        reader_drain(state, layer, checks);
+        if (!is_ahead && layer + 1 < LAYERS)
+            reader_begin(state, layer + 1, picks);
+    }
+    return bench_now_ns() - start_ns;
+}
+
+static struct bench_series series_of(const char *what, const char *name, double work)
+{
+    static char names[64][64];
+    static uint32_t used;
+    char *text = names[used++ % 64];
+    (void)snprintf(text, sizeof(names[0]), "%s: %s", what, name);
+    return (struct bench_series){.name = text, .unit = "byte", .work = work};
+}
+
+/* bssplit: sizes in KiB and their shares, of whole per cents that add up. */
+static void fio_sizes(const struct plan *plan, char *text, size_t text_bytes)
+{
+    uint64_t left = 100, ops = plan->ops, at = 0;
+    for (uint64_t pages = 1; pages <= SIZES_MAX; pages++) {
+        uint64_t count = plan->of_size[pages];
+        uint64_t share = ops == 0 ? 0 : (count * left + ops / 2) / ops;
+        ops -= count;
+        left -= share;
+        if (share > 0)
+            at += (uint64_t)snprintf(text + at, text_bytes - at, "%s%" PRIu64 "k/%" PRIu64,
+                                     at > 0 ? ":" : "", pages * 4, share);
+    }
+}
+
+static void time_print(const struct state *state, const char *what, bool is_chunk, uint64_t gap)
+{
+    struct sc_store_picks picks = {.rows = state->picks,
+                                   .count = state->pick_count,
+                                   .whole_slabs = is_chunk,
+                                   .gap_bytes = gap};
+    static struct bench_series load, ahead, fio;
+    struct plan plan = plan_of(state, &picks, 0);
+    char command[8192], sizes[4096] = "";
+    fio_sizes(&plan, sizes, sizeof(sizes));
+    uint64_t depth = FLIGHT_BYTES / (plan.bytes / plan.ops); /* as the back end has it */
+    depth = depth < state->depth ? depth : state->depth;
+    (void)snprintf(command, sizeof(command),
+                   "%s --depth %" PRIu64 " --random %s --ops %" PRIu64 " --bytes %" PRIu64
+                   " --op-bytes 4096 %s/rank-0000-of-0001",
+                   state->fio, depth, sizes, plan.ops * LAYERS, plan.bytes * LAYERS, state->dir);
+    double work = (double)(state->pick_count * state->row_bytes * LAYERS);
+    load = series_of(what, "load", work);
+    ahead = series_of(what, "ahead", work);
+    fio = series_of(what, "fio", (double)(plan.bytes * LAYERS));
+    (void)load_layers(state, &picks, true, true);
+    for (uint64_t i = 0; i < state->rounds; i++) {
+        bench_series_add(&load, load_layers(state, &picks, false, false));
+        bench_series_add(&ahead, load_layers(state, &picks, true, false));
+        bench_series_add(&fio, bench_command_ns(command, "fio_ns"));
+    }
+    bench_series_print(&load);
+    bench_series_print(&ahead);
+    bench_series_print(&fio);
+}
+
+/* ---- Main ----------------------------------------------------------------------------------- */
+
+static void measure(struct state *state, uint64_t gap)
+{
+    static const uint64_t shares[] = {500, 1000, 2500, 5000, 10000};
+    struct sc_store_device device;
+    sc_store_device(state->store, &device);
+    gap = gap != UINT64_MAX ? gap : sc_store_device_gap(&device);
+    for (uint32_t i = 0; i < 2 * sizeof(shares) / sizeof(shares[0]); i++)
+        for (uint32_t j = 0; j < 2; j++) {
+            picks_make(state, shares[i / 2], i % 2 == 1, 1);
+            plan_print(state, &device, shares[i / 2], i % 2 == 1, j == 0, gap);
+        }
+    printf("{\"facts\": {\"row_bytes\": %" PRIu64 ", \"rows\": %" PRIu64
+           ", \"layers\": %u, \"gap\": %" PRIu64 ", \"op_ns\": %" PRIu64
+           ", \"bytes_per_s\": %" PRIu64 ", \"is_measured\": %s}}\n",
+           state->row_bytes, state->row_count, LAYERS, gap, device.op_ns, device.bytes_per_s,
+           device.is_measured ? "true" : "false");
+    if (state->fio == NULL)
+        return;
+    picks_make(state, 2500, false, 1);
+    time_print(state, "random .25", false, gap);
+    time_print(state, "random .25, gap 0", false, 0);
+    time_print(state, "random .25, slabs", true, 0);
+    picks_make(state, 500, false, 1);
+    time_print(state, "random .05", false, gap);
+    picks_make(state, 2500, true, 1);
+    time_print(state, "clustered .25", false, gap);
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    state.dir = bench_option(argc, argv, "--dir", "build/bench-store");
+    state.fio = bench_option(argc, argv, "--fio", NULL);
+    state.depth = bench_option_u64(argc, argv, "--depth", 128);
+    state.rounds = bench_option_u64(argc, argv, "--rounds", 5);
+    state.row_bytes = bench_option_u64(argc, argv, "--row-bytes", 16384) / 16 * 16;
+    if (state.row_bytes == 0 || state.row_bytes > 65536)
+        bench_die("--row-bytes is 16 .. 65536");
+    state.row_count = LAYER_BYTES / state.row_bytes / CHUNK * CHUNK;
+    state.row_count = state.row_count < ROWS_MAX ? state.row_count : ROWS_MAX;
+    state.ranges = memory_of(ROWS_MAX / CHUNK * sizeof(*state.ranges));
+    state.tags = memory_of(LAYERS * state.row_count * sizeof(*state.tags));
+    state.picks = memory_of(ROWS_MAX * sizeof(*state.picks));
+    state.tokens = memory_of(ROWS_MAX * sizeof(*state.tokens));
+    state.destination = memory_of(state.row_count * state.row_bytes);
+    memset(state.destination, 0x5a, state.row_count * state.row_bytes);
+    tags_make(&state);
+    open_store(&state, bench_option(argc, argv, "--backend", "auto"));
+    measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
+    sc_store_readers_close(state.readers[0], 2);
+    sc_store_close(state.store);
+    sc_exec_close(state.exec);
+    sc_log_done(&state.log);
+    free(state.destination);
+    free(state.tokens);
+    free(state.picks);
+    free(state.tags);
+    free(state.ranges);
+    return 0;
+}
