@@ -171,6 +171,22 @@ static inline void twin_drop(struct twin *twin)
     sc_store_pieces_drop(world->store, ids, count);
 }
 
+/* Averages of some pieces, of which one is not there: the log has records of every type. */
+static inline void twin_average(struct twin *twin)
+{
+    static uint16_t codes[WORLD_ROWS];
+    struct world *world = twin->world;
+    struct sc_store_average averages[4];
+    for (uint32_t i = 0; i < 4 && world->piece_count > 0; i++) {
+        const struct world_piece *piece =
+            &world->pieces[random_below(&twin->random, world->piece_count)];
+        averages[i] = (struct sc_store_average){piece->id, 1 + i, piece->row_count, codes};
+    }
+    averages[2].piece = UINT32_MAX;
+    if (world->piece_count > 0)
+        (void)sc_store_average_put(world->store, averages, 4, NULL);
+}
+
 /* Leases end, and pauses after a failed write. */
 static inline void twin_wait(struct twin *twin)
 {
@@ -190,7 +206,7 @@ static inline void twin_file(const char *path, uint64_t bytes, void *user)
 /* One operation. must: loads may not fail. */
 static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, bool must)
 {
-    switch (random_below(&twin->random, 10)) {
+    switch (random_below(&twin->random, 11)) {
     case 0:
     case 1:
     case 2:
@@ -205,6 +221,9 @@ static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, 
         break;
     case 6:
         twin_wait(twin);
+        break;
+    case 7:
+        twin_average(twin);
         break;
     default:
         twin_load(twin, reader, must);

@@ -1006,6 +1006,35 @@ static void store_refuses_a_foreign_directory_and_leaves_it_alone(void **state)
     world_free(world);
 }
 
+/* Made after docs/store-format.md with libxxhash, apart from store/: two layers of ten rows, of
+ * positions 60 .. 69, whose keys are 16 bytes, six of them probed. */
+static void store_layers_are_the_formats_to_the_byte(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"layers-paired.bin", "layers-split.bin"};
+    for (uint32_t layout = SC_STORE_PAIRED; layout <= SC_STORE_SPLIT; layout++) {
+        struct world_setup setup = setups[0];
+        char path[SC_LIMIT_PATH_BYTES];
+        uint8_t golden[4096] = {0}, bytes[4096];
+        setup.layers = 2;
+        setup.layout = layout;
+        setup.k_row_bytes = 16;
+        setup.probe_row_bytes = 6;
+        (void)snprintf(path, sizeof(path), "%s/tests/data/store/%s", SC_SOURCE_DIR, names[layout]);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        assert_true(fread(golden, 1, sizeof(golden), file) > 900);
+        assert_int_equal(fclose(file), 0);
+        struct world *world = world_make(&setup, 3);
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 5, 60, 10), SPEC_OK);
+        assert_true(sc_io_sim_disk_peek(world->disk, "/sim/store/rank-0000-of-0001/seg-00000000", 0,
+                                        bytes, sizeof(bytes)));
+        assert_memory_equal(bytes, golden, sizeof(bytes)); /* zeros to the page's end */
+        world_free(world);
+    }
+}
+
 static void store_refuses_a_newer_format_naming_both_versions(void **state)
 {
     (void)state;
@@ -1121,6 +1150,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_marks_and_skip_survive_a_reopen),
         cmocka_unit_test(store_a_refused_piece_is_dropped_for_good),
         cmocka_unit_test(store_refuses_a_foreign_directory_and_leaves_it_alone),
+        cmocka_unit_test(store_layers_are_the_formats_to_the_byte),
         cmocka_unit_test(store_refuses_a_newer_format_naming_both_versions),
         cmocka_unit_test(store_refuses_a_second_writer_and_a_missing_parent),
         cmocka_unit_test(store_refuses_what_cannot_be_written),

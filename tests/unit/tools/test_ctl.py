@@ -59,13 +59,15 @@ class Ctl(unittest.TestCase):
         self.assertEqual(got, code, err)
         return json.loads(out)
 
-    def damage(self):
-        """Flips one bit of a stored row; returns the bytes of the segment before."""
+    def damage(self, section="row_offset"):
+        """Flips one bit of a stored row, or in the middle of another section of its layer."""
         segment = glob.glob(self.path + "/rank-*/seg-*")[0]
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
         extent = next(r for r in dump if r["type"] == "extent")
-        at = extent["parts"][0]["offset"] + extent["stride"] + extent["row_offset"]
-        at += 70 * ROW_BYTES + 5  # layer 1, row 70: the second chunk
+        at = extent["parts"][0]["offset"] + extent["stride"] + extent[section]
+        each = {"row_offset": ROW_BYTES, "probe_offset": extent["probe_row_bytes"],
+                "probe_tag_offset": 8, "tag_offset": 8}
+        at += 70 * each[section] + 5  # layer 1, row 70: the second chunk
         with open(segment, "r+b") as f:
             f.seek(at)
             byte = f.read(1)
@@ -110,6 +112,19 @@ class Ctl(unittest.TestCase):
         code, out, _ = run("verify", self.path)
         self.assertEqual(code, 1)
         self.assertIn("layer 1, tokens 64 .. 128", out)
+
+    def test_verify_reads_probe_keys_too(self):
+        shutil.rmtree(self.path)
+        self.store(select={"probe_heads": 2})
+        self.assertEqual(self.json("stat")["ranks"][0]["tokens_with_probe_keys"], 150)
+        self.assertEqual(self.json("verify")["bad"], [])
+        for section in ("probe_offset", "probe_tag_offset", "tag_offset", "row_offset"):
+            with self.subTest(section):
+                shutil.rmtree(self.path)
+                self.store(select={"probe_heads": 2})
+                self.damage(section)
+                bad = self.json("verify", code=1)["bad"]
+                self.assertEqual([(b["layer"], b["first_position"]) for b in bad], [(1, 64)])
 
     def test_verify_tells_of_a_segment_that_is_gone(self):
         os.unlink(glob.glob(self.path + "/rank-*/seg-*")[0])
