@@ -7,6 +7,8 @@
  *   h2o@RHO       exact H2O, a set a head, from the keys of all heads (alpha 0)
  *   one@RHO       the probes' voted set, never a set a head (alpha 50)
  *   random@RHO    any rows
+ *   static@RHO    the rows of highest average importance over the earlier requests (plugin only)
+ *   alpha@A       impress with a quarter of the rows and the threshold's exponent A
  *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
@@ -72,8 +74,9 @@ static void set_contender(struct contender *contender, const char *name)
     uint64_t ppm = (uint64_t)(value * 1e6 + .5);
     const char *json = NULL;
     contender->rule = eng_choose_rule_default(value);
-    if (!(value > 0 && value <= 1))
-        bench_die("--contenders: %s: a share above 0 up to 1 is expected", name);
+    bool is_alpha = strncmp(name, "alpha@", 6) == 0;
+    if (is_alpha ? !(value >= 0 && value <= 50) : !(value > 0 && value <= 1))
+        bench_die("--contenders: %s: a share above 0 up to 1 is expected, or alpha up to 50", name);
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strcmp(name, "full") == 0) {
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"as-like\"");
@@ -87,6 +90,16 @@ static void set_contender(struct contender *contender, const char *name)
     } else if (strncmp(name, "one", length) == 0) {
         json = ", \"alpha_milli\": 50000";
         contender->rule.one_set = true;
+    } else if (strncmp(name, "static", length) == 0) {
+        json = ", \"identify\": \"static\"";
+    } else if (is_alpha) {
+        contender->rule = eng_choose_rule_default(.25);
+        contender->rule.alpha = value;
+        (void)snprintf(contender->json, sizeof(contender->json),
+                       "\"preset\": \"impress+range\", \"select\": {\"retain_ppm\": 250000, "
+                       "\"alpha_milli\": %" PRIu64 "}",
+                       (uint64_t)(value * 1e3 + .5));
+        return;
     } else if (strncmp(name, "random", length) == 0) {
         json = ", \"metric\": \"random\"";
         contender->rule.metric = ENG_METRIC_RANDOM;
@@ -119,6 +132,11 @@ static void read_contenders(struct state *state)
     free(names);
     if (strcmp(state->contenders[0].name, "full") != 0)
         bench_die("--contenders: the first one is full, to compare with");
+    bool by_plugin =
+        strcmp(bench_option(state->argc, state->argv, "--by", "plugin"), "plugin") == 0;
+    for (uint64_t c = 0; c < state->contender_count; c++)
+        if (!by_plugin && strncmp(state->contenders[c].name, "static", 6) == 0)
+            bench_die("--contenders: the engine keeps no averages: static needs --by plugin");
 }
 
 /* ---- One question ---- */

@@ -564,6 +564,16 @@ const struct eng_source *eng_driver_source(const struct eng_driver *driver)
     return &driver->source;
 }
 
+eng_status eng_driver_stats(const struct eng_driver *driver, struct spec_stats *ret_stats,
+                            struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    *ret_stats = (struct spec_stats){.struct_size = sizeof(*ret_stats)};
+    if (driver->plugin.api->stats(driver->conn, ret_stats, &error) != SPEC_OK)
+        return fail(reterr, "stats", &error);
+    return ENG_OK;
+}
+
 const char *eng_driver_store_problem(const struct eng_driver *driver)
 {
     return driver->problem[0] == '\0' ? NULL : driver->problem;

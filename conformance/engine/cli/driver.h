@@ -72,6 +72,11 @@ void eng_driver_close(struct eng_driver *driver);
 /* Constant while the driver is open. */
 const struct eng_source *eng_driver_source(const struct eng_driver *driver);
 
+/* The connector's counters. */
+struct spec_stats;
+eng_status eng_driver_stats(const struct eng_driver *driver, struct spec_stats *ret_stats,
+                            struct eng_error *reterr);
+
 /* Why the last request's rows could not be stored (disk full, staging full), or NULL. */
 const char *eng_driver_store_problem(const struct eng_driver *driver);
 
