@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define RATE_BYTES_MIN (256u << 10) /* fewer say nothing about the device */
-#define GAP_BYTES      80000u       /* an operation of 80 us at 1 GB/s */
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -139,7 +138,10 @@ static uint64_t rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows
 static struct sc_store_picks picks_of(const spec_connector *conn, const uint32_t *rows,
                                       uint64_t count)
 {
-    uint64_t gap_bytes = conn->config.gap_bytes > 0 ? conn->config.gap_bytes : GAP_BYTES;
+    struct sc_store_device device;
+    sc_store_device(conn->store, &device);
+    uint64_t gap_bytes =
+        conn->config.gap_bytes > 0 ? conn->config.gap_bytes : sc_store_device_gap(&device);
     return (struct sc_store_picks){.rows = rows,
                                    .count = count,
                                    .wanted = SC_STORE_WANT_ROWS,
