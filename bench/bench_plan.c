@@ -214,6 +214,18 @@ static void open_store(struct state *state, const char *backend)
         bench_die("%s holds something else", state->dir);
 }
 
+/* The store measures its device once nobody reads: fio would disturb that, and be disturbed. */
+static void await_model(const struct state *state)
+{
+    struct sc_store_device device = {0};
+    for (uint32_t i = 0; i < 150 && !device.is_measured; i++) {
+        sc_store_device(state->store, &device);
+        (void)usleep(100000);
+    }
+    if (!device.is_measured)
+        (void)fprintf(stderr, "bench-plan: the device was not measured in 15 s: a guess serves\n");
+}
+
 /* ---- Plans ---------------------------------------------------------------------------------- */
 
 /* A share of rows in 10,000, ascending, alone or in clusters. */
@@ -436,6 +448,7 @@ int main(int argc, char **argv)
     memset(state.destination, 0x5a, state.row_count * state.row_bytes);
     tags_make(&state);
     open_store(&state, bench_option(argc, argv, "--backend", "auto"));
+    await_model(&state);
     measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
     sc_store_readers_close(state.readers[0], 2);
     sc_store_close(state.store);
