@@ -110,8 +110,8 @@ struct sc_plugin_guess {
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
     struct sc_task task;
     uint32_t hint_dtype;
-    uint64_t hint_rows;
-    uint64_t count; /* ranked rows, at readers[layer % 2].rows; 0: none */
+    uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
+    uint64_t count;                 /* ranked rows, at readers[layer % 2].rows; 0: none */
 };
 
 struct sc_plugin_request {

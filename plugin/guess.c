@@ -21,8 +21,7 @@
 
 enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
-#define RATE_UNKNOWN 1000000000u /* bytes per second, until chosen rows were read */
-#define NOW          1u          /* a deadline that has passed */
+#define NOW 1u /* a deadline that has passed */
 
 static struct sc_plugin_request *request_of(struct sc_plugin_guess *guess)
 {
@@ -67,8 +66,10 @@ static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
 /* Begins reading as much of the ranking as is trusted and fits. Whoever the state names. */
 static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
 {
+    struct sc_store_device device; /* until chosen rows were read: what the device can do */
     uint64_t rate = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
-    uint64_t fits = sc_plugin_window_bytes(&conn->window, rate > 0 ? rate : RATE_UNKNOWN);
+    sc_store_device(conn->store, &device);
+    uint64_t fits = sc_plugin_window_bytes(&conn->window, rate > 0 ? rate : device.bytes_per_s);
     uint64_t count =
         sc_plugin_trust_rows(&conn->trusts[guess->layer], &conn->trusts[conn->layer_count], k,
                              conn->config.min_precision_ppm);
@@ -111,7 +112,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint6
         .last_row = want.metric == SPEC_METRIC_LAST};
     const float *sums =
         sc_plugin_probe_sums(conn, scratch, &what, sc_store_sketch_keys(sketch), want.row_total);
-    *ret_k = rows_wanted(guess, &want);
+    *ret_k = guess->hint_ranks;
     sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
     order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
     sc_plugin_scratch_put(conn, scratch);
@@ -288,6 +289,8 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
         request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
         return;
     copy_hint(conn, guess, hint);
+    struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
+    guess->hint_ranks = rows_wanted(guess, &want);
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_store(&guess->state, WAITS);
     if (!is_pending(guess))
