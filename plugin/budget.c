@@ -81,7 +81,7 @@ static void resolve(const spec_connector *conn, const struct spec_select *select
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
     bool is_static = config->identify == SC_IDENTIFY_STATIC;
     want.is_scored = want.selects && want.metric != SPEC_METRIC_RANDOM && !is_static;
-    want.has_head_sets = want.is_scored && conn->shape.kv_head_count > 1;
+    want.has_head_sets = want.is_scored; /* of one head too: its rows move as well */
     *ret_want = want;
 }
 
