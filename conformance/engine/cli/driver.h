@@ -3,9 +3,9 @@
  *
  *   begin            lookup -> matched tokens
  *   before_layer     begin_layer
- *   hint             prefetch_next with approximate queries of the next layer (if asked for)
  *   before_attention get_important -> prefix rows straight into the cache
- *   after_attention  prefetch_next without (where no hints are given)
+ *                    prefetch_next with queries foreseen before the attention (where asked for)
+ *   after_attention  prefetch_next with queries foreseen after it, or without where none are given
  *   after_layer      store of the prefix's new rows
  *   settle           wait for tickets, release
  *
