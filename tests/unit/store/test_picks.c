@@ -11,6 +11,7 @@
 #define PAGE       4096u
 #define ROWS_MAX   4096u
 #define RANGES_MAX 64u
+#define ROUNDS     24u
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired 768-byte rows",
@@ -301,7 +302,7 @@ static void picks_come_in_their_order_and_are_right(void **state)
     for (uint32_t i = 0; i < SETUPS; i++) {
         uint64_t random = 100 + i;
         scene_open(&scene, &setups[i], 5 + i);
-        for (uint32_t round = 0; round < 60; round++) {
+        for (uint32_t round = 0; round < ROUNDS; round++) {
             scene_load_shape(&scene, &random);
             sc_alloc_seal(&scene.world->alloc);
             scene_load_ok(&scene);
@@ -384,7 +385,7 @@ static void picks_fail_at_the_range_that_is_bad_and_nowhere_else(void **state)
         uint64_t random = 40 + i;
         scene_open(&scene, &setups[i], 9 + i);
         struct sc_io_sim_disk *disk = scene.world->disk;
-        for (uint32_t round = 0; round < 60; round++) {
+        for (uint32_t round = 0; round < ROUNDS; round++) {
             scene_load_shape(&scene, &random);
             enum sc_io_sim_fault fault = round % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
             sc_io_sim_fault_nth(disk, fault, random_below(&random, 12));
@@ -484,7 +485,7 @@ static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
     for (uint32_t i = 0; i < SETUPS; i++) {
         uint64_t random = 80 + i;
         scene_open(&scene, &setups[i], 21 + i);
-        for (uint32_t round = 0; round < 60; round++) {
+        for (uint32_t round = 0; round < ROUNDS; round++) {
             scene_load_shape(&scene, &random);
             memset(covered, 0, sizeof(covered));
             uint64_t one_in = 1 + random_below(&random, 40), next = 0, count = 1;
@@ -552,7 +553,7 @@ static void cancelled_picks_leave_nothing_behind(void **state)
     for (uint32_t i = 0; i < SETUPS; i++) {
         uint64_t random = 90 + i;
         scene_open(&scene, &setups[i], 31 + i);
-        for (uint32_t round = 0; round < 40; round++) {
+        for (uint32_t round = 0; round < ROUNDS; round++) {
             uint64_t next = 0, count = 1;
             scene_load_shape(&scene, &random);
             scene_begin(&scene, SC_LANE_SPECULATIVE);
