@@ -77,7 +77,7 @@ static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t 
         count = fits / conn->row_bytes;
     guess->count = k;
     if (count > 0)
-        sc_plugin_guess_begin(conn, request_of(guess), guess->layer, count);
+        sc_plugin_guess_begin(conn, request_of(guess), guess->layer, k, count);
 }
 
 /* How many rows are ranked: as many as were chosen last. */

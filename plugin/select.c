@@ -26,7 +26,7 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
     uint64_t words = (tokens + 63) / 64, guesses = 0;
     if (conn->config.predictor != SC_PREDICT_NONE)
         guesses = SC_PLUGIN_AHEAD;
-    uint64_t lists = 2 + guesses;
+    uint64_t lists = 2 + 2 * guesses; /* a ranking, and behind all of those what is read of it */
     uint32_t *rows = sc_alloc(&conn->alloc, count * lists * tokens * sizeof(*rows));
     conn->requests[0].set = rows;
     uint64_t maps = 2 + conn->shape.kv_head_count;
@@ -172,11 +172,38 @@ uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer
     return reader->rows;
 }
 
+/* The first `count` rows of a ranking whose deciles ascend, as one ascending list. */
+static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count, uint32_t *ret_rows)
+{
+    uint64_t at[SC_PLUGIN_DECILES], end[SC_PLUGIN_DECILES];
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++) {
+        at[d] = d > 0 ? sc_plugin_decile_end(ranked, d - 1) : 0;
+        end[d] = sc_plugin_decile_end(ranked, d);
+        end[d] = end[d] < count ? end[d] : count;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t least = 0;
+        for (uint32_t d = 1; d < SC_PLUGIN_DECILES; d++)
+            if (at[d] < end[d] && (at[least] >= end[least] || rows[at[d]] < rows[at[least]]))
+                least = d;
+        ret_rows[i] = rows[at[least]++];
+    }
+}
+
 void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t count)
+                           uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     struct sc_store_picks picks = picks_of(conn, reader->rows, count);
+    uint64_t all_bytes = (request->matched_tokens - request->from_token) * conn->row_bytes;
+    uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
+    if (picks.whole_slabs || apart_bytes <= 2 * picks.gap_bytes) {
+        /* each decile would read through its gaps what the next one reads again */
+        uint32_t *merged =
+            reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
+        deciles_merge(reader->rows, ranked, count, merged);
+        picks.rows = merged;
+    }
     picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }
 
@@ -388,12 +415,14 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
 
 /* ---- Finishing ------------------------------------------------------------------------------ */
 
-/* The rows of a load that was begun on a guess, and not wanted. */
-static void count_guess(spec_connector *conn, struct sc_plugin_item *item, uint64_t before_bytes)
+/* Of what a guess moved, the share of its rows that is not wanted: what pages and gaps add is the
+ * price of rows, wanted or not. At most: rows that were dropped unread count as read. */
+static void count_guess(spec_connector *conn, struct sc_plugin_item *item, uint64_t before_bytes,
+                        uint64_t guessed_rows)
 {
     uint64_t read_bytes = item->in.read_bytes - before_bytes;
-    uint64_t used_bytes = item->covered_rows * conn->row_bytes;
-    item->in.unused_bytes = read_bytes > used_bytes ? read_bytes - used_bytes : 0;
+    double used = (double)item->covered_rows / (double)guessed_rows;
+    item->in.unused_bytes = (uint64_t)((double)read_bytes * (1 - used));
     atomic_fetch_add_explicit(&conn->stats.speculated_bytes, read_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.unused_bytes, item->in.unused_bytes,
                               memory_order_relaxed);
@@ -428,9 +457,9 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
     if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
     if (guess != NULL) {
-        uint64_t before_bytes = item->in.read_bytes;
+        uint64_t before_bytes = item->in.read_bytes, guessed = guess->picks.count;
         status = sc_plugin_reader_take(conn, item, guess, request->set, item->row_count, reterr);
-        count_guess(conn, item, before_bytes);
+        count_guess(conn, item, before_bytes, guessed);
     }
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, reterr);

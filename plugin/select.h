@@ -167,9 +167,10 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
                             bool with_rows);
 /* Where a guess of the layer's rows, best first, shall be written; NULL: it is being read. */
 uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer);
-/* Begins reading the first `count` of them. */
+/* Begins reading the first `count` of `ranked` rows, whose deciles ascend: decile by decile, or,
+ * where that would read the same pages again and again, in one ascending run. */
 void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t count);
+                           uint64_t ranked, uint64_t count);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,

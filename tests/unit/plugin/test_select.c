@@ -765,7 +765,7 @@ static void a_guess_changes_nothing_but_reads(void **state)
                 rows[count++] = (uint32_t)j;
             covered += take && right[j];
         }
-        sc_plugin_guess_begin(world.rig.conn, request, 2, count);
+        sc_plugin_guess_begin(world.rig.conn, request, 2, count, count);
         assert_null(sc_plugin_guess_rows(request, 2));
         rig_pass_ns(&world.rig, 1000000000); /* all of it is there */
         struct shot shot = make_shot(&world, handle, 2, 0);
