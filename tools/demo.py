@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""demo.py: shows on one prefix what the connector does: compute again, store, reuse from disk.
+"""demo.py: shows on one prefix what the connector does: compute again, store, reuse from disk,
+reuse only what matters.
 
 usage: tools/demo.py [smollm2]
 
@@ -8,6 +9,9 @@ usage: tools/demo.py [smollm2]
   3  first run:   with the connector and an empty store under build/demo-store
   4  second run:  a new process over the same store; the connector reads with O_DIRECT, so the
                   bytes come from the disk and not from the kernel's page cache
+  5  selective:   the same store; at each layer only a quarter of the rows, chosen for the question
+                  by the keys of the first heads
+  6  replay:      both ways with rows as long as OPT-6.7B's; its GPU is a wait (bench_replay.c)
 
 opt-recall (in models/) answers from facts that stand in 1,900 tokens of generated text; smollm2
 (fetched once) answers questions about this repository's LICENSE.
@@ -30,9 +34,14 @@ import run_tests  # noqa: E402  (the same way to configure and build)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENGINE = os.path.join(ROOT, "build", "bin", "spec-engine")
+REPLAY = os.path.join(ROOT, "build", "bin", "bench-replay")
 CONNECTOR = os.path.join(ROOT, "build", "lib", "libspec_connector.so")
 WORK = os.path.join(ROOT, "build", "demo")
 STORE = os.path.join(ROOT, "build", "demo-store")
+PRESET = "impress+range"
+# What first and second run use: probe keys are stored, every row is delivered.
+WHOLE = {"path": STORE, "preset": PRESET, "select": {"retain_ppm": 1000000, "probe_heads": 3}}
+SELECTIVE = {"path": STORE, "preset": PRESET}  # a quarter of the rows
 NO_NETWORK = 3  # of tools/fetch-smollm2
 
 RECALL_TOKENS = 1900  # of the prefix, the start token included
@@ -59,17 +68,18 @@ class DemoError(Exception):
 class Task:
     """What is asked of the engine: its arguments, and each question with its right answer."""
 
-    def __init__(self, model, kv_dtype, max_new, prefix, queries, questions, about):
+    def __init__(self, model, kv_dtype, max_new, prefix, queries, questions, about, row_bytes):
         self.model, self.kv_dtype, self.max_new = model, kv_dtype, max_new
+        self.row_bytes = row_bytes  # K and V of a token in a layer
         self.prefix, self.queries = prefix, queries  # arguments of spec-engine
         self.questions = questions  # [(as shown, right answer)]
         self.about = about
 
-    def command(self, json_path, connector):
+    def command(self, json_path, config):
         command = [ENGINE, "--model", self.model, "--kv-dtype", self.kv_dtype,
                    "--max-new", str(self.max_new), "--json", json_path]
-        if connector:
-            command += ["--connector", CONNECTOR, "--config", json.dumps({"path": STORE})]
+        if config:
+            command += ["--connector", CONNECTOR, "--config", json.dumps(config)]
         return command + self.prefix + self.queries
 
 
@@ -108,7 +118,7 @@ def recall_task():
     questions = [("? %s" % key, value) for key, value in asked]
     return Task(model, "f32", 1, ["--prefix", prefix], ["--query", *[q for q, _ in questions]],
                 questions, "opt-recall: %d facts scattered in a text of %d tokens"
-                % (RECALL_FACTS, RECALL_TOKENS))
+                % (RECALL_FACTS, RECALL_TOKENS), 2 * 4 * 32 * 4)
 
 
 def tokenize(model, texts):
@@ -138,7 +148,7 @@ def document_task(model):
     return Task(model, "f16", 32, ["--prefix-ids", path], ["--query-ids", *queries],
                 list(DOCUMENT_QUESTIONS),
                 "SmolLM2-135M-Instruct: questions about LICENSE, a document of %d tokens"
-                % len(prefix))
+                % len(prefix), 2 * 3 * 64 * 2)
 
 
 # ---- Running -----------------------------------------------------------------------------------
@@ -148,7 +158,7 @@ def last_line(text):
     return lines[-1].strip() if lines else "it said nothing"
 
 
-def run_engine(task, name, connector):
+def run_engine(task, name, config):
     """Runs spec-engine once and returns its requests. On a terminal its own table is shown."""
     path = os.path.join(WORK, name + ".json")
     if os.path.exists(path):
@@ -156,7 +166,7 @@ def run_engine(task, name, connector):
     start = time.monotonic()
     shown = None if sys.stdout.isatty() else subprocess.DEVNULL
     with open(os.path.join(WORK, name + ".err"), "w+", encoding="utf-8") as errors:
-        done = subprocess.run(task.command(path, connector), stdin=subprocess.DEVNULL,
+        done = subprocess.run(task.command(path, config), stdin=subprocess.DEVNULL,
                               stdout=shown, stderr=None if sys.stderr.isatty() else errors,
                               check=False)
         errors.seek(0)
@@ -280,6 +290,48 @@ def seen(task, recomputed, first, second, stored_bytes):
     ]
 
 
+def seen_selective(task, recomputed, second, selective):
+    """What choosing rows did, and why it gains little where rows are short."""
+    layers = sum(r["layers_loaded"] for r in selective)
+    fell, whole = (sum(r[key] for r in selective) for key in ("fallback_layers", "dense_layers"))
+    kept = sum(r["rows_selected"] for r in selective) / sum(r["rows_matched"] for r in selective)
+    read, all_read = median(selective, "bytes_read"), median(second, "bytes_read")
+    same = sum(a["tokens"] == b["tokens"] for a, b in zip(recomputed, selective))
+    right = sum(is_right(r["text"], answer) for r, (_, answer) in zip(selective, task.questions))
+    return [
+        "The selective run delivered %.0f %% of the rows. Of %d layers, %d had one set for all "
+        "heads; in %d the probe heads disagreed, so each head got its own and the layer was read "
+        "whole; %d were delivered whole." % (100 * kept, layers, layers - fell - whole, fell,
+                                             whole),
+        "It read %s a question, %.2f of the second run's %s. A row of this model is %d bytes, %d "
+        "to a page of 4,096, so a quarter of the rows lies in most pages; rows of large models are "
+        "whole pages, which is what the replay shows." % (
+            mb(read), read / all_read, mb(all_read), task.row_bytes, 4096 // task.row_bytes),
+        "Time to first token, median: %s with all rows, %s with chosen ones. Answers: %d of %d are "
+        "token for token as recomputed, %d are right." % (
+            ms(median(second, "ttft_ns")), ms(median(selective, "ttft_ns")), same,
+            len(task.questions), right),
+    ]
+
+
+def replay_rows(results):
+    """[(name, facts, median ns)] as a table."""
+    rows = [["preset", "time to first token", "read a request", "reads", "rows delivered"]]
+    for name, facts, ns in results:
+        each = facts["requests"]
+        rows.append([name, ms(ns), mb(facts["read_bytes"] / each),
+                     "{:,}".format(facts["ops"] // each), "{:,}".format(facts["rows"] // each)])
+    return rows
+
+
+def judge_selective(selective):
+    """Raises where nothing was chosen."""
+    for i, result in enumerate(selective, 1):
+        if result["matched_tokens"] == 0 or result["rows_selected"] >= result["rows_matched"]:
+            raise DemoError("question %d: the selective run delivered %d of %d rows, expected fewer"
+                            % (i, result["rows_selected"], result["rows_matched"]))
+
+
 def judge(recomputed, first, second):
     """Raises where the runs contradict what the demo is about. A time is shown, never judged."""
     if first[0]["matched_tokens"] != 0:
@@ -311,12 +363,40 @@ def show(task, recomputed, first, second, stored_bytes):
 # ---- The demo ----------------------------------------------------------------------------------
 
 def build():
-    say("[1/4] building spec-engine and the plugin into build/ (Release)")
+    say("[1/6] building spec-engine, the plugin and bench-replay into build/ (Release)")
     step, tail = run_tests.build("build", "gcc", "g++", "Release",
-                                 targets=("spec-engine", "spec_connector"))
+                                 targets=("spec-engine", "spec_connector", "bench-replay"))
     if step:
         say(tail)
-        raise DemoError("%s failed, expected a build of spec-engine and spec_connector" % step)
+        raise DemoError("%s failed, expected a build of spec-engine, spec_connector and "
+                        "bench-replay" % step)
+
+
+# OPT-6.7B's rows, some of its layers, in a store of 540 MB. How many layers fall back, how alike
+# heads and layers are, are inputs: planted in the keys that are stored.
+REPLAY_OPTIONS = ("--layers", "8", "--tokens", "2048", "--prefixes", "2", "--requests", "8",
+                  "--similarity", "0.8", "--fallback", "0.2", "--recall", "0.6")
+REPLAY_PRESETS = (("as-like", "0"), ("impress+range", "1"), ("spec+range", "1"))
+
+
+def replay():
+    """[(preset, facts, median ns of a request)]"""
+    results = []
+    shutil.rmtree(STORE, ignore_errors=True)
+    runs = [("fill", REPLAY_PRESETS[1])] + [("run", preset) for preset in REPLAY_PRESETS]
+    for mode, (preset, selects) in runs:
+        config = {"path": STORE, "preset": preset, "stage_bytes": "512MiB"}
+        done = subprocess.run(
+            [REPLAY, "--mode", mode, "--connector", CONNECTOR, "--config", json.dumps(config),
+             "--selects", selects, *REPLAY_OPTIONS], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise DemoError("bench-replay ended with %d, expected 0: %s"
+                            % (done.returncode, last_line(done.stderr)))
+        if mode == "run":
+            facts, series = (json.loads(line) for line in done.stdout.splitlines())
+            results.append((preset, facts["facts"], statistics.median(series["ns"])))
+    shutil.rmtree(STORE, ignore_errors=True)
+    return results
 
 
 def fetch():
@@ -340,15 +420,25 @@ def demo(name):
     build()
     task = recall_task() if name == "opt-recall" else document_task(model)
     say(task.about)
-    say("[2/4] recomputed: %d questions, no connector" % len(task.questions))
-    recomputed = run_engine(task, "recomputed", False)
-    say("[3/4] first run: the connector with an empty store")
-    first = run_engine(task, "first", True)
+    say("[2/6] recomputed: %d questions, no connector" % len(task.questions))
+    recomputed = run_engine(task, "recomputed", None)
+    say("[3/6] first run: the connector with an empty store")
+    first = run_engine(task, "first", WHOLE)
     stored_bytes = disk_bytes(STORE)
-    say("[4/4] second run: a new process reads what the first one stored")
-    second = run_engine(task, "second", True)
+    say("[4/6] second run: a new process reads what the first one stored")
+    second = run_engine(task, "second", WHOLE)
+    say("[5/6] selective run: a new process reads what matters to each question")
+    selective = run_engine(task, "selective", SELECTIVE)
     show(task, recomputed, first, second, stored_bytes)
     judge(recomputed, first, second)
+    judge_selective(selective)
+    say("\n".join(seen_selective(task, recomputed, second, selective)))
+    say("")
+    say("[6/6] replay: rows of 16 KiB (OPT-6.7B), %s of its 32 layers, prefixes of %s tokens"
+        % (REPLAY_OPTIONS[1], REPLAY_OPTIONS[3]))
+    say("\n".join(table(replay_rows(replay()), (0,))))
+    say("  (the disk and the bytes are real, compute is a wait; a fifth of the layers is planted "
+        "to fall back; bench/run ttft --way replay has all presets)")
 
 
 def main(argv):

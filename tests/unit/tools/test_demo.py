@@ -24,7 +24,8 @@ def request(matched, new, ttft_ns, text, token, **more):
     entry = {"matched_tokens": matched, "new_tokens": new, "ttft_ns": ttft_ns, "lookup_ns": 0,
              "probe_ns": 0, "io_exposed_ns": 0, "compute_ns": ttft_ns, "bytes_wanted": 0,
              "bytes_read": 0, "io_ops": 0, "tier_hits": {}, "token": token, "tokens": [token],
-             "text": text}
+             "text": text, "layers_loaded": 4, "fallback_layers": 0, "dense_layers": 0,
+             "rows_matched": 4 * matched, "rows_selected": 4 * matched}
     entry.update(more)
     return entry
 
@@ -43,7 +44,7 @@ def runs():
 
 def task():
     return demo.Task("m", "f32", 1, ["--prefix", "p"], ["--query", "? Miss", "? Lily"],
-                     [("? Miss", "stone"), ("? Lily", "fair")], "about")
+                     [("? Miss", "stone"), ("? Lily", "fair")], "about", 1024)
 
 
 class RecallText(unittest.TestCase):
@@ -114,6 +115,35 @@ class Seen(unittest.TestCase):
         self.assertEqual(demo.short("abcdefghijkl", 10), "abcdefg...")
 
 
+class Selective(unittest.TestCase):
+    def selective(self):
+        second = runs()[2]
+        for entry in second:
+            entry.update(rows_selected=1900, bytes_read=6000000, fallback_layers=1)
+        return second
+
+    def test_three_lines_come_from_the_numbers(self):
+        recomputed, _, second = runs()
+        lines = demo.seen_selective(task(), recomputed, second, self.selective())
+        self.assertEqual(len(lines), 3)
+        self.assertIn("delivered 25 % of the rows. Of 8 layers, 6 had one set", lines[0])
+        self.assertIn("in 2 the probe heads disagreed", lines[0])
+        self.assertIn("read 6.0 MB a question, 0.76 of the second run's 7.9 MB", lines[1])
+        self.assertIn("1024 bytes, 4 to a page", lines[1])
+        self.assertIn("2 of 2 are token for token as recomputed, 1 are right", lines[2])
+
+    def test_a_run_that_chose_nothing_fails(self):
+        demo.judge_selective(self.selective())
+        with self.assertRaises(demo.DemoError) as caught:
+            demo.judge_selective(runs()[2])
+        self.assertIn("question 1: the selective run delivered 7600 of 7600", str(caught.exception))
+
+    def test_the_replay_table_is_per_request(self):
+        facts = {"requests": 2, "read_bytes": 4000000, "ops": 20, "rows": 4096}
+        rows = demo.replay_rows([("impress+range", facts, 8000000)])
+        self.assertEqual(rows[1], ["impress+range", "8.00 ms", "2.0 MB", "10", "2,048"])
+
+
 class Judge(unittest.TestCase):
     def fails(self, change, word):
         recomputed, first, second = copy.deepcopy(runs())
@@ -137,11 +167,11 @@ class Judge(unittest.TestCase):
 
 
 class Commands(unittest.TestCase):
-    def test_the_connector_is_given_with_the_smallest_configuration(self):
-        command = task().command("out.json", True)
+    def test_the_connector_is_given_with_its_configuration(self):
+        command = task().command("out.json", demo.SELECTIVE)
         self.assertEqual(json.loads(command[command.index("--config") + 1]),
-                         {"path": demo.STORE})
-        self.assertNotIn("--connector", task().command("out.json", False))
+                         {"path": demo.STORE, "preset": "impress+range"})
+        self.assertNotIn("--connector", task().command("out.json", None))
 
     def test_an_unknown_argument_is_refused(self):
         self.assertEqual(demo.main(["demo.py", "gpt"]), 2)
