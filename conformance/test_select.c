@@ -4,11 +4,14 @@
 #include "conformance/choice.h"
 #include "conformance/suite.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#define MATCHED 170u
-#define ALIKE   7u /* of 8 parts: the heads' sets agree by more than the threshold */
-#define APART   0u
+#define COMPUTE_US 3000
+#define MATCHED    170u
+#define ALIKE      7u /* of 8 parts: the heads' sets agree by more than the threshold */
+#define APART      0u
 
 static const struct shape NARROW = {3, 1, 16, SPEC_DTYPE_F16};
 static const struct shape FOUR = {3, 4, 16, SPEC_DTYPE_F16};
@@ -411,6 +414,7 @@ static void ask_with_hint(struct scene *scene, uint32_t kind, uint32_t probe_hea
     if (kind == 4)                                             /* a later one replaces it */
         assert_ok(fx, fx->api->prefetch_next(fx->conn, found.request, 0, NULL, &fx->error));
     answer_free(&hint);
+    (void)usleep(COMPUTE_US); /* a connector reads ahead no more than a layer's computing hides */
     *ret_answer = answer_make(scene, &ask, &found);
     ret_answer->item = answer_item(&ask, ret_answer);
     assert_ok(fx, fx->api->get_important(fx->conn, &ret_answer->item, 1, &fx->error));
@@ -428,7 +432,8 @@ static void abi_072_a_hint_decides_nothing_that_is_delivered(void **state)
         for (uint32_t agree = APART; agree <= ALIKE; agree += ALIKE) {
             char members[256];
             (void)snprintf(members, sizeof(members),
-                           "\"retain_ppm\": 250000}, \"prefetch\": {\"predictor\": \"%s\"",
+                           "\"retain_ppm\": 250000}, \"prefetch\": {\"predictor\": \"%s\", "
+                           "\"min_precision_ppm\": 0",
                            PREDICTORS[p]);
             fixture_shape(fx, FOUR);
             scene_configure(fx, 3, members, "");
