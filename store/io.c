@@ -187,6 +187,7 @@ void sc_io_close(struct sc_io *io)
     if (io == NULL)
         return;
     SC_ASSERT(NULL, atomic_load_explicit(&io->in_flight, memory_order_acquire) == 0);
+    SC_ASSERT(NULL, atomic_load_explicit(&io->held_bytes, memory_order_relaxed) == 0);
     io->backend->close(io);
     files_done(io);
     sc_alloc_free(io->alloc, io);
@@ -490,6 +491,16 @@ void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, 
 {
     if (io->backend->raise != NULL && count > 0)
         io->backend->raise(io, ops, count, lane);
+}
+
+void sc_io_hold(struct sc_io *io, uint64_t bytes)
+{
+    (void)atomic_fetch_add_explicit(&io->held_bytes, bytes, memory_order_relaxed);
+}
+
+void sc_io_release(struct sc_io *io, uint64_t bytes)
+{
+    (void)atomic_fetch_sub_explicit(&io->held_bytes, bytes, memory_order_relaxed);
 }
 
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)

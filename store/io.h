@@ -140,6 +140,10 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
  * They were submitted, and their done functions have not returned. Never blocks. */
 void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
 
+/* Bytes that were read and now wait for who wants them, and such that wait no more. */
+void sc_io_hold(struct sc_io *io, uint64_t bytes);
+void sc_io_release(struct sc_io *io, uint64_t bytes);
+
 /* Tells where most operations' buffers are: [base, base + bytes), none across a multiple of
  * piece_bytes from base. io_uring registers it bit by bit; the others need not know. Once in a back
  * end's life; base NULL takes it back, before the memory is freed and with nothing in flight. */

@@ -103,6 +103,7 @@ struct sc_io {
 
     /* Any thread. */
     _Atomic uint64_t in_flight;
+    _Atomic uint64_t held_bytes;    /* read, and not consumed yet: sc_io_hold */
     _Atomic uint32_t said_buffered; /* a log line is written once */
     _Atomic uint32_t said_zeros;
 };

@@ -3,7 +3,7 @@
  *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
  *             one for all    |       of one ring, one thread at a time
  *                            as long as the bytes in flight of all rings stay in the lane's share,
- *                            and operations in FLIGHT_OPS
+ *                            less beside what waits for its consumer, and operations in FLIGHT_OPS
  *
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
@@ -143,6 +143,21 @@ static void count(_Atomic uint64_t *counter)
 
 /* ---- The queue ------------------------------------------------------------------------------ */
 
+/* Bytes that may fly for a lane. Reads share host and processor caches with the buffers that were
+ * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
+ * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
+ * that is away goes on. */
+static uint64_t share_of(const struct uring *uring, uint32_t lane)
+{
+    const uint64_t share = uring->share_bytes[lane], target = uring->share_bytes[SC_LANE_DEMAND];
+    if (lane != SC_LANE_DEMAND && lane != SC_LANE_SPECULATIVE)
+        return share;
+    const uint64_t held = atomic_load_explicit(&uring->io->held_bytes, memory_order_relaxed);
+    const uint64_t both = target + target / 4, least = target / 2;
+    const uint64_t rest = held < both - least ? both - held : least;
+    return share < rest ? share : rest;
+}
+
 /* Lock held. The highest lane's oldest operation, or NULL when it must wait for its share. */
 static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lane)
 {
@@ -150,7 +165,7 @@ static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lan
         struct sc_io_op *op = uring->queue[lane].head;
         if (op == NULL)
             continue;
-        const uint64_t share = uring->share_bytes[lane];
+        const uint64_t share = share_of(uring, lane);
         const uint64_t flight = uring->flight_bytes;
         *ret_lane = lane;
         return flight < share && uring->flight_ops < uring->share_ops[lane] ? op : NULL;

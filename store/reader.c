@@ -64,9 +64,10 @@ struct slot {
     struct slot *next; /* free list */
     uint8_t *frame;    /* NULL: none, or one was laid down for it */
     uint64_t generation;
-    uint32_t state, left; /* operations that have not completed */
-    bool is_spare;        /* the frame is the store's spare one */
-    bool has_right;       /* to a frame of the pool */
+    uint64_t read_bytes, held_bytes; /* of its reads; of them, complete and not consumed */
+    uint32_t state, left;            /* operations that have not completed */
+    bool is_spare;                   /* the frame is the store's spare one */
+    bool has_right;                  /* to a frame of the pool */
     spec_status status;
     int32_t sys_errno;
     struct sc_store_plan_op plan;
@@ -132,6 +133,8 @@ struct sc_store_reader {
 static void slot_free(struct sc_store_reader *reader, struct slot *slot)
 {
     struct sc_frames *frames = reader->store->frames;
+    sc_io_release(reader->store->io, slot->held_bytes);
+    slot->held_bytes = 0;
     if (slot->is_spare)
         sc_store_spare_put(reader->store);
     else if (slot->has_right) /* its operations may have failed before they had a frame */
@@ -141,6 +144,13 @@ static void slot_free(struct sc_store_reader *reader, struct slot *slot)
     slot->state = SLOT_FREE;
     slot->next = reader->free_slots;
     reader->free_slots = slot;
+}
+
+/* Lock held. Its reads are complete, and wait for the consumer. */
+static void slot_hold(struct slot *slot)
+{
+    slot->held_bytes = slot->read_bytes;
+    sc_io_hold(slot->reader->store->io, slot->held_bytes);
 }
 
 /* Lock held. The slot's reads are over. */
@@ -272,6 +282,7 @@ static void slot_read(struct slot *slot, uint32_t segment, uint64_t offset, uint
     *slot->reads_end = read;
     slot->reads_end = &read->next;
     slot->left++;
+    slot->read_bytes += bytes;
     batch->ops[batch->count++] = &read->op;
     reader->cost.read_bytes += bytes;
     reader->cost.op_count++;
@@ -356,6 +367,7 @@ static void slot_start(struct sc_store_reader *reader, uint8_t *frame, bool is_s
     slot->reads = NULL;
     slot->reads_end = &slot->reads;
     slot->left = 0;
+    slot->read_bytes = 0;
     if (reader->is_picks)
         slot_fill_picks(slot, batch);
     else
@@ -482,6 +494,8 @@ static void on_read_done(struct sc_io_op *op)
         bool is_old = slot->generation != reader->generation;
         if (is_old)
             slot_free(reader, slot);
+        else
+            slot_hold(slot);
         if (wants_refill(reader))
             pump(reader, NULL, &batch);
         if (is_old || slot == fifo_front(reader))

@@ -241,8 +241,9 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     free(data);
 }
 
-/* The most that a lane brings into flight of a target of 1 MiB. */
-static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
+/* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
+ * them. */
+static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
 {
     enum { OPS = 20 };
     struct fixture fx;
@@ -256,8 +257,10 @@ static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
         op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
         tests[i].op.lane = lane;
     }
+    sc_io_hold(fx.io, held_bytes);
     submit_at_once(&fx, tests, OPS);
     wait_done(&fx, OPS);
+    sc_io_release(fx.io, held_bytes);
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(tests[i].op.status, SPEC_OK);
     const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
@@ -265,6 +268,11 @@ static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
     stop(&fx);
     free(data);
     return flight_bytes;
+}
+
+static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
+{
+    return flight_beside(lane, op_bytes, 0);
 }
 
 static void keeps_each_lane_in_its_share_of_the_target(void **state)
@@ -279,6 +287,21 @@ static void keeps_each_lane_in_its_share_of_the_target(void **state)
     /* What is larger than the share goes alone. */
     assert_int_equal(flight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
     assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
+}
+
+static void flies_less_beside_what_waits_for_its_consumer(void **state)
+{
+    (void)state;
+    const uint64_t op_bytes = 64 << 10;
+    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4), MIB);
+    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 2), MIB / 4 * 3);
+    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, MIB / 4 * 3), MIB / 2);
+    /* Half of the target flies, whoever is away. */
+    assert_int_equal(flight_beside(SC_LANE_DEMAND, op_bytes, UINT64_MAX / 2), MIB / 2);
+    assert_int_equal(flight_beside(SC_LANE_SPECULATIVE, op_bytes, 64 * MIB), MIB / 2);
+    /* Writes fill no such buffers. */
+    assert_int_equal(flight_beside(SC_LANE_WRITER, op_bytes, 64 * MIB), MIB / 2);
+    assert_int_equal(flight_beside(SC_LANE_BACKGROUND, op_bytes, 64 * MIB), MIB / 4);
 }
 
 struct gate {
@@ -1052,6 +1075,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enters_twice_for_a_batch_that_fills_the_target),
         cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
+        cmocka_unit_test(flies_less_beside_what_waits_for_its_consumer),
         cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
         cmocka_unit_test(serves_what_was_raised_before_what_was_not),
         cmocka_unit_test(serves_by_another_ring_while_one_waits),
