@@ -391,11 +391,9 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
         .position_capacity = state->tokens * state->kv_heads,
     };
     must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
-    if (state->gives_hints) /* of the hidden state that goes into this layer */
-        must(api->prefetch_next(state->conn, request, layer, &hint, &error), &error, "prefetch");
     must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-    if (!state->gives_hints)
-        must(api->prefetch_next(state->conn, request, layer, NULL, &error), &error, "prefetch");
+    must(api->prefetch_next(state->conn, request, layer, state->gives_hints ? &hint : NULL, &error),
+         &error, "prefetch_next");
     uint64_t done_ns = bench_now_ns();
     bool fell = (item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     double wait = layer_ns(state, state->new_tokens, item.row_count);
