@@ -257,6 +257,38 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
     world_free(world);
 }
 
+/* A part that cannot be read is not an end: the log is refused, as it is, and opens another time.
+ */
+static void log_that_cannot_be_read_refuses_to_open_and_stays(void **state)
+{
+    (void)state;
+    static uint8_t before[2 * LONG_BYTES], after[2 * LONG_BYTES];
+    struct world *world = world_make(&long_logs[0], 9);
+    log_long_fill(world);
+    uint64_t count = 0, count_after = 0, n = 0;
+    sc_io_sim_disk_files(world->disk, find_log, &count);
+    assert_true(count <= sizeof(before));
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, before, count));
+    sc_io_sim_fault_scope(world->disk, LOG_PATH);
+    for (;; n++) {
+        uint64_t fired = sc_io_sim_fault_fired(world->disk, SC_SIM_READ_EIO);
+        sc_io_sim_fault_nth(world->disk, SC_SIM_READ_EIO, n);
+        spec_status status = world_open(world);
+        if (sc_io_sim_fault_fired(world->disk, SC_SIM_READ_EIO) == fired)
+            break; /* it has no such read */
+        assert_int_equal(status, SPEC_E_IO);
+        sc_io_sim_disk_files(world->disk, find_log, &count_after);
+        assert_int_equal(count_after, count);
+        assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, after, count));
+        assert_memory_equal(after, before, count);
+    }
+    assert_non_null(world->store);
+    assert_true(n >= 2 * LONG_BYTES / SC_STORE_WINDOW_BYTES);
+    assert_int_equal(world->open_count, world->piece_count);
+    assert_int_equal(corrupt_records(world), 0);
+    world_free(world);
+}
+
 static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
 {
     (void)state;
@@ -875,6 +907,7 @@ int main(void)
         cmocka_unit_test(log_cut_at_every_byte_keeps_the_whole_records_before),
         cmocka_unit_test(log_of_several_windows_is_read_whole),
         cmocka_unit_test(log_of_several_windows_may_end_or_go_bad_anywhere),
+        cmocka_unit_test(log_that_cannot_be_read_refuses_to_open_and_stays),
         cmocka_unit_test(log_of_a_cut_tail_that_comes_back_is_not_believed),
         cmocka_unit_test(log_an_honest_forgery_is_believed),
         cmocka_unit_test(log_ids_may_skip),
