@@ -48,8 +48,8 @@ struct fixture {
 struct test_op {
     struct sc_io_op op;
     struct fixture *fx;
-    uint32_t done_count;
-    uint32_t order; /* of completion: 0, 1, ... */
+    _Atomic uint32_t done_count; /* also read while the operation may be in flight */
+    uint32_t order;              /* of completion: 0, 1, ... */
     uint64_t done_ns;
 };
 
@@ -165,7 +165,7 @@ static inline void test_op_done(struct sc_io_op *op)
 {
     struct test_op *test = op->user;
     struct sc_exec *exec = test->fx->exec;
-    test->done_count++;
+    (void)atomic_fetch_add(&test->done_count, 1);
     test->done_ns = sc_exec_now_ns(exec);
     test->order = atomic_fetch_add(&test->fx->order_next, 1);
     /* The last touch of test: it may be on the stack of who waits. */
@@ -252,7 +252,7 @@ static inline spec_status transfer(struct fixture *fx, struct sc_io_file *file, 
     const uint32_t before = atomic_load(&fx->done_count);
     submit(fx, &test, 1);
     wait_done(fx, before + 1);
-    assert_int_equal(test.done_count, 1);
+    assert_int_equal(atomic_load(&test.done_count), 1);
     return test.op.status;
 }
 

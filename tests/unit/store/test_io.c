@@ -177,7 +177,7 @@ static void completes_each_of_many_operations_once(void **state)
         sc_io_submit(fx->io, batch, OPS);
         wait_done(fx, (pass + 1) * OPS);
         for (uint32_t i = 0; i < OPS; i++) {
-            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(atomic_load(&tests[i].done_count), 1);
             assert_int_equal(tests[i].op.status, SPEC_OK);
         }
     }

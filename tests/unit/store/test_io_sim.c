@@ -226,7 +226,7 @@ static void completes_late_or_only_when_released(void **state)
     submit(&fx, tests, 3);
     wait_done(&fx, 2);
     assert_int_equal(tests[0].done_ns - start_ns, 4096 + 10000 + 7000000);
-    assert_int_equal(tests[1].done_count, 0);
+    assert_int_equal(atomic_load(&tests[1].done_count), 0);
     assert_int_equal(tests[2].order, 0);     /* overtakes the late one */
     assert_false(sc_exec_step_one(fx.exec)); /* nothing will happen by itself */
     assert_int_equal(sc_io_sim_release_all(fx.disk), 1);
@@ -613,7 +613,7 @@ static uint64_t run_of(uint64_t seed)
             if (!sc_exec_step_one(fx.exec))
                 assert_true(sc_io_sim_release_all(fx.disk) > 0);
         for (uint32_t i = 0; i < OPS; i++) {
-            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(atomic_load(&tests[i].done_count), 1);
             digest.hash =
                 (digest.hash ^ (uint64_t)(uint32_t)tests[i].op.status) * 31 + tests[i].done_ns;
         }
@@ -751,7 +751,7 @@ static void completes_everything_on_threads_too(void **state)
     }
     uint32_t failures = 0;
     for (uint32_t i = 0; i < OPS; i++) {
-        assert_int_equal(tests[i].done_count, 1);
+        assert_int_equal(atomic_load(&tests[i].done_count), 1);
         failures += tests[i].op.status != SPEC_OK;
     }
     assert_int_equal(failures, sc_io_sim_fault_fired(fx.disk, SC_SIM_WRITE_EIO));

@@ -432,7 +432,7 @@ static void looks_at_the_queue_while_an_operation_hangs(void **state)
     wait_done(&fx, 1);
     for (uint32_t i = 0; i < 3; i++)
         round_trip(&fx, file, 2 * PAGE); /* while the ring waits for the one that hangs */
-    assert_int_equal(tests[0].done_count, 0);
+    assert_int_equal(atomic_load(&tests[0].done_count), 0);
     assert_int_equal(write(ends[1], "a", 1), 1);
     wait_done(&fx, 8);
     assert_int_equal(tests[0].op.status, SPEC_OK);
@@ -465,7 +465,7 @@ static void serves_by_another_ring_while_one_waits(void **state)
     while (stats_of(&fx).flight_bytes_max == 0)
         ;
     round_trip(&fx, file, 2 * PAGE);
-    assert_int_equal(test.done_count, 0);
+    assert_int_equal(atomic_load(&test.done_count), 0);
     assert_int_equal(write(ends[1], "a", 1), 1); /* short */
     round_trip(&fx, file, 2 * PAGE);
     assert_int_equal(write(ends[1], "b", 1), 1);
@@ -640,7 +640,7 @@ static void ignores_completions_that_match_nothing_in_flight(void **state)
             wait_done(&fx, done + 1);
         }
         for (uint32_t i = 0; i < OPS; i++) {
-            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(atomic_load(&tests[i].done_count), 1);
             assert_int_equal(tests[i].op.status, SPEC_OK);
         }
     }
@@ -674,7 +674,7 @@ static void goes_on_with_blocking_calls_when_enter_is_forbidden(void **state)
         submit_at_once(&fx, tests, OPS);
         wait_done(&fx, 2 + (pass + 1) * OPS);
         for (uint32_t i = 0; i < OPS; i++) {
-            assert_int_equal(tests[i].done_count, 1);
+            assert_int_equal(atomic_load(&tests[i].done_count), 1);
             assert_int_equal(tests[i].op.status, SPEC_OK);
         }
     }
