@@ -645,7 +645,9 @@ struct looker {
 static void *look_on(void *user)
 {
     struct looker *looker = user;
-    for (uint64_t i = 0; atomic_load(looker->stop) == 0 || i < PROMPTS; i++) {
+    /* Once more over all of them when all are stored, so that every looker finds some. */
+    for (uint64_t i = 0, last_round = 0; last_round < PROMPTS; i++) {
+        last_round += atomic_load(looker->stop);
         struct truth *truth = &looker->truths[i % PROMPTS];
         struct spec_lookup_params params = {.struct_size = sizeof(params),
                                             .tokens = truth->exact.tokens,
@@ -691,7 +693,7 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(lookers[i].wrong, 0);
-        assert_true(lookers[i].found >= PROMPTS / 2);
+        assert_true(lookers[i].found >= PROMPTS);
     }
     for (uint32_t i = 0; i < PROMPTS; i++) {
         assert_int_equal(look(&rig, &truths[i].exact, SPEC_LOOKUP_REQUIRE_EXACT).matched_tokens,
