@@ -963,7 +963,7 @@ static int close_in_child(void)
         char name[64], target[64] = "";
         (void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
         if (readlink(name, target, sizeof(target) - 1) > 0)
-            rings += strstr(target, "io_uring") != NULL;
+            rings += strcmp(target, "anon_inode:[io_uring]") == 0;
     }
     sc_io_buffers(forked.io, NULL, 0, 0);
     sc_io_close(forked.io); /* frees memory; there are no threads and no rings here */
