@@ -95,23 +95,23 @@ struct sc_plugin_sketch {
     uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
 };
 
-/* guess.c: rows of the layer above that may be wanted, ranked; some of them are read ahead. */
+/* guess.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
 struct sc_plugin_guess {
     /* Set by open, constant after. */
-    spec_connector *conn;
+    spec_connector *conn; /* NULL: none is ever made */
+    struct sc_plugin_request *request;
     uint8_t *hint; /* [hint.rows][query heads of the probe heads][head_size] NULL: none is taken */
 
     /* Host thread. */
     uint32_t layer;    /* that is guessed; SC_PLUGIN_NO_LAYER: none */
     uint64_t asked_ns; /* when prefetch_next was called for it; 0: it was not */
-    uint64_t chosen;   /* rows of the set chosen last, for how many to rank; 0: none yet */
 
     /* Whoever the state names. */
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
     struct sc_task task;
     uint32_t hint_dtype;
     uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
-    uint64_t count;                 /* ranked rows, at readers[layer % 2].rows; 0: none */
+    uint64_t count; /* ranked rows, at the rows of the reader of the same parity; 0: none */
 };
 
 struct sc_plugin_request {
@@ -130,10 +130,11 @@ struct sc_plugin_request {
     uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
-    struct sc_plugin_guess guess;
+    struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The host thread that calls for this request. Tokens only grow: saves read those before. */
     uint64_t token_count;
+    uint64_t chosen_rows; /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_hash root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */

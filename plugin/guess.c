@@ -1,16 +1,21 @@
 /* Guesses: rows of the next layer that are read ahead of being chosen.
  *
- *   get_important(l)    scores -> ranking for l + 1 (predictor layer); was the guess of l right?
  *   prefetch_next(l)    ranking -> its first rows begin to be read
  *     with a hint       copied -> WAITS for the sketch -> POSTED -> RUNS: ranked -> BEGINS -> DONE
  *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
- *                       begins nothing; BEGINS is waited for (a plan of reads is made)
+ *                       begins nothing; BEGINS is waited for (a plan of reads is made).
+ *                       Was the guess right? scores -> ranking for l + 2 (predictor layer)
+ *
+ *   guess 0: of layers 0 2 4 ...   with reader 0; asked for before or after get_important of the
+ *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
  *
  * A task that the state leaves (WAITS to GONE) holds the request, so that its slot is not used
  * again. While it RUNS or is GONE it may read its sketch: that sketch is not begun anew meanwhile.
  *
- * Holds: one guess a request at a time; a later prefetch_next replaces one that has not started,
- * and is nothing where one has; with no window or no trust nothing is read and all is measured.
+ * Holds: one guess a parity of layers; a task touches its own parity's reader alone, and who uses
+ * that reader for the host has taken the turn back. A later prefetch_next replaces a guess that has
+ * not started, and is nothing where one has; with no window or no trust nothing is read and all is
+ * measured.
  * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
  * Threads: the request's host thread; the task on the executor's.
  * Tests: tests/unit/plugin/test_guess.c */
@@ -23,10 +28,10 @@ enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
 #define NOW 1u /* a deadline that has passed */
 
-static struct sc_plugin_request *request_of(struct sc_plugin_guess *guess)
+/* The one of this layer, or of another of its parity. */
+static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
 {
-    return (struct sc_plugin_request *)(void *)((uint8_t *)guess -
-                                                offsetof(struct sc_plugin_request, guess));
+    return &request->guesses[layer % SC_PLUGIN_AHEAD];
 }
 
 static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
@@ -45,14 +50,14 @@ static void state_set(struct sc_plugin_guess *guess, uint32_t to)
 static void task_end(struct sc_plugin_guess *guess, uint32_t state)
 {
     state_set(guess, state);
-    sc_plugin_request_unhold(request_of(guess));
+    sc_plugin_request_unhold(guess->request);
 }
 
 /* ---- Ranking -------------------------------------------------------------------------------- */
 
 static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
 {
-    return &request_of(guess)->readers[guess->layer % SC_PLUGIN_AHEAD];
+    return &guess->request->readers[guess->layer % SC_PLUGIN_AHEAD];
 }
 
 /* Makes deciles ascend: votes are not in use, and become its bits. */
@@ -77,20 +82,21 @@ static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t 
         count = fits / conn->row_bytes;
     guess->count = k;
     if (count > 0)
-        sc_plugin_guess_begin(conn, request_of(guess), guess->layer, k, count);
+        sc_plugin_guess_begin(conn, guess->request, guess->layer, k, count);
 }
 
 /* How many rows are ranked: as many as were chosen last. */
 static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc_plugin_want *want)
 {
-    if (guess->chosen == 0)
+    uint64_t chosen = guess->request->chosen_rows;
+    if (chosen == 0)
         return want->row_count;
-    return guess->chosen < want->row_total ? guess->chosen : want->row_total;
+    return chosen < want->row_total ? chosen : want->row_total;
 }
 
 static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t *ret_k)
 {
-    struct sc_plugin_request *request = request_of(guess);
+    struct sc_plugin_request *request = guess->request;
     const struct sc_store_sketch *sketch =
         request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
@@ -123,7 +129,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint6
 static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32_t *rows,
                      uint64_t *ret_k)
 {
-    struct sc_plugin_request *request = request_of(guess);
+    struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
     if (scratch == NULL)
@@ -161,7 +167,7 @@ static void post(struct sc_plugin_guess *guess)
 static bool is_pending(struct sc_plugin_guess *guess)
 {
     uint32_t slot = guess->layer % SC_PLUGIN_SKETCHES;
-    return sc_store_sketch_state(request_of(guess)->sketches[slot].sketch) == SPEC_PENDING;
+    return sc_store_sketch_state(guess->request->sketches[slot].sketch) == SPEC_PENDING;
 }
 
 static void hint_step(struct sc_task *task)
@@ -177,7 +183,7 @@ static void hint_step(struct sc_task *task)
         return;
     }
     slot = guess->layer % SC_PLUGIN_SKETCHES;
-    const struct sc_store_sketch *sketch = request_of(guess)->sketches[slot].sketch;
+    const struct sc_store_sketch *sketch = guess->request->sketches[slot].sketch;
     spec_status status = sc_store_sketch_state(sketch);
     if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
         if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
@@ -196,9 +202,9 @@ static void hint_step(struct sc_task *task)
 void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
 {
     struct sc_plugin_request *request = user;
-    (void)sketch; /* whichever it is: the task looks for its own */
-    if (request->guess.conn != NULL)
-        post(&request->guess);
+    (void)sketch; /* whichever it is: the tasks look for their own */
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++)
+        post(&request->guesses[i]);
 }
 
 /* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
@@ -209,7 +215,7 @@ static void settle(struct sc_plugin_guess *guess)
         if (state == IDLE || state == DONE || state == GONE)
             return;
         if (state == WAITS && state_move(guess, WAITS, IDLE)) {
-            sc_plugin_request_unhold(request_of(guess));
+            sc_plugin_request_unhold(guess->request);
             return;
         }
         if (state == POSTED && state_move(guess, POSTED, GONE)) {
@@ -227,14 +233,18 @@ static void settle(struct sc_plugin_guess *guess)
 bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
                             uint32_t sketch, bool waits)
 {
-    struct sc_plugin_guess *guess = &request->guess;
-    if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
-        guess->layer % SC_PLUGIN_SKETCHES != sketch)
-        return true;
-    settle(guess);
-    while (waits && atomic_load(&guess->state) == GONE)
-        (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
-    return atomic_load(&guess->state) != GONE;
+    bool leaves = true;
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
+        struct sc_plugin_guess *guess = &request->guesses[i];
+        if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
+            guess->layer % SC_PLUGIN_SKETCHES != sketch)
+            continue;
+        settle(guess);
+        while (waits && atomic_load(&guess->state) == GONE)
+            (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
+        leaves = atomic_load(&guess->state) != GONE && leaves;
+    }
+    return leaves;
 }
 
 /* ---- Asking --------------------------------------------------------------------------------- */
@@ -259,7 +269,7 @@ static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
 void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          const struct spec_queries *hint)
 {
-    struct sc_plugin_guess *guess = &request->guess;
+    struct sc_plugin_guess *guess = guess_of(request, layer);
     if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
         return;
     uint32_t state = atomic_load(&guess->state);
@@ -297,10 +307,17 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
         post(guess);
 }
 
+void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_guess *guess = guess_of(request, layer);
+    if (guess->conn != NULL)
+        settle(guess);
+}
+
 void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          uint64_t now_ns)
 {
-    struct sc_plugin_guess *guess = &request->guess;
+    struct sc_plugin_guess *guess = guess_of(request, layer);
     if (guess->conn == NULL)
         return;
     settle(guess);
@@ -314,14 +331,14 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
                            const float *sums)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_guess *guess = &request->guess;
     uint32_t layer = item->in.layer;
+    struct sc_plugin_guess *guess = guess_of(request, layer), *next = guess_of(request, layer + 1);
     if (sums != NULL &&
         sc_plugin_averages_note(conn->averages, request->ranges, request->range_count, layer,
                                 sums) &&
         conn->role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_AVERAGE);
-    guess->chosen = item->row_count;
+    request->chosen_rows = item->row_count;
     if (guess->conn == NULL)
         return;
     if (bits != NULL && guess->layer == layer && guess->count > 0) {
@@ -337,8 +354,10 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
         return;
     sc_plugin_rank(conn, scratch, &item->want, sums, item->row_count, rows);
     order(scratch, rows, item->row_count, item->want.row_total);
-    guess->layer = layer + 1;
-    guess->count = item->row_count;
+    if (next->layer != layer + 1)
+        next->asked_ns = 0; /* that was for a layer nobody came for */
+    next->layer = layer + 1;
+    next->count = item->row_count;
 }
 
 /* ---- Ending --------------------------------------------------------------------------------- */
@@ -346,7 +365,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
 void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (request->guess.conn == NULL || layer == SC_PLUGIN_NO_LAYER || reader->layer != layer ||
+    if (request->guesses[0].conn == NULL || layer == SC_PLUGIN_NO_LAYER || reader->layer != layer ||
         reader->load != SC_LOAD_PICKS)
         return;
     struct sc_store_read_cost cost;
@@ -359,19 +378,20 @@ void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *reques
 
 void sc_plugin_guess_stop(struct sc_plugin_request *request)
 {
-    struct sc_plugin_guess *guess = &request->guess;
-    if (guess->conn == NULL)
-        return;
-    settle(guess);
-    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++)
-        sc_plugin_guess_drop(guess->conn, request, request->readers[i].layer);
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
+        settle(&request->guesses[i]);
+        sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer);
+    }
 }
 
 void sc_plugin_guess_forget(struct sc_plugin_request *request)
 {
-    struct sc_plugin_guess *guess = &request->guess;
-    guess->layer = SC_PLUGIN_NO_LAYER;
-    guess->asked_ns = guess->chosen = guess->count = 0;
+    request->chosen_rows = 0;
+    for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++) {
+        struct sc_plugin_guess *guess = &request->guesses[i];
+        guess->layer = SC_PLUGIN_NO_LAYER;
+        guess->asked_ns = guess->count = 0;
+    }
 }
 
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr)
@@ -384,30 +404,34 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
     conn->trusts =
         sc_alloc_array(&conn->alloc, conn->layer_count + UINT64_C(1), sizeof(*conn->trusts));
     if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
-        hints = sc_alloc(&conn->alloc, conn->config.max_requests * each);
-    conn->requests[0].guess.hint = hints;
+        hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
+    conn->requests[0].guesses[0].hint = hints;
     if (conn->trusts == NULL ||
         (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
                        conn->config.max_requests);
-    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
-        struct sc_plugin_guess *guess = &conn->requests[i].guess;
+    for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
+        struct sc_plugin_request *request = &conn->requests[i / SC_PLUGIN_AHEAD];
+        struct sc_plugin_guess *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
         guess->conn = conn;
+        guess->request = request;
         guess->hint = hints != NULL ? hints + i * each : NULL;
         guess->task.step = hint_step;
-        sc_plugin_guess_forget(&conn->requests[i]);
+        sc_plugin_guess_forget(request);
     }
     return SPEC_OK;
 }
 
 void sc_plugin_guesses_close(spec_connector *conn)
 {
-    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++) {
-        struct sc_plugin_guess *guess = &conn->requests[i].guess;
+    uint64_t count = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
+    for (uint64_t i = 0; conn->requests != NULL && i < count; i++) {
+        struct sc_plugin_guess *guess =
+            &conn->requests[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
         while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
     }
     if (conn->requests != NULL)
-        sc_alloc_free(&conn->alloc, conn->requests[0].guess.hint);
+        sc_alloc_free(&conn->alloc, conn->requests[0].guesses[0].hint);
     sc_alloc_free(&conn->alloc, conn->trusts);
 }

@@ -276,8 +276,10 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
         (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
     if (by_keys && with_rows)
         (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
-    else if (!some && with_rows)
+    else if (!some && with_rows) {
+        sc_plugin_guess_yield(request, layer);
         (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    }
 }
 
 /* ---- Choosing ------------------------------------------------------------------------------- */

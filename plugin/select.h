@@ -145,6 +145,8 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
                          const struct spec_queries *hint);
 /* A layer that is read in another way: what was read for its guess counts as unused. */
 void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer);
+/* The reader of the layer's parity becomes the host's: no task begins anything with it. */
+void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */
 void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          uint64_t now_ns);

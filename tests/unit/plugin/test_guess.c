@@ -63,29 +63,45 @@ static void load(struct world *world, spec_request request, uint32_t layer, stru
     pass_free(&pass);
 }
 
-static void prefetch(struct world *world, spec_request request, uint32_t layer)
+/* The hint: queries of layer `of`; right where that is the layer above. */
+static void prefetch_by(struct world *world, spec_request request, uint32_t layer, uint32_t of)
 {
-    struct pass pass = world_pass(world, layer + 1, world->rig.dtype);
+    struct pass pass = world_pass(world, of, world->rig.dtype);
     assert_int_equal(sc_plugin_prefetch_next(world->rig.conn, request, layer, &pass.q, NULL),
                      SPEC_OK);
     memset(pass.queries, 0xff, pass.q.byte_count); /* the hint was copied */
     pass_free(&pass);
 }
 
-/* A request through all layers, with `window_ns` of compute between the calls. */
-static struct tour travel(struct world *world, uint64_t window_ns)
+static void prefetch(struct world *world, spec_request request, uint32_t layer)
+{
+    prefetch_by(world, request, layer, layer + 1);
+}
+
+enum { BEFORE = 1, AFTER = 2 }; /* get_important of the layer below: when prefetch_next is called */
+
+/* A request through all layers, with `window_ns` of compute behind the calls. */
+static struct tour travel_hinted(struct world *world, uint64_t window_ns, uint32_t when)
 {
     struct tour tour = {.prefetched = 0};
     spec_request request = look(world);
     for (uint32_t layer = 0; layer < 4; layer++) {
         assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL), SPEC_OK);
+        if (when & BEFORE)
+            prefetch(world, request, layer);
         load(world, request, layer, &tour);
-        prefetch(world, request, layer);
+        if (when & AFTER)
+            prefetch(world, request, layer);
         if (window_ns > 0)
             rig_pass_ns(&world->rig, window_ns);
     }
     rig_release(&world->rig, request);
     return tour;
+}
+
+static struct tour travel(struct world *world, uint64_t window_ns)
+{
+    return travel_hinted(world, window_ns, AFTER);
 }
 
 static uint64_t speculated(const struct world *world)
@@ -126,9 +142,74 @@ static void no_predictor_changes_what_is_delivered(void **state)
             assert_true(tour.prefetched > 0 && speculated(&world) > 0);
         }
         best = tour;
+        for (uint32_t when = BEFORE; when <= (BEFORE | AFTER); when++) {
+            tour = travel_hinted(&world, WINDOW_NS, when);
+            assert_same_sets(&tour, &truth);
+            bool ranks_too_late = i == 4 && when == BEFORE; /* of layer l, known by get_important */
+            assert_int_equal(tour.prefetched > 0, i > 0 && !ranks_too_late);
+        }
         world_done(&world);
     }
     assert_true(best.prefetched * 10 >= best.chosen * 7); /* the hint: the very queries */
+}
+
+static uint32_t learnt(const struct world *world, uint32_t layer)
+{
+    return atomic_load(&world->rig.conn->trusts[layer].count);
+}
+
+/* A hint that stands before get_important of the layer below is not taken back by it, and neither
+ * keeps the other from being judged. */
+static void a_hint_before_the_layer_below_is_kept_and_judged(void **state)
+{
+    (void)state;
+    for (uint32_t when = BEFORE; when <= (BEFORE | AFTER); when++) {
+        struct world world;
+        world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+        for (uint32_t n = 1; n <= 3; n++) {
+            struct tour tour = travel_hinted(&world, WINDOW_NS, when);
+            if (n > 1) /* the window is known */
+                assert_true(tour.prefetched * 10 >= tour.chosen * 7);
+            for (uint32_t layer = 1; layer < 4; layer++)
+                assert_int_equal(learnt(&world, layer), n);
+            assert_int_equal(learnt(&world, 4), 3 * n); /* of all layers */
+        }
+        assert_int_equal(atomic_load(&world.rig.conn->window.count), 9);
+        assert_true(atomic_load(&world.rig.conn->window.ns) >= WINDOW_NS);
+        world_done(&world);
+    }
+}
+
+/* How right the ranking of layer 1 was, over its deciles, of a request that hinted twice. */
+static uint64_t right_after(uint32_t first, uint32_t second)
+{
+    struct world world;
+    struct tour tour = {.prefetched = 0};
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    spec_request request = look(&world);
+    assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
+    prefetch_by(&world, request, 0, first);
+    rig_pass_ns(&world.rig, WINDOW_NS); /* ranked; without a window yet, nothing is begun */
+    load(&world, request, 0, &tour);
+    prefetch_by(&world, request, 0, second);
+    rig_pass_ns(&world.rig, WINDOW_NS);
+    load(&world, request, 1, &tour);
+    assert_int_equal(learnt(&world, 1), 1);
+    uint64_t right = 0;
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
+        right += atomic_load(&world.rig.conn->trusts[1].right_ppm[d]);
+    rig_release(&world.rig, request);
+    world_done(&world);
+    return right;
+}
+
+static void a_later_hint_replaces_one_that_has_not_begun(void **state)
+{
+    (void)state;
+    uint64_t best = right_after(1, 1), worst = right_after(3, 3);
+    assert_true(best > 2 * worst);
+    assert_int_equal(right_after(3, 1), best);
+    assert_int_equal(right_after(1, 3), worst);
 }
 
 static void what_was_right_too_seldom_is_not_read(void **state)
@@ -191,6 +272,49 @@ static void a_request_ends_while_its_hint_is_ranked(void **state)
     world_done(&world);
 }
 
+/* One for layer 1 that nobody has come for yet, one for layer 2. */
+static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    struct tour truth = travel(&world, WINDOW_NS);
+    uint32_t both = 0;
+    for (uint64_t steps = 0; steps < 60; steps++) {
+        struct tour tour = {.prefetched = 0};
+        spec_request handle = look(&world);
+        struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &handle, 1, 0, NULL), SPEC_OK);
+        prefetch(&world, handle, 0);
+        if (steps % 2 == 0)
+            load(&world, handle, 0, &tour);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &handle, 1, 1, NULL), SPEC_OK);
+        prefetch(&world, handle, 1);
+        both += atomic_load(&request->holds) == 3; /* the handle's, and two of tasks */
+        for (uint64_t n = 0; n < steps; n++)
+            (void)sc_exec_step_one(world.rig.conn->exec);
+        if (steps % 3 == 0) {
+            load(&world, handle, 1, &tour);
+            assert_memory_equal(tour.positions[1], truth.positions[1], sizeof(uint32_t) * 65);
+        }
+        if (steps % 5 == 0)
+            prefetch(&world, handle, 2); /* the parity of the guess of layer 1 */
+        if (steps % 7 == 0) {
+            load(&world, handle, 2, &tour);
+            assert_memory_equal(tour.positions[2], truth.positions[2], sizeof(uint32_t) * 65);
+        }
+        rig_release(&world.rig, handle);
+    }
+    assert_true(both > 0);
+    struct sc_plugin_request *request = world.rig.conn->requests;
+    rig_pass_ns(&world.rig, WINDOW_NS);
+    for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++) {
+        assert_int_equal(atomic_load(&request[i].holds), 0);
+        assert_int_equal(atomic_load(&request[i].state), SC_REQUEST_FREE);
+    }
+    world_done(&world);
+}
+
 struct worker {
     struct world *world;
     const struct tour *truth;
@@ -201,11 +325,14 @@ static void *work(void *user)
 {
     struct worker *worker = user;
     for (uint32_t n = 0; n < 12; n++) {
-        struct tour tour = travel(worker->world, n % 3 == 0 ? 0 : n % 3 * 200000);
+        struct tour tour =
+            travel_hinted(worker->world, n % 3 == 0 ? 0 : n % 3 * 200000, 1 + n / 3 % 3);
         assert_same_sets(&tour, worker->truth);
         spec_request request = look(worker->world);
         (void)sc_plugin_begin_layer(worker->world->rig.conn, &request, 1, 0, NULL);
         prefetch(worker->world, request, 0);
+        if (n % 2 == 0)
+            prefetch(worker->world, request, 1);
         rig_release(&worker->world->rig, request);
     }
     return NULL;
@@ -297,9 +424,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_predictor_changes_what_is_delivered),
+        cmocka_unit_test(a_hint_before_the_layer_below_is_kept_and_judged),
+        cmocka_unit_test(a_later_hint_replaces_one_that_has_not_begun),
         cmocka_unit_test(what_was_right_too_seldom_is_not_read),
         cmocka_unit_test(a_window_of_nothing_reads_nothing),
         cmocka_unit_test(a_request_ends_while_its_hint_is_ranked),
+        cmocka_unit_test(two_guesses_live_side_by_side_and_end_at_any_moment),
         cmocka_unit_test(threads_guess_side_by_side),
         cmocka_unit_test(wrong_hints_are_refused),
         cmocka_unit_test(averages_survive_a_restart_and_choose_without_queries),
