@@ -41,9 +41,7 @@ struct eng_driver {
     uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
     uint32_t *positions;                    /* [position_capacity]: KV heads x matched */
     uint64_t position_capacity;
-    float *hint; /* [hint_rows][probe_queries][head_dim]: kept until get_important has returned */
-    uint64_t hint_rows, hint_capacity; /* rows 0: none is kept; floats */
-    char problem[256];                 /* "": none */
+    char problem[256]; /* "": none */
 };
 
 static eng_status fail(struct eng_error *reterr, const char *call, const struct spec_error *error)
@@ -87,7 +85,6 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->position = found.matched_tokens;
     driver->pass = 0;
     driver->selective = false;
-    driver->hint_rows = 0;
     driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
@@ -246,18 +243,6 @@ static eng_status lay_out(const struct eng_driver *driver, const struct eng_atte
     return ENG_OK;
 }
 
-static eng_status prefetch_hinted(struct eng_driver *driver, uint64_t layer, const float *q,
-                                  uint64_t stride, const struct eng_pass *pass,
-                                  struct eng_error *reterr)
-{
-    struct spec_error error = {.struct_size = sizeof(error)};
-    struct spec_queries hint = describe_queries(driver, q, stride, pass, true);
-    if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, &hint,
-                                          &error) != SPEC_OK)
-        return fail(reterr, "prefetch_next", &error);
-    return ENG_OK;
-}
-
 static eng_status before_attention(void *user, const struct eng_attention_view *view,
                                    struct eng_error *reterr)
 {
@@ -301,45 +286,21 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
                          (item.result_flags & (SPEC_IMPORTANT_FALLBACK | SPEC_IMPORTANT_DENSE));
     add_cost(driver->result, &item);
     trace_layer(driver, &item);
-    if (driver->hint_rows == view->pass->count) {
-        driver->hint_rows = 0;
-        eng_status given =
-            prefetch_hinted(driver, view->layer, driver->hint,
-                            driver->probe_queries * driver->head_dim, view->pass, reterr);
-        if (given != ENG_OK)
-            return given;
-    }
     return observe(driver, view, &item, reterr);
 }
 
-/* What is foreseen before a layer's attention waits until the layer's own rows have been asked for:
- * a connector that still reads them has nothing to read ahead with. */
-static eng_status keep_hint(struct eng_driver *driver, const struct eng_hint_view *view,
-                            struct eng_error *reterr)
-{
-    uint64_t width = driver->probe_queries * driver->head_dim;
-    uint64_t floats = view->pass->count * width;
-    if (floats > driver->hint_capacity) {
-        float *grown = realloc(driver->hint, floats * sizeof(*grown));
-        if (grown == NULL)
-            return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a hint");
-        driver->hint = grown;
-        driver->hint_capacity = floats;
-    }
-    for (uint64_t i = 0; i < view->pass->count; i++)
-        memcpy(driver->hint + i * width, view->q + i * view->q_stride, width * sizeof(float));
-    driver->hint_rows = view->pass->count;
-    return ENG_OK;
-}
-
+/* Queries of view->layer: before or after the attention of the layer below. */
 static eng_status give_hint(void *user, const struct eng_hint_view *view, struct eng_error *reterr)
 {
     struct eng_driver *driver = user;
+    struct spec_error error = {.struct_size = sizeof(error)};
     if (!loads(driver))
         return ENG_OK;
-    if (!view->after)
-        return keep_hint(driver, view, reterr);
-    return prefetch_hinted(driver, view->layer - 1, view->q, view->q_stride, view->pass, reterr);
+    struct spec_queries hint = describe_queries(driver, view->q, view->q_stride, view->pass, true);
+    if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)view->layer - 1,
+                                          &hint, &error) != SPEC_OK)
+        return fail(reterr, "prefetch_next", &error);
+    return ENG_OK;
 }
 
 static eng_status after_attention(void *user, uint64_t layer, struct eng_error *reterr)
@@ -596,7 +557,6 @@ void eng_driver_close(struct eng_driver *driver)
     free(driver->tickets);
     free(driver->statuses);
     free(driver->positions);
-    free(driver->hint);
     free(driver);
 }
 
