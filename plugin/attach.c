@@ -31,21 +31,16 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
     return SPEC_OK;
 }
 
-/* The lease is good, and its run is not in our index: STALE, or PENDING while our log may still
- * bring it. */
-static spec_status missing(const spec_connector *conn, const struct sc_plugin_lease *lease,
-                           struct spec_error *reterr)
+/* Whether our log may still bring the run of a good lease. Asked before the index is: what is said
+ * to be known is in the index by then. */
+static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
-    bool may_come = false;
-    if (conn->role == SPEC_ROLE_READER && lease->rank == conn->rank)
-        may_come = sc_store_piece_next(conn->store) <= lease->piece;
-    else if (conn->role == SPEC_ROLE_READER) /* every rank's log had it when the lease was given */
-        may_come = sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
-    if (may_come)
-        return SPEC_PENDING;
-    return sc_fail(reterr, SPEC_E_STALE,
-                   "attach: the %" PRIu64 " tokens of the lease are not stored any more",
-                   lease->place.length);
+    if (conn->role != SPEC_ROLE_READER)
+        return false;
+    if (lease->rank == conn->rank)
+        return atomic_load(&conn->pieces_followed) <= lease->piece;
+    /* Every rank's log had it when the lease was given. */
+    return sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
 }
 
 /* Errors: STALE, BUSY; PENDING. */
@@ -59,6 +54,7 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                                  .mark_capacity = SC_PLUGIN_MARKS,
                                  .segments = request->segments,
                                  .segment_capacity = conn->segment_capacity};
+    bool is_to_come = may_come(conn, lease);
     sc_plugin_lock(conn, &conn->index_lock);
     spec_status status = sc_radix_attach(conn->radix, &lease->place, &room, ret_attached, NULL);
     if (status == SPEC_E_STALE && lease->rank == conn->rank) { /* dropped, and kept for leases */
@@ -67,8 +63,12 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
             status = sc_radix_attach_at(conn->radix, run, &lease->place, &room, ret_attached, NULL);
     }
     pthread_mutex_unlock(&conn->index_lock);
+    if (status != SPEC_OK && is_to_come)
+        return SPEC_PENDING;
     if (status != SPEC_OK)
-        return missing(conn, lease, reterr);
+        return sc_fail(reterr, SPEC_E_STALE,
+                       "attach: the %" PRIu64 " tokens of the lease are not stored any more",
+                       lease->place.length);
     if (ret_attached->match.segment_count <= conn->segment_capacity &&
         ret_attached->mark_count <= SC_PLUGIN_MARKS)
         return SPEC_OK;

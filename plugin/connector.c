@@ -282,6 +282,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = make_pools(conn, reterr);
     if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
         sc_plugin_lease_seed_find(conn);
+        atomic_store(&conn->pieces_followed, sc_store_piece_next(conn->store));
         sc_plugin_orphans_drop(conn);
         sc_plugin_mail_turn(conn);
         sc_plugin_turn_start(conn);

@@ -247,9 +247,10 @@ struct spec_connector {
     uint32_t *fork_guard;     /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */
-    _Atomic uint64_t epoch;       /* resets of the family; chain roots come from it */
-    _Atomic uint64_t lease_seed;  /* 0: there is no store yet */
-    _Atomic uint32_t fork_closed; /* a forked child has closed what it inherited */
+    _Atomic uint64_t epoch;           /* resets of the family; chain roots come from it */
+    _Atomic uint64_t lease_seed;      /* 0: there is no store yet */
+    _Atomic uint64_t pieces_followed; /* reader: pieces with lower ids are in the index, or void */
+    _Atomic uint32_t fork_closed;     /* a forked child has closed what it inherited */
     struct sc_poison poison;
     struct sc_log log;
     struct sc_plugin_stats stats;

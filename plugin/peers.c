@@ -292,6 +292,7 @@ bool sc_plugin_follow_own(spec_connector *conn)
     pthread_mutex_lock(&conn->follow_lock);
     bool more = follow(conn, conn->store, conn->rank, &conn->follow_status);
     sc_plugin_lease_seed_find(conn);
+    atomic_store(&conn->pieces_followed, sc_store_piece_next(conn->store));
     pthread_mutex_unlock(&conn->follow_lock);
     return more;
 }
