@@ -15,6 +15,7 @@ function(sc_target_defaults target)
     target_compile_options(${target} PRIVATE -fsanitize=${SC_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${SC_SANITIZE})
+    target_compile_definitions(${target} PRIVATE SC_SANITIZED) # long tests take samples
   endif()
 endfunction()
 

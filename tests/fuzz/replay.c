@@ -2,7 +2,7 @@
  * a fuzzer once found stays found.
  *
  * Holds: an empty or missing corpus is a failure; so is an ok-* that is refused or a bad-* that is
- * accepted; every prefix of an ok-* is an input too.
+ * accepted; every prefix of an ok-* is an input too (of sanitized builds every fourth).
  * Threads: one.
  * Tests: it is one. */
 #include "tests/fuzz/fuzz.h"
@@ -12,6 +12,11 @@
 #include <string.h>
 
 #define INPUT_BYTES_MAX (1u << 20)
+#ifdef SC_SANITIZED
+#define EVERY 4u /* prefixes: a store is opened four times for each */
+#else
+#define EVERY 1u
+#endif
 
 static bool read_file(const char *path, uint8_t *buffer, size_t *ret_bytes)
 {
@@ -47,7 +52,7 @@ static bool replay(const char *directory, const char *name, uint8_t *buffer)
     bool must_pass = strncmp(name, "ok-", 3) == 0, must_fail = strncmp(name, "bad-", 4) == 0;
     run(buffer, bytes);
     bool was_accepted = fuzz_was_accepted != 0;
-    for (size_t cut = 0; must_pass && cut < bytes && bytes <= 4096; cut++)
+    for (size_t cut = 0; must_pass && cut < bytes && bytes <= 4096; cut += EVERY)
         run(buffer, cut);
     if ((must_pass && !was_accepted) || (must_fail && was_accepted)) {
         fprintf(stderr, "%s: was %s\n", path, was_accepted ? "accepted" : "refused");
