@@ -2,7 +2,7 @@
  * a fuzzer once found stays found.
  *
  * Holds: an empty or missing corpus is a failure; so is an ok-* that is refused or a bad-* that is
- * accepted; every prefix of an ok-* is an input too (of sanitized builds every fourth).
+ * accepted; every prefix of an ok-* is an input too (of sanitized builds every 16th).
  * Threads: one.
  * Tests: it is one. */
 #include "tests/fuzz/fuzz.h"
@@ -13,7 +13,7 @@
 
 #define INPUT_BYTES_MAX (1u << 20)
 #ifdef SC_SANITIZED
-#define EVERY 4u /* prefixes: a store is opened four times for each */
+#define EVERY 16u /* prefixes: a store is opened four times for each */
 #else
 #define EVERY 1u
 #endif
