@@ -16,6 +16,9 @@ function(sc_target_defaults target)
                            -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${SC_SANITIZE})
     target_compile_definitions(${target} PRIVATE SC_SANITIZED) # long tests take samples
+    if(SC_SANITIZE MATCHES thread)
+      target_compile_definitions(${target} PRIVATE SC_SANITIZED_THREAD)
+    endif()
   endif()
 endfunction()
 

@@ -166,6 +166,7 @@ static void close_ends_what_maintain_began(void **state)
 
 /* Insertions that begin to fill new memory have the memory after it made ready, not more of it than
  * there is room for, and use it. With libc's memory: the host's is left alone. */
+#ifndef SC_SANITIZED_THREAD
 static void memory_that_the_index_needs_next_is_made_ready(void **state)
 {
     (void)state;
@@ -188,7 +189,8 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
         uint32_t before = radix->spare_count;
         assert_true(sc_plugin_on_piece(&piece, &mark, rig.conn));
         used += radix->spare_count < before;
-        rig_background(&rig);
+        if (i % 64 == 0) /* often enough: an arena holds thousands */
+            rig_background(&rig);
         spares_max = radix->spare_count > spares_max ? radix->spare_count : spares_max;
     }
     assert_true(radix->arena_fresh > 3);
@@ -198,13 +200,16 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
     rig.conn = NULL;
     rig_done(&rig);
 }
+#endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_are_checked),
         cmocka_unit_test(a_checkpoint_runs_in_the_background),
+#ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */
         cmocka_unit_test(memory_that_the_index_needs_next_is_made_ready),
+#endif
         cmocka_unit_test(evict_makes_an_eighth_free),
         cmocka_unit_test(close_ends_what_maintain_began),
     };

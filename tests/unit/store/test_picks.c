@@ -73,7 +73,7 @@ static const struct world_setup setups[] = {
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
 /* ThreadSanitizer has nothing to find in one thread, and takes minutes for it. */
-#if defined(__SANITIZE_THREAD__)
+#ifdef SC_SANITIZED_THREAD
 #define FIRST 4u
 #else
 #define FIRST 0u
