@@ -9,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+
+#define HUGE_BYTES (UINT64_C(2) << 20)
 
 uint64_t bench_now_ns(void)
 {
@@ -58,6 +61,25 @@ uint64_t bench_command_ns(const char *command, const char *word)
     if (pipe == NULL || pclose(pipe) != 0 || ns == 0)
         bench_die("did not print \"%s NS\": %s", word, command);
     return ns;
+}
+
+uint64_t bench_mix(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+void *bench_huge_memory(uint64_t bytes, int fill)
+{
+    uint64_t whole_bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    void *memory = aligned_alloc(HUGE_BYTES, whole_bytes);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " bytes", bytes);
+    (void)madvise(memory, whole_bytes, MADV_HUGEPAGE);
+    memset(memory, fill, bytes);
+    return memory;
 }
 
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback)

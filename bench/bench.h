@@ -27,6 +27,11 @@ void bench_series_print(const struct bench_series *series);
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Runs a command that prints "WORD NUMBER" on a line of its own, and returns the number. */
 uint64_t bench_command_ns(const char *command, const char *word);
+/* splitmix64: the same numbers in every run. */
+uint64_t bench_mix(uint64_t x);
+/* Memory that lies in huge pages where the kernel gives them, `bytes` of it filled, so that its
+ * pages are there; ended by free. */
+void *bench_huge_memory(uint64_t bytes, int fill);
 /* The value behind --name, or fallback; numbers are checked. */
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback);
 uint64_t bench_option_u64(int argc, char **argv, const char *name, uint64_t fallback);

@@ -22,11 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#define SHORTS     8u
-#define AREA_ALIGN (2ull << 20) /* a huge page, as engines ask for */
+#define SHORTS 8u
 
 struct prompt {
     uint32_t *tokens; /* [token_count + 1]: the last one is never stored, so all others can match */
@@ -52,30 +50,12 @@ static void must(spec_status status, const struct spec_error *error, const char 
         bench_die("%s: status %d: %s", what, (int)status, error->text);
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 /* ---- Memory --------------------------------------------------------------------------------- */
-
-static uint8_t *area_make(uint64_t bytes)
-{
-    uint8_t *area = aligned_alloc(AREA_ALIGN, (bytes + AREA_ALIGN - 1) / AREA_ALIGN * AREA_ALIGN);
-    if (area == NULL)
-        bench_die("no memory for %" PRIu64 " bytes of KV", bytes);
-    (void)madvise(area, bytes / AREA_ALIGN * AREA_ALIGN, MADV_HUGEPAGE);
-    memset(area, 0x5a, bytes);
-    return area;
-}
 
 /* The words of a layer are a function of the prompt and the layer. */
 static uint64_t layer_seed(const struct prompt *prompt, uint32_t layer)
 {
-    return mix(prompt->tokens[0] * UINT64_C(1000003) + layer);
+    return bench_mix(prompt->tokens[0] * UINT64_C(1000003) + layer);
 }
 
 static uint8_t *layer_at(const struct state *state, const struct prompt *prompt, uint32_t layer)
@@ -118,7 +98,7 @@ static void prompt_set(const struct state *state, struct prompt *prompt, uint64_
     prompt->token_count = token_count;
     prompt->kv = kv;
     for (uint64_t i = 0; i <= token_count; i++)
-        prompt->tokens[i] = (uint32_t)(mix(number * UINT64_C(1000000007) + i) % 128000);
+        prompt->tokens[i] = (uint32_t)(bench_mix(number * UINT64_C(1000000007) + i) % 128000);
 }
 
 static struct spec_memory memory_of(const struct state *state, const struct prompt *prompt,
@@ -479,7 +459,7 @@ static void mode_call(struct state *state)
     static struct bench_series call = {.name = "store", .unit = "byte"};
     static struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     sc_fault_gate_set(&state->conn->fault, gate_wait, &gate);
-    uint8_t *copied = area_make(state->area_bytes);
+    uint8_t *copied = bench_huge_memory(state->area_bytes, 0x5a);
     prompt_set(state, &state->whole, 1, state->tokens, state->area);
     prompt_fill(state, &state->whole);
     (void)stalled_calls(state, &gate); /* the frames' pages are there from now on */
@@ -520,7 +500,7 @@ int main(int argc, char **argv)
     state.area_bytes = state.tokens * state.layers * 2 * state.half_bytes;
     if (state.tokens == 0 || state.rounds == 0)
         bench_die("--tokens is at least %u, --rounds at least 1", SHORTS * 64);
-    state.area = area_make(state.area_bytes);
+    state.area = bench_huge_memory(state.area_bytes, 0x5a);
     open_connector(&state);
     if (strcmp(mode, "fill") == 0)
         mode_fill(&state);

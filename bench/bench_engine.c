@@ -13,12 +13,10 @@
 #include <cblas.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define HUGE_PAGE (UINT64_C(2) << 20)
-#define GEMM_M    1024
-#define GEMM_K    576
-#define GEMM_N    1536
+#define GEMM_M 1024
+#define GEMM_K 576
+#define GEMM_N 1536
 
 struct state {
     struct eng_model *model;
@@ -113,12 +111,8 @@ static void open_state(struct state *state, const char *dir, uint32_t threads)
     for (int i = 0; i < GEMM_N * GEMM_K; i++)
         state->b[i] = (float)(i % 11) * 0.25f - 1.0f;
     state->stream_words = eng_model_weight_bytes(state->model) / 256 * 32;
-    uint64_t stream_bytes = (state->stream_words * 8 + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    state->stream = aligned_alloc(HUGE_PAGE, stream_bytes);
-    if (state->stream == NULL)
-        bench_die("no memory");
-    (void)madvise(state->stream, stream_bytes, MADV_HUGEPAGE); /* the contender at its best */
-    memset(state->stream, 1, state->stream_words * sizeof(uint64_t));
+    /* Huge pages: the contender at its best. */
+    state->stream = bench_huge_memory(state->stream_words * sizeof(uint64_t), 1);
 }
 
 int main(int argc, char **argv)

@@ -69,24 +69,16 @@ struct world {
     volatile uint64_t sink;
 };
 
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 static uint64_t draw(struct world *w)
 {
-    return mix(w->random++);
+    return bench_mix(w->random++);
 }
 
 /* The prompt's tokens from position `first`. */
 static void make_tokens(uint64_t prompt, uint64_t first, uint64_t count, uint32_t *ret_tokens)
 {
     for (uint64_t i = 0; i < count; i++)
-        ret_tokens[i] = (uint32_t)(mix(prompt << 32 | (first + i)) % VOCABULARY);
+        ret_tokens[i] = (uint32_t)(bench_mix(prompt << 32 | (first + i)) % VOCABULARY);
 }
 
 /* ---- building -------------------------------------------------------------------------------- */

@@ -59,14 +59,6 @@ static void must(spec_status status, const struct spec_error *error, const char 
         bench_die("%s: status %d: %s", what, (int)status, error->text);
 }
 
-static uint64_t mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
 static void *memory_of(uint64_t bytes)
 {
     void *memory = calloc(1, bytes);
@@ -79,7 +71,7 @@ static void *memory_of(uint64_t bytes)
 
 static void piece_hash(uint64_t end, uint8_t hash[SC_STORE_HASH_BYTES])
 {
-    uint64_t words[2] = {end, mix(end)};
+    uint64_t words[2] = {end, bench_mix(end)};
     memcpy(hash, words, sizeof(words));
 }
 
@@ -112,7 +104,7 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
 
 static void row_fill(const struct state *state, uint64_t layer, uint64_t row, uint8_t *dst)
 {
-    uint64_t word = mix(layer * ROWS_MAX + row);
+    uint64_t word = bench_mix(layer * ROWS_MAX + row);
     for (uint64_t i = 0; i < state->row_bytes; i += 8) {
         word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         memcpy(dst + i, &word, 8);
@@ -234,7 +226,7 @@ static void picks_make(struct state *state, uint64_t share, bool is_clustered, u
     uint64_t each = is_clustered ? CLUSTER : 1;
     state->pick_count = 0;
     for (uint64_t i = 0; i < state->row_count; i += each)
-        for (uint64_t j = 0; j < each && mix(seed * ROWS_MAX + i) % 10000 < share; j++)
+        for (uint64_t j = 0; j < each && bench_mix(seed * ROWS_MAX + i) % 10000 < share; j++)
             state->picks[state->pick_count++] = (uint32_t)(i + j);
 }
 

@@ -30,13 +30,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #define VARIANTS   4u
 #define ROUND_SEED UINT64_C(20261121)
-#define HUGE_BYTES (2ull << 20)
 #define LAUNCH_NS  20000.0 /* of the kernels that score: an assumption, printed */
 
 struct state {
@@ -69,10 +67,9 @@ static void must(spec_status status, const struct spec_error *error, const char 
 
 static uint64_t next_word(uint64_t *seed)
 {
-    uint64_t x = *seed += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
+    uint64_t word = bench_mix(*seed);
+    *seed += UINT64_C(0x9e3779b97f4a7c15); /* as bench_mix steps */
+    return word;
 }
 
 static double next_unit(uint64_t *seed)
@@ -524,12 +521,7 @@ int main(int argc, char **argv)
     const char *mode = bench_option(argc, argv, "--mode", "run");
     read_options(&state, argc, argv);
     uint64_t k = picks_of(&state), area_bytes = 2 * state.tokens * state.half_bytes;
-    area_bytes = (area_bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
-    state.area = aligned_alloc(HUGE_BYTES, area_bytes);
-    if (state.area == NULL)
-        bench_die("no memory for a layer of %" PRIu64 " bytes", area_bytes);
-    (void)madvise(state.area, area_bytes, MADV_HUGEPAGE);
-    memset(state.area, 0, area_bytes);
+    state.area = bench_huge_memory(area_bytes, 0);
     state.ids = memory_get(state.tokens + 1, sizeof(*state.ids));
     state.positions =
         memory_get(state.layers * state.tokens * state.kv_heads, sizeof(*state.positions));

@@ -19,12 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define FRAME_BYTES (1ull << 20)
 #define FRAMES      8u /* the device's in-flight target */
-#define HUGE_BYTES  (2ull << 20)
 #define LINE_BYTES  64u
 #define AHEAD_BYTES 4096u
 
@@ -40,16 +38,6 @@ struct state {
     uint64_t *tags; /* of the frames' rows */
     struct sc_kernels_unpack how;
 };
-
-static uint8_t *huge_make(uint64_t bytes)
-{
-    uint8_t *memory = aligned_alloc(HUGE_BYTES, bytes);
-    if (memory == NULL)
-        bench_die("no memory for %" PRIu64 " bytes", bytes);
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
-    memset(memory, 0x5a, bytes);
-    return memory;
-}
 
 static uint64_t rows_of_frame(const struct state *state)
 {
@@ -68,7 +56,7 @@ static void frames_read(struct state *state)
 {
     static uint8_t *copy;
     if (copy == NULL)
-        copy = huge_make(2 * FRAME_BYTES);
+        copy = bench_huge_memory(2 * FRAME_BYTES, 0x5a);
     for (uint32_t i = 0; i < FRAMES; i++) {
         if (state->offset + FRAME_BYTES > state->file_bytes)
             state->offset = 0;
@@ -147,9 +135,9 @@ int main(int argc, char **argv)
         state.row_bytes > FRAME_BYTES)
         bench_die("--file %s: a file of at least 8 MiB is needed, and rows up to 1 MiB", path);
     state.file_bytes = (uint64_t)end / (FRAMES * FRAME_BYTES) * FRAMES * FRAME_BYTES;
-    state.frames = huge_make(FRAMES * FRAME_BYTES);
+    state.frames = bench_huge_memory(FRAMES * FRAME_BYTES, 0x5a);
     state.dst_bytes = frames * FRAME_BYTES;
-    state.dst = huge_make(state.dst_bytes);
+    state.dst = bench_huge_memory(state.dst_bytes, 0x5a);
     state.tags = malloc(FRAMES * rows_of_frame(&state) * sizeof(*state.tags));
     if (state.tags == NULL)
         bench_die("no memory for tags");
