@@ -10,14 +10,9 @@
 
 /* The seeded loop has one thread: with TSan, which makes it 20 times slower, fewer seeds will do.
  */
-#if defined(__SANITIZE_THREAD__)
+#ifdef SC_SANITIZED_THREAD
 #define SEEDS(n) ((n) / 10)
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SEEDS(n) ((n) / 10)
-#endif
-#endif
-#ifndef SEEDS
+#else
 #define SEEDS(n) (n)
 #endif
 
