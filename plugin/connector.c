@@ -200,6 +200,17 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     return SPEC_OK;
 }
 
+/* No more than all requests can use at once. */
+static uint64_t sketch_bytes(const spec_connector *conn)
+{
+    uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens, conn->probe_row_bytes,
+                                          conn->config.layout);
+    uint64_t most = each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
+    if (!sc_plugin_can_select(conn))
+        return 0;
+    return conn->config.sketch_bytes < most ? conn->config.sketch_bytes : most;
+}
+
 static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
                                const struct spec_model *model, struct sc_io_sim_disk *disk,
                                struct spec_error *reterr)
@@ -223,7 +234,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .layout = conn->config.layout,
                   .k_row_bytes = conn->k_row_bytes,
                   .descriptor = descriptor},
-        .sketch_bytes_max = conn->config.sketch_bytes,
+        .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->probe_row_bytes,
         .on_piece = sc_plugin_on_piece,
         .piece_holds = sc_plugin_piece_holds,

@@ -94,11 +94,10 @@ static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc
     return chosen < want->row_total ? chosen : want->row_total;
 }
 
-static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t *ret_k)
+static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const uint8_t *keys,
+                      uint64_t *ret_k)
 {
     struct sc_plugin_request *request = guess->request;
-    const struct sc_store_sketch *sketch =
-        request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
     if (scratch == NULL)
@@ -116,8 +115,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, uint6
                     .row_count = guess->hint_rows,
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
-    const float *sums =
-        sc_plugin_probe_sums(conn, scratch, &what, sc_store_sketch_keys(sketch), want.row_total);
+    const float *sums = sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
     sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
     order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
@@ -183,14 +181,18 @@ static void hint_step(struct sc_task *task)
         return;
     }
     slot = guess->layer % SC_PLUGIN_SKETCHES;
-    const struct sc_store_sketch *sketch = guess->request->sketches[slot].sketch;
+    struct sc_store_sketch *sketch = guess->request->sketches[slot].sketch;
     spec_status status = sc_store_sketch_state(sketch);
     if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
         if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
             post(guess);
         return;
     }
-    bool ranked = status == SPEC_OK && rank_hint(conn, guess, &k);
+    /* The host may end the sketch while the task ranks by it. */
+    const uint8_t *keys = status == SPEC_OK ? sc_store_sketch_keys_hold(sketch) : NULL;
+    bool ranked = keys != NULL && rank_hint(conn, guess, keys, &k);
+    if (keys != NULL)
+        sc_store_sketch_keys_leave(sketch, keys);
     if (!ranked || !state_move(guess, RUNS, BEGINS)) {
         task_end(guess, IDLE);
         return;

@@ -17,9 +17,14 @@
 
 #define RATE_BYTES_MIN (256u << 10) /* fewer say nothing about the device */
 
+bool sc_plugin_can_select(const spec_connector *conn)
+{
+    return sc_config_selects(&conn->config) || conn->probe_heads > 0;
+}
+
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->can_select = sc_config_selects(&conn->config) || conn->probe_heads > 0;
+    conn->can_select = sc_plugin_can_select(conn);
     if (!conn->can_select)
         return SPEC_OK;
     uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;

@@ -161,6 +161,9 @@ bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *requ
                             uint32_t sketch, bool waits);
 
 /* select.c */
+/* Some layer may be delivered with fewer than all rows. Once the configuration and the shape are
+ * known. */
+bool sc_plugin_can_select(const spec_connector *conn);
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_select_close(spec_connector *conn);
 /* Starts what the layer will certainly need: its sketch where the configuration chooses rows; all

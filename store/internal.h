@@ -7,7 +7,7 @@
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
- *   average.c   records of average importance
+ *   average.c   records of average importance     pool.c     memory of sketches
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -17,6 +17,7 @@
 #define SC_STORE_INTERNAL_H
 
 #include "store/frames.h"
+#include "store/pool.h"
 #include "store/record.h"
 #include "store/space.h"
 #include "store/table.h"
@@ -195,10 +196,7 @@ struct sc_store {
     struct sc_store_starved *spare_owner;
     struct sc_store_starved *starved; /* waits for the spare frame */
 
-    /* Memory of sketches, guarded by sketch_lock (rank 36). */
-    pthread_mutex_t sketch_lock;
-    struct sc_store_sketch *sketches; /* all that are open */
-    _Atomic uint64_t sketch_bytes;    /* touched; changed with the lock held */
+    struct sc_store_pool pool; /* of params.sketch_bytes_max: memory of sketches that are begun */
 
     /* The device model (device.c); 0: not measured. */
     _Atomic uint64_t device_bytes_per_s, device_op_ns;

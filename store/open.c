@@ -139,6 +139,10 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     store->spare_frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
     if (store->spare_frame == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
+    if (!sc_store_pool_open(&store->pool, store->params.alloc, store->params.poison,
+                            store->params.sketch_bytes_max))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for sketches",
+                       store->params.sketch_bytes_max);
     return SPEC_OK;
 }
 
@@ -200,6 +204,7 @@ static void store_free(struct sc_store *store)
     sc_store_averages_done(&store->averages, alloc);
     sc_store_table_done(&store->table);
     sc_alloc_free(alloc, store->spaces);
+    sc_store_pool_close(&store->pool);
     sc_alloc_free(alloc, store->spare_frame);
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
@@ -217,7 +222,6 @@ static void store_free(struct sc_store *store)
     pthread_mutex_destroy(&store->space_lock);
     pthread_mutex_destroy(&store->log_lock);
     pthread_mutex_destroy(&store->starved_lock);
-    pthread_mutex_destroy(&store->sketch_lock);
     sc_alloc_free(alloc, store);
 }
 
@@ -239,7 +243,6 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     pthread_mutex_init(&store->space_lock, NULL);
     pthread_mutex_init(&store->log_lock, NULL);
     pthread_mutex_init(&store->starved_lock, NULL);
-    pthread_mutex_init(&store->sketch_lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
@@ -295,7 +298,8 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .no_space = sc_store_counted(&store->no_space),
                                    .stage_full = sc_store_counted(&store->stage_full),
                                    .evicted_pieces = sc_store_counted(&store->evicted_pieces),
-                                   .checkpoints = sc_store_counted(&store->checkpoints)};
+                                   .checkpoints = sc_store_counted(&store->checkpoints),
+                                   .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
     (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);

@@ -4,7 +4,7 @@
  *   run      adjacent rows of one extent
  *   block    rows of a run: their probe rows, the tags of those, the rows' tags; one frame
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
- *   memory   [row tags, rows_max of them][probe rows, rows_max of them]   touched as far as needed
+ *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for this load alone
  *
  * A block is complete in itself, so blocks may come in any order and none waits for another. Who
  * completes its last read copies it out, gives its frame back and issues what follows; so a sketch
@@ -12,25 +12,25 @@
  * readers whose rows nobody consumes hold them all, takes the store's spare one, and gives it back
  * when the block is copied: whoever waits progresses.
  *
- * Memory stays with a sketch as long as the others leave room under the store's cap: one that needs
- * more takes what is touched beyond the others' needs (all of it, of one that is not begun).
+ * A load takes its memory when it is begun and leaves it when it ends; a completion that copies and
+ * a thread that reads keys hold it meanwhile, so it is nobody else's before they are through.
  *
  * Holds: a probe row that is copied out agrees with its tag (namespace, piece, layer, position);
  * after end nobody looks at the ranges, and late completions write nothing that a later load
- * reads: the next load starts when the last copy of the one before has ended.
+ * reads.
  * Does not: verify row tags (rows fail by them), allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions, the frame waiter
  * and on_ready: the executor's. One lock a sketch (rank 30), not held while verifying or copying;
- * memory under the store's sketch_lock (rank 36).
+ * the pool's (rank 36).
  * Tests: tests/unit/store/test_sketch.c, tests/fault/test_store_faults.c */
 #include "store/plan.h"
 
 #include "store/tag.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define LINE         64u /* tags begin on a cache line */
 #define SLOTS        16u
 #define SECTIONS     3u
 #define FLIGHT_BYTES (16ull << 20)
@@ -67,10 +67,9 @@ struct slot {
     struct block block;
 };
 
-struct area { /* of a sketch's memory; pages */
-    uint8_t *base;
-    uint64_t held_bytes; /* may have been touched */
-    uint64_t need_bytes; /* of the load that is begun, or still being copied */
+struct memory {       /* of a load */
+    uint8_t *run;     /* of the pool; the keys; NULL: the load is of no rows, or none is begun */
+    uint64_t tags_at; /* bytes behind the run's start */
 };
 
 struct sc_store_sketch {
@@ -80,17 +79,13 @@ struct sc_store_sketch {
     uint64_t rows_max;
     uint32_t flight_max;
 
-    /* The store's sketch_lock. */
-    struct area keys, tags;
-    struct sc_store_sketch *next, **link;
-
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
     struct slot *free_slots;
     uint32_t slots_used, flying;
-    uint32_t copying, old_copying; /* completions that copy; those of loads that ended */
-    uint32_t task_count;           /* ready tasks that are posted or run */
+    uint32_t task_count; /* ready tasks that are posted or run */
     uint64_t generation;
+    struct memory memory;
     bool is_active, is_planned;
     bool has_block;  /* block is planned and has no slot yet */
     bool is_armed;   /* the waiter waits, or its task will run */
@@ -118,60 +113,27 @@ struct sc_store_sketch {
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-/* sketch_lock held. Gives back what is touched beyond the need. */
-static void area_give(struct sc_store *store, struct area *area)
+static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
 {
-    if (area->held_bytes <= area->need_bytes)
-        return;
-    uint64_t bytes = area->held_bytes - area->need_bytes;
-    if (madvise(area->base + area->need_bytes, bytes, MADV_DONTNEED) != 0)
-        return; /* where it is refused, it stays touched and counted */
-    area->held_bytes = area->need_bytes;
-    atomic_fetch_sub_explicit(&store->sketch_bytes, bytes, memory_order_relaxed);
+    return sc_store_up(rows * probe_row_bytes, LINE);
 }
 
-static uint64_t area_grow(const struct area *area)
+uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout)
 {
-    return area->need_bytes > area->held_bytes ? area->need_bytes - area->held_bytes : 0;
+    uint64_t tags_bytes = row_count * (layout == SC_STORE_SPLIT ? 16 : 8);
+    return sc_store_up(tags_at(row_count, probe_row_bytes) + tags_bytes, SC_STORE_POOL_BLOCK_BYTES);
 }
 
-/* Makes so much of the memory the sketch's; false: the cap is reached. */
-static bool memory_take(struct sc_store_sketch *sketch, uint64_t keys_bytes, uint64_t tags_bytes)
+/* false: the pool has no such run. */
+static bool memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
+                        struct memory *ret_memory)
 {
-    struct sc_store *store = sketch->store;
-    struct area *keys = &sketch->keys, *tags = &sketch->tags;
-    const uint64_t old_keys = keys->need_bytes, old_tags = tags->need_bytes; /* copied into yet */
-    pthread_mutex_lock(&store->sketch_lock);
-    keys_bytes = sc_store_up(keys_bytes, PAGE);
-    tags_bytes = sc_store_up(tags_bytes, PAGE);
-    keys->need_bytes = keys_bytes > old_keys ? keys_bytes : old_keys;
-    tags->need_bytes = tags_bytes > old_tags ? tags_bytes : old_tags;
-    uint64_t grow = area_grow(keys) + area_grow(tags), max = store->params.sketch_bytes_max;
-    for (struct sc_store_sketch *other = store->sketches; other != NULL; other = other->next) {
-        if (grow == 0 || (grow <= max && sc_store_counted(&store->sketch_bytes) <= max - grow))
-            break;
-        area_give(store, &other->keys); /* of this one too */
-        area_give(store, &other->tags);
-    }
-    bool fits = grow == 0 || (grow <= max && sc_store_counted(&store->sketch_bytes) <= max - grow);
-    if (fits) {
-        keys->held_bytes += area_grow(keys);
-        tags->held_bytes += area_grow(tags);
-        sc_store_count(&store->sketch_bytes, grow);
-    } else {
-        keys->need_bytes = old_keys;
-        tags->need_bytes = old_tags;
-    }
-    pthread_mutex_unlock(&store->sketch_lock);
-    return fits;
-}
-
-/* Nobody reads or writes it any more; it may be taken. */
-static void memory_leave(struct sc_store_sketch *sketch)
-{
-    pthread_mutex_lock(&sketch->store->sketch_lock);
-    sketch->keys.need_bytes = sketch->tags.need_bytes = 0;
-    pthread_mutex_unlock(&sketch->store->sketch_lock);
+    uint64_t bytes = sc_store_sketch_bytes(rows, probe_row_bytes, store->shape.layout);
+    struct memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
+    if (rows > 0)
+        memory.run = sc_store_pool_take(&store->pool, bytes);
+    *ret_memory = memory;
+    return rows == 0 || memory.run != NULL;
 }
 
 /* ---- Planning ------------------------------------------------------------------------------- */
@@ -417,8 +379,8 @@ static void pump(struct sc_store_sketch *sketch, uint8_t *given)
 {
     struct sc_store *store = sketch->store;
     struct batch batch = {.count = 0};
-    while (sketch->is_active && sketch->old_copying == 0 &&
-           atomic_load(&sketch->state) == SPEC_PENDING && sketch->flying < sketch->flight_max) {
+    while (sketch->is_active && atomic_load(&sketch->state) == SPEC_PENDING &&
+           sketch->flying < sketch->flight_max) {
         if (!sketch->has_block) {
             sketch->is_planned = sketch->is_planned || !block_plan(sketch);
             if (sketch->is_planned)
@@ -493,14 +455,13 @@ piece_with(const struct sc_store *store, const struct block *block, uint64_t *id
 }
 
 /* No lock held: of the block and of tables only. False: a probe row fails. */
-static bool probes_take(struct sc_store_sketch *sketch, const struct slot *slot)
+static bool probes_take(const struct sc_store *store, const struct slot *slot, uint8_t *keys)
 {
-    const struct sc_store *store = sketch->store;
     const struct block *block = &slot->block;
     uint64_t bytes = block->extent->probe_row_bytes, wanted = block->wanted_bytes;
     const uint8_t *rows = slot->frame + block->probes.at;
     const uint64_t *tags = (const uint64_t *)(const void *)(slot->frame + block->probe_tags.at);
-    uint8_t *dst = sketch->keys.base + block->row_first * wanted;
+    uint8_t *dst = keys + block->row_first * wanted;
     uint64_t id = block->piece;
     for (uint64_t done = 0; done < block->row_count;) {
         uint64_t row = block->extent_row + done, left = block->row_count - done;
@@ -529,10 +490,11 @@ static bool probes_take(struct sc_store_sketch *sketch, const struct slot *slot)
     return true;
 }
 
-static spec_status block_take(struct sc_store_sketch *sketch, const struct slot *slot)
+/* The same. The memory is held. */
+static spec_status block_take(struct sc_store *store, const struct slot *slot,
+                              const struct memory *memory)
 {
     const struct block *block = &slot->block;
-    struct sc_store *store = sketch->store;
     if (slot->status != SPEC_OK) {
         sc_store_count(&store->io_errors, 1);
         SC_LOG(store->params.log, 1,
@@ -540,9 +502,9 @@ static spec_status block_take(struct sc_store_sketch *sketch, const struct slot 
                block->piece, block->layer, slot->sys_errno);
         return SPEC_E_IO;
     }
-    memcpy(sketch->tags.base + tags_bytes_of(store, block->row_first), slot->frame + block->tags.at,
-           tags_bytes_of(store, block->row_count));
-    if (block->wanted_bytes == 0 || probes_take(sketch, slot))
+    memcpy(memory->run + memory->tags_at + tags_bytes_of(store, block->row_first),
+           slot->frame + block->tags.at, tags_bytes_of(store, block->row_count));
+    if (block->wanted_bytes == 0 || probes_take(store, slot, memory->run))
         return SPEC_OK;
     sc_store_count(&store->corrupt_rows, 1);
     return SPEC_E_CORRUPT;
@@ -551,21 +513,18 @@ static spec_status block_take(struct sc_store_sketch *sketch, const struct slot 
 /* Lock held, given up meanwhile. The last read of the slot has ended. */
 static void slot_finish(struct sc_store_sketch *sketch, struct slot *slot)
 {
-    bool copies = is_wanted(sketch, slot);
-    if (copies) {
-        sketch->copying++;
+    if (is_wanted(sketch, slot)) {
+        struct sc_store_pool *pool = &sketch->store->pool;
+        const struct memory memory = sketch->memory;
+        sc_store_pool_hold(pool, memory.run); /* the load may end meanwhile */
         pthread_mutex_unlock(&sketch->lock);
-        spec_status status = block_take(sketch, slot);
+        spec_status status = block_take(sketch->store, slot, &memory);
         pthread_mutex_lock(&sketch->lock);
-        sketch->copying--;
-        if (slot->generation != sketch->generation)
-            sketch->old_copying--;
-        else if (status != SPEC_OK)
+        sc_store_pool_leave(pool, memory.run);
+        if (is_wanted(sketch, slot) && status != SPEC_OK)
             atomic_store(&sketch->state, status);
-        else
+        else if (is_wanted(sketch, slot))
             sketch->rows_done += slot->block.row_count;
-        if (!sketch->is_active && sketch->copying == 0)
-            memory_leave(sketch);
     }
     slot_free(sketch, slot);
 }
@@ -626,27 +585,10 @@ static void ready_step(struct sc_task *task)
 
 /* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
-static bool memory_open(struct sc_store_sketch *sketch)
-{
-    struct sc_store *store = sketch->store;
-    uint64_t rows = sketch->rows_max, row_bytes = store->params.probe_row_bytes;
-    if (rows > UINT32_MAX)
-        return false;
-    uint64_t tags_bytes = sc_store_up(tags_bytes_of(store, rows), PAGE);
-    uint64_t bytes = tags_bytes + sc_store_up(rows * row_bytes, PAGE);
-    sketch->tags.base = sc_alloc_aligned(store->params.alloc, bytes, PAGE);
-    sketch->slots = sc_alloc(store->params.alloc, SLOTS * sizeof(*sketch->slots));
-    if (sketch->tags.base == NULL || sketch->slots == NULL)
-        return false;
-    sketch->keys.base = sketch->tags.base + tags_bytes;
-    return true;
-}
-
 static void sketch_free(struct sc_store_sketch *sketch)
 {
     struct sc_alloc *alloc = sketch->store->params.alloc;
     sc_alloc_free(alloc, sketch->slots);
-    sc_alloc_free(alloc, sketch->tags.base);
     sc_alloc_free(alloc, sketch);
 }
 
@@ -658,7 +600,8 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch");
     sketch->store = store;
     sketch->rows_max = rows_max;
-    if (!memory_open(sketch)) {
+    sketch->slots = sc_alloc(store->params.alloc, SLOTS * sizeof(*sketch->slots));
+    if (sketch->slots == NULL) {
         sketch_free(sketch);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch of %" PRIu64 " rows", rows_max);
     }
@@ -669,13 +612,6 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
     sketch->starved.word = &sketch->word;
     atomic_store(&sketch->state, SPEC_E_DROPPED);
     pthread_mutex_init(&sketch->lock, NULL);
-    pthread_mutex_lock(&store->sketch_lock);
-    sketch->next = store->sketches;
-    sketch->link = &store->sketches;
-    if (sketch->next != NULL)
-        sketch->next->link = &sketch->next;
-    store->sketches = sketch;
-    pthread_mutex_unlock(&store->sketch_lock);
     *ret_sketch = sketch;
     return SPEC_OK;
 }
@@ -699,14 +635,6 @@ void sc_store_sketch_close(struct sc_store_sketch *sketch)
     bool is_quiet = sketch->flying == 0 && !sketch->is_armed && sketch->task_count == 0;
     pthread_mutex_unlock(&sketch->lock);
     SC_ASSERT(store->params.poison, is_quiet);
-    pthread_mutex_lock(&store->sketch_lock);
-    atomic_fetch_sub_explicit(&store->sketch_bytes,
-                              sketch->keys.held_bytes + sketch->tags.held_bytes,
-                              memory_order_relaxed);
-    *sketch->link = sketch->next;
-    if (sketch->next != NULL)
-        sketch->next->link = sketch->link;
-    pthread_mutex_unlock(&store->sketch_lock);
     pthread_mutex_destroy(&sketch->lock);
     sketch_free(sketch);
 }
@@ -717,13 +645,13 @@ static void load_end(struct sc_store_sketch *sketch)
     sketch->generation++;
     sketch->is_active = sketch->has_block = sketch->notifies = false;
     sketch->on_ready = NULL;
-    sketch->old_copying = sketch->copying;
     atomic_store(&sketch->state, SPEC_E_DROPPED);
     waiter_cancel(sketch);
     if (sketch->task_count > 0 && sc_exec_cancel(sketch->store->params.exec, &sketch->ready))
         sketch->task_count--;
-    if (sketch->copying == 0)
-        memory_leave(sketch);
+    if (sketch->memory.run != NULL)
+        sc_store_pool_leave(&sketch->store->pool, sketch->memory.run);
+    sketch->memory = (struct memory){0};
 }
 
 void sc_store_sketch_end(struct sc_store_sketch *sketch)
@@ -761,7 +689,7 @@ bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
     pthread_mutex_lock(&sketch->lock);
     load_end(sketch);
     bool begins = rows <= sketch->rows_max && probe_row_bytes <= store->params.probe_row_bytes &&
-                  memory_take(sketch, rows * probe_row_bytes, tags_bytes_of(store, rows));
+                  memory_take(store, rows, probe_row_bytes, &sketch->memory);
     if (begins) {
         sketch->is_active = true;
         sketch->is_planned = false;
@@ -852,12 +780,30 @@ spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadli
 
 const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch)
 {
-    return sketch->keys.base;
+    return sketch->memory.run;
 }
 
 const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch)
 {
-    return (const uint64_t *)(const void *)sketch->tags.base;
+    const struct memory *memory = &sketch->memory;
+    return (const uint64_t *)(const void *)(memory->run != NULL ? memory->run + memory->tags_at
+                                                                : NULL);
+}
+
+const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch)
+{
+    pthread_mutex_lock(&sketch->lock);
+    bool is_there = atomic_load(&sketch->state) == SPEC_OK;
+    const uint8_t *keys = is_there ? sketch->memory.run : NULL;
+    if (keys != NULL)
+        sc_store_pool_hold(&sketch->store->pool, keys);
+    pthread_mutex_unlock(&sketch->lock);
+    return keys;
+}
+
+void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys)
+{
+    sc_store_pool_leave(&sketch->store->pool, keys);
 }
 
 void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret)
@@ -870,5 +816,5 @@ void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_
 
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store)
 {
-    return sc_store_counted(&store->sketch_bytes);
+    return sc_store_counted(&store->pool.used_bytes);
 }

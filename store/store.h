@@ -109,7 +109,8 @@ struct sc_store_params {
     uint32_t rank, rank_count;
     uint32_t role;                   /* enum sc_store_role */
     struct sc_store_namespace space; /* this connector's; recorded when new */
-    uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together */
+    uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together: taken at
+                                      * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
@@ -153,6 +154,7 @@ struct sc_store_stats {
     uint64_t stage_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
+    uint64_t sketches_refused; /* not begun, because no memory was free */
 };
 
 /* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there
@@ -431,9 +433,8 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
  * copied out by the thread that completes them, so that no frame is held. */
 struct sc_store_sketch;
 
-/* rows_max: the longest match. Memory for as many probe rows of params.probe_row_bytes is reserved,
- * touched as it is used, and counted against the store's sketch_bytes_max; a sketch that is begun
- * keeps it until end. Connector open. */
+/* rows_max: the longest match. A sketch that is begun takes memory for the rows that it is begun
+ * with from the store's sketch_bytes_max, and keeps it until end. Connector open. */
 spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
 void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
@@ -443,7 +444,7 @@ void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits fo
  * executor thread, when it is there or failed; a call that end comes too late for may still run
  * when end returns, none begins after it, and close waits for it. Ends what was begun before.
  * false: nothing was begun, because a range is not live, has no probe rows (or shorter ones), or
- * the memory's cap is reached. Never blocks. */
+ * no run of memory is free that is long enough (counted). Never blocks. */
 bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            uint64_t probe_row_bytes, enum sc_exec_lane lane,
@@ -459,11 +460,17 @@ spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadli
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
 const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
 const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+/* The keys for a thread that does not end the sketch: they stay as they are until leave, whoever
+ * ends it meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
+const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
+void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
 struct sc_store_read_cost;
 void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
 /* What flies is let go; the memory may be used by others. Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
+/* What a load of so many rows takes of sketch_bytes_max. */
+uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
 /* What a byte costs on this device, and one more operation when many are in flight: measured once
  * by a writer in the background, when the store has 64 MiB of rows and nobody reads or writes, and

@@ -152,7 +152,7 @@ static void world_make(void)
         .on_piece = on_piece,
         .on_average = on_average,
         .probe_row_bytes = 48,
-        .sketch_bytes_max = 64u << 20,
+        .sketch_bytes_max = 1u << 20,
         .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
     sc_store_close(store);

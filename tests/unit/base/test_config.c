@@ -183,7 +183,7 @@ static const struct expected expected[] = {
      {"\"\"", "\"last \"", "\"LAST\"", "0", "1"}},
     {"select.sketch_bytes",
      MEMBER(sketch_bytes),
-     256 * MIB,
+     128 * MIB,
      {"0", "\"16MiB\"", "\"1TiB\""},
      {0, 16 * MIB, TIB},
      {"\"2TiB\""}},

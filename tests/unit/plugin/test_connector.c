@@ -303,6 +303,27 @@ static void closing_leaves_no_thread_and_no_descriptor(void **state)
     rig_done(&rig);
 }
 
+/* What open asks the host for, with all defaults, of a model whose rows are 16 KiB: so much must be
+ * had under strict overcommit, or from an allocator that hands out touched memory. */
+static void defaults_ask_for_a_bounded_amount_of_memory(void **state)
+{
+    (void)state;
+    static const char *const PRESETS[] = {"as-like", "impress", "spec"};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct rig rig;
+        char extra[64];
+        (void)snprintf(extra, sizeof(extra), "\"preset\": \"%s\"", PRESETS[i]);
+        rig_init(&rig, true, extra);
+        rig.stage = "256MiB";
+        rig_shape(&rig, 32, 32, 128, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        uint64_t bytes = atomic_load(&rig.memory.live_bytes);
+        print_message("%s: %" PRIu64 " MiB\n", PRESETS[i], bytes >> 20);
+        assert_true(bytes < UINT64_C(5) << 28); /* before sketches shared a pool: 20 GiB */
+        rig_done(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +335,7 @@ int main(void)
         cmocka_unit_test(requests_are_bounded_and_come_back),
         cmocka_unit_test(a_refused_lookup_keeps_no_request),
         cmocka_unit_test(closing_leaves_no_thread_and_no_descriptor),
+        cmocka_unit_test(defaults_ask_for_a_bounded_amount_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -248,7 +248,7 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
         .sim_disk = world->disk,
         .rank_count = 1,
         .probe_row_bytes = setup->probe_row_bytes,
-        .sketch_bytes_max = 64u << 20,
+        .sketch_bytes_max = 16u << 20,
         .space = {.digest = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
                   .family = {16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1},
                   .layer_count = setup->layers,

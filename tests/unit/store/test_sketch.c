@@ -191,8 +191,6 @@ static void sketch_that_cannot_be_had_is_not_begun(void **state)
     assert_int_equal(match_load(&none, sketch, 0, 96), SPEC_OK);
     sc_store_sketch_close(sketch);
     assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-    assert_int_equal(sc_store_sketch_open(world->store, UINT64_MAX / 8, &sketch, &world->error),
-                     SPEC_E_NO_MEMORY);
     assert_int_equal(sc_store_sketch_open(world->store, 100, &sketch, &world->error), SPEC_OK);
     assert_false(begins(sketch, 0, &some, 2)); /* more rows than it takes */
     sc_store_sketch_close(sketch);
@@ -287,16 +285,17 @@ static void sketch_that_cannot_be_read_says_so(void **state)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-static void sketch_memory_stays_under_its_cap_and_is_handed_on(void **state)
+static void sketch_takes_blocks_of_the_pool_while_it_is_begun(void **state)
 {
     (void)state;
     struct world *world = world_make(&setups[0], 5);
     struct sc_store_sketch *sketches[4];
     struct match matches[2] = {{.count = 0}, {.count = 0}};
-    const uint64_t whole = 24576 + 4096; /* pages of 256 x 96, and of 256 x 8 */
-    world->params.sketch_bytes_max = 2 * whole + 8192;
+    const uint64_t block = SC_STORE_POOL_BLOCK_BYTES, whole = 2 * block; /* 1,024 x (96 + 8) */
+    struct sc_store_stats stats;
+    world->params.sketch_bytes_max = 5 * block + 4096;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 1, 0, 1024), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
     match_key(world, &matches[0], 1);
     match_key(world, &matches[1], 2);
@@ -307,32 +306,38 @@ static void sketch_memory_stays_under_its_cap_and_is_handed_on(void **state)
     assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
     assert_true(begins(sketches[1], 1, &matches[0], 96));
     assert_int_equal(sc_store_sketch_bytes_used(world->store), 2 * whole);
-    assert_false(begins(sketches[2], 2, &matches[0], 96));
-    assert_false(begins(sketches[2], 2, &matches[1], 96)); /* 12 KiB */
-    assert_true(begins(sketches[3], 2, &matches[1], 2));   /* 8 KiB */
+    assert_false(begins(sketches[2], 2, &matches[0], 96)); /* one block is left */
+    assert_true(begins(sketches[3], 2, &matches[1], 96));
+    assert_false(begins(sketches[2], 2, &matches[1], 96));
+    assert_int_equal(sc_store_sketch_bytes_used(world->store), 5 * block);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
         match_check(world, &matches[0], i, 96, sketches[i], true);
     }
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), world->params.sketch_bytes_max);
-    /* A shorter load leaves what it does not need to others. */
+    /* A shorter load leaves what it does not need to others; what they have stays theirs. */
     assert_true(begins(sketches[1], 1, &matches[1], 96));
     assert_true(begins(sketches[2], 2, &matches[1], 96));
     for (uint32_t i = 1; i < 4; i++) {
         assert_int_equal(sc_store_sketch_wait(sketches[i], SC_EXEC_FOREVER), SPEC_OK);
-        match_check(world, &matches[1], i == 1 ? 1 : 2, i == 3 ? 2 : 96, sketches[i], true);
+        match_check(world, &matches[1], i == 1 ? 1 : 2, 96, sketches[i], true);
     }
-    match_check(world, &matches[0], 0, 96, sketches[0], true); /* nobody took it away */
-    assert_true(sc_store_sketch_bytes_used(world->store) <= world->params.sketch_bytes_max);
-    for (uint32_t i = 1; i < 4; i++)
+    match_check(world, &matches[0], 0, 96, sketches[0], true);
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.sketches_refused, 2);
+    /* Who reads keys holds them, also when the load has ended. */
+    const uint8_t *keys = sc_store_sketch_keys_hold(sketches[0]);
+    assert_ptr_equal(keys, sc_store_sketch_keys(sketches[0]));
+    for (uint32_t i = 0; i < 4; i++)
         sc_store_sketch_end(sketches[i]);
-    match_load_ok(world, &matches[0], sketches[3], 96); /* all that the three left */
-    assert_int_equal(sc_store_sketch_bytes_used(world->store), 2 * whole);
-    sc_store_sketch_close(sketches[3]);
+    assert_null(sc_store_sketch_keys_hold(sketches[0]));
     assert_int_equal(sc_store_sketch_bytes_used(world->store), whole);
-    for (uint32_t i = 0; i < 3; i++)
-        sc_store_sketch_close(sketches[i]);
+    uint8_t first = keys[0];
+    match_load_ok(world, &matches[0], sketches[3], 96); /* of what the others left */
+    assert_int_equal(keys[0], first);
+    sc_store_sketch_keys_leave(sketches[0], keys);
     assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    for (uint32_t i = 0; i < 4; i++)
+        sc_store_sketch_close(sketches[i]);
     world_free(world);
 }
 
@@ -578,7 +583,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sketch_that_cannot_be_had_is_not_begun),
         cmocka_unit_test(sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows),
         cmocka_unit_test(sketch_that_cannot_be_read_says_so),
-        cmocka_unit_test(sketch_memory_stays_under_its_cap_and_is_handed_on),
+        cmocka_unit_test(sketch_takes_blocks_of_the_pool_while_it_is_begun),
         cmocka_unit_test(sketch_says_once_that_it_is_ready),
         cmocka_unit_test(sketch_that_ended_says_nothing),
         cmocka_unit_test(sketch_begun_after_an_end_has_nothing_of_it),
