@@ -46,6 +46,8 @@ enum sc_kernels_level sc_kernels_level_best(void)
         .accumulate = sc_kernels_##rung##_accumulate,                                              \
         .order_count = sc_kernels_##rung##_order_count,                                            \
         .order_collect = sc_kernels_##rung##_order_collect,                                        \
+        .code_encode = sc_kernels_##rung##_code_encode,                                            \
+        .code_decode = sc_kernels_##rung##_code_decode,                                            \
     }
 static const struct sc_kernels TABLE[SC_KERNELS_LEVELS] = {
     [SC_KERNELS_REF] = RUNG(ref, 1, 16),

@@ -11,7 +11,10 @@
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+struct sc_kernels_code;
 
 enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
 
@@ -71,6 +74,18 @@ struct sc_kernels {
      * is edge, ascending. */
     void (*order_collect)(const float *scores, uint64_t count, uint32_t edge, uint64_t equal_count,
                           uint32_t *ret_rows);
+
+    /* Coarse codes (code.h). Codes a slab: rows[i] is the first channel of row i, row_count from 1
+     * to SC_KERNELS_CODE_ROWS_MAX. scales and codes are written whole, whatever is returned; false:
+     * the slab has no codes (a value or a scale is not finite). */
+    bool (*code_encode)(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                        uint64_t row_count, uint8_t *scales, uint8_t *codes);
+    /* Decodes channels [channel_first, + channel_count) of row_count rows to dst[i], of type
+     * dst_dtype: code->dtype or SC_KERNELS_F32. A row whose dst is NULL is skipped. Rows of the
+     * codes follow each other, `codes` at the first. */
+    void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
+                        const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                        uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
@@ -144,6 +159,11 @@ void sc_kernels_ref_order_count(const float *scores, uint64_t count, uint32_t ma
                                 uint32_t shift, uint32_t *bins);
 void sc_kernels_ref_order_collect(const float *scores, uint64_t count, uint32_t edge,
                                   uint64_t equal_count, uint32_t *ret_rows);
+bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                                uint64_t row_count, uint8_t *scales, uint8_t *codes);
+void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                                const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                                uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
 
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
@@ -167,6 +187,11 @@ void sc_kernels_avx2_order_count(const float *scores, uint64_t count, uint32_t m
                                  uint32_t prefix, uint32_t shift, uint32_t *bins);
 void sc_kernels_avx2_order_collect(const float *scores, uint64_t count, uint32_t edge,
                                    uint64_t equal_count, uint32_t *ret_rows);
+bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
+void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                                 uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
 
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
@@ -190,5 +215,10 @@ void sc_kernels_avx512_order_count(const float *scores, uint64_t count, uint32_t
                                    uint32_t prefix, uint32_t shift, uint32_t *bins);
 void sc_kernels_avx512_order_collect(const float *scores, uint64_t count, uint32_t edge,
                                      uint64_t equal_count, uint32_t *ret_rows);
+bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                                   uint64_t row_count, uint8_t *scales, uint8_t *codes);
+void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                                   const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                                   uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
 
 #endif

@@ -1,0 +1,71 @@
+/* Coarse codes of a slab: K or V of up to SC_KERNELS_CODE_ROWS_MAX rows, `bits` a value.
+ *
+ *   scales  [min: f16 x C][step: f16 x C]               a pair a channel; C = channels, padded
+ *   codes   [row 0][row 1] ...                          C * bits / 8 bytes a row
+ *   row     [plane of the low bits][plane of the next]  bits = a sum of 8, 4, 2 and 1, widest low
+ *   plane   w bits a channel: channel c at bit (c * w) % 8 of byte c * w / 8
+ *
+ *   step  = (largest - least) / 2^bits, min = least, both rounded to f16     (over the slab's rows)
+ *   code  = clamp(floor((x - min) / step), 0, 2^bits - 1), 0 where step is 0          in float32
+ *   value = min + (code + 1/2) * step, rounded once to float32, then to the destination's type
+ *
+ * Source: algorithms.md section 10; planes and padding are ours: a row of any width decodes with
+ * shifts, masks and one fused multiplication, without tables.
+ *
+ * Holds: every rung writes the same bits as ref/, scales and codes, and values. Padding is 0. What
+ *   has codes decodes to finite values of the rows' type: of f16 rows min is exact, and step, off
+ * by at most 2^-11 of itself, falls short of the largest value up to 8 bits. Does not: check
+ * addresses or checksums, allocate. Threads: any.  Tests: tests/unit/kernels/test_code.c */
+#ifndef SC_KERNELS_CODE_H
+#define SC_KERNELS_CODE_H
+
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+
+#define SC_KERNELS_CODE_UNIT     16u /* channels that are coded and decoded together */
+#define SC_KERNELS_CODE_ROWS_MAX 64u
+
+struct sc_kernels_code {
+    uint64_t channels; /* values of a row: heads * head_size */
+    uint32_t bits;     /* 2 3 4 5 6 8 */
+    uint32_t dtype;    /* enum sc_kernels_dtype, of the rows */
+};
+
+static inline bool sc_kernels_code_has(uint32_t bits)
+{
+    return (bits >= 2 && bits <= 6) || bits == 8;
+}
+
+/* C */
+static inline uint64_t sc_kernels_code_padded(uint64_t channels)
+{
+    return (channels + SC_KERNELS_CODE_UNIT - 1) / SC_KERNELS_CODE_UNIT * SC_KERNELS_CODE_UNIT;
+}
+
+static inline uint64_t sc_kernels_code_scale_bytes(uint64_t channels)
+{
+    return sc_kernels_code_padded(channels) * 4;
+}
+
+static inline uint64_t sc_kernels_code_row_bytes(uint64_t channels, uint32_t bits)
+{
+    return sc_kernels_code_padded(channels) * bits / 8;
+}
+
+/* Decodes channels [channel_first, + channel_count) of rows into memory of their type or float32.
+ *   code, scales, codes  of one part (0: K, 1: V) of a slab; codes at its first wanted row
+ *   memory               a row is token token_first + i; negative slots are skipped */
+struct sc_kernels_decode {
+    const struct sc_kernels *kernels;
+    uint64_t head_count, head_size;
+    uint32_t bits;      /* of this part */
+    uint32_t dtype;     /* of the rows */
+    uint32_t dst_dtype; /* the same, or SC_KERNELS_F32 */
+};
+void sc_kernels_part_decode(const struct sc_kernels_decode *how,
+                            const struct sc_kernels_memory *memory, uint32_t part,
+                            uint64_t token_first, uint64_t token_count, const uint8_t *scales,
+                            const uint8_t *codes);
+
+#endif

@@ -1,0 +1,319 @@
+/* Coarse codes, 8 channels a step: half a unit of 16. Adds: AVX2, FMA, F16C. The shape is
+ * code_avx512.c's: tiles of rows whose scales stay in registers; codes made by broadcast and shift.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_code.c */
+#include "kernels/code.h"
+#include "kernels/cpu/unroll.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <string.h>
+
+#define UNIT       SC_KERNELS_CODE_UNIT
+#define LANES      8u
+#define TILE_STEPS 4u /* of 8 channels */
+#define TILE_ROWS  8u
+#define ROUND      (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define INLINE     static inline __attribute__((always_inline))
+
+/* Bits [0, width) of each lane are 8 channels' bits of a plane; what stands above them is not. */
+INLINE __m256i plane_of(const uint8_t *src, uint32_t width)
+{
+    int32_t word = 0;
+    if (width == 8)
+        return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)src));
+    memcpy(&word, src, width); /* 8 channels are `width` bytes */
+    __m256i shifts = width == 4   ? _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0)
+                     : width == 2 ? _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0)
+                                  : _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm256_srlv_epi32(_mm256_set1_epi32(word), shifts);
+}
+
+/* code + 1/2 of 8 channels. low, high: their bits in the two planes; `bits` is a constant. */
+INLINE __m256 halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+{
+    uint32_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
+    __m256i code = _mm256_and_si256(plane_of(low, width), _mm256_set1_epi32((1 << width) - 1));
+    if (rest > 0) {
+        __m256i mask = _mm256_set1_epi32((1 << rest) - 1);
+        __m256i above = _mm256_and_si256(plane_of(high, rest), mask);
+        code = _mm256_or_si256(code, _mm256_slli_epi32(above, (int)width));
+    }
+    code = _mm256_or_si256(code, _mm256_set1_epi32(0x4b000000)); /* + 2^23 */
+    return _mm256_sub_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(8388607.5f));
+}
+
+INLINE void value_store(uint8_t *dst, __m256 value, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32) {
+        _mm256_storeu_ps((float *)(void *)dst, value);
+    } else if (dtype == SC_KERNELS_F16) {
+        _mm_storeu_si128((void *)dst, _mm256_cvtps_ph(value, ROUND));
+    } else {
+        __m256i bits = _mm256_castps_si256(value);
+        __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        bits = _mm256_srli_epi32(bits, 16);
+        bits = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08);
+        _mm_storeu_si128((void *)dst, _mm256_castsi256_si128(bits));
+    }
+}
+
+INLINE __m256 scale_at(const uint8_t *src)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)src));
+}
+
+struct rows { /* those that have a place */
+    const uint8_t *codes[SC_KERNELS_CODE_ROWS_MAX];
+    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+    uint64_t count;
+};
+
+/* Steps [step, step + steps) of rows [first, end); dst of a row is where dst_step stands. */
+INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
+                        const uint8_t *scales, uint64_t padded, uint64_t step, uint64_t dst_step,
+                        uint32_t steps, uint32_t bits, uint32_t dtype)
+{
+    uint64_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
+    uint64_t step_bytes = LANES * (dtype == SC_KERNELS_F32 ? 4 : 2);
+    __m256 mins[TILE_STEPS], sizes[TILE_STEPS];
+    SC_UNROLL
+    for (uint32_t s = 0; s < steps; s++) {
+        mins[s] = scale_at(scales + (step + s) * LANES * 2);
+        sizes[s] = scale_at(scales + (padded + (step + s) * LANES) * 2);
+    }
+    for (uint64_t r = first; r < end; r++) {
+        const uint8_t *low = rows->codes[r] + step * width;
+        const uint8_t *high = rows->codes[r] + padded * width / 8 + step * rest;
+        uint8_t *dst = rows->dst[r] + (step - dst_step) * step_bytes;
+        SC_UNROLL
+        for (uint32_t s = 0; s < steps; s++) {
+            __m256 half = halves_of(low + s * width, high + s * rest, bits);
+            value_store(dst + s * step_bytes, _mm256_fmadd_ps(half, sizes[s], mins[s]), dtype);
+        }
+    }
+}
+
+INLINE void steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded,
+                         uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype)
+{
+    for (uint64_t r = 0; r < rows->count; r += TILE_ROWS) {
+        uint64_t stop = r + TILE_ROWS < rows->count ? r + TILE_ROWS : rows->count, s = step;
+        for (; s + TILE_STEPS <= end; s += TILE_STEPS)
+            tile_decode(rows, r, stop, scales, padded, s, step, TILE_STEPS, bits, dtype);
+        for (; s < end; s++)
+            tile_decode(rows, r, stop, scales, padded, s, step, 1, bits, dtype);
+    }
+}
+
+#define BY_DTYPE(bits)                                                                             \
+    if (dtype == SC_KERNELS_F16)                                                                   \
+        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F16);                       \
+    else if (dtype == SC_KERNELS_BF16)                                                             \
+        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_BF16);                      \
+    else                                                                                           \
+        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F32);                       \
+    break
+
+static void steps_decode_any(const struct rows *rows, const uint8_t *scales, uint64_t padded,
+                             uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype)
+{
+    switch (bits) {
+    case 2:
+        BY_DTYPE(2);
+    case 3:
+        BY_DTYPE(3);
+    case 4:
+        BY_DTYPE(4);
+    case 5:
+        BY_DTYPE(5);
+    case 6:
+        BY_DTYPE(6);
+    default:
+        BY_DTYPE(8);
+    }
+}
+
+void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                                 uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
+{
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    uint64_t channel_end = channel_first + channel_count;
+    if (channel_first % LANES != 0 || channel_end % LANES != 0) {
+        sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
+                                   dst_dtype, dst);
+        return;
+    }
+    struct rows rows;
+    rows.count = 0;
+    for (uint64_t i = 0; i < row_count; i++) {
+        rows.codes[rows.count] = codes + i * row_bytes;
+        rows.dst[rows.count] = dst[i];
+        rows.count += dst[i] != NULL;
+    }
+    steps_decode_any(&rows, scales, padded, channel_first / LANES, channel_end / LANES, code->bits,
+                     dst_dtype);
+}
+
+/* ---- Encoding ------------------------------------------------------------------------------- */
+
+struct unit { /* 16 channels of all rows */
+    float values[SC_KERNELS_CODE_ROWS_MAX][UNIT];
+};
+
+/* `left` channels from `channel` on are there, at most 8 are read; the others are 0. */
+INLINE __m256 values_at(const uint8_t *row, uint64_t channel, uint64_t left, uint32_t dtype)
+{
+    uint64_t size = dtype == SC_KERNELS_F32 ? 4 : 2;
+    uint8_t some[LANES * 4] = {0};
+    const uint8_t *src = row + channel * size;
+    if (left < LANES) {
+        memcpy(some, src, left * size);
+        src = some;
+    }
+    if (dtype == SC_KERNELS_F32)
+        return _mm256_loadu_ps((const float *)(const void *)src);
+    __m128i half = _mm_loadu_si128((const void *)src);
+    if (dtype == SC_KERNELS_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* Not 0: some lane is infinite or not a number. */
+INLINE int infinite(__m256 x)
+{
+    __m256 size = _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)));
+    return _mm256_movemask_ps(_mm256_cmp_ps(size, _mm256_set1_ps(__builtin_inff()), _CMP_NLT_UQ));
+}
+
+/* Widens 8 channels, lane.. of a unit, and finds their scales; false: one is not finite. */
+INLINE bool lanes_scale(const uint8_t *const *rows, uint64_t row_count, uint64_t channel,
+                        uint64_t left, uint32_t bits, uint32_t dtype, struct unit *unit,
+                        uint64_t lane, __m128i *ret_min, __m128i *ret_step)
+{
+    __m256 least = _mm256_set1_ps(__builtin_inff()), most = _mm256_set1_ps(-__builtin_inff());
+    int bad = 0;
+    for (uint64_t i = 0; i < row_count; i++) {
+        __m256 x = values_at(rows[i], channel, left, dtype);
+        _mm256_storeu_ps(unit->values[i] + lane, x);
+        bad |= infinite(x);
+        least = _mm256_min_ps(x, least);
+        most = _mm256_max_ps(x, most);
+    }
+    float levels = (float)(1u << bits);
+    __m256 step = _mm256_mul_ps(_mm256_sub_ps(most, least), _mm256_set1_ps(1 / levels));
+    *ret_min = _mm256_cvtps_ph(least, ROUND);
+    *ret_step = _mm256_cvtps_ph(step, ROUND);
+    bad |= infinite(_mm256_cvtph_ps(*ret_min)) | infinite(_mm256_cvtph_ps(*ret_step));
+    return bad == 0;
+}
+
+/* The codes of 8 lanes of a row, as int32. */
+INLINE __m256i lanes_code(const struct unit *unit, uint64_t row, uint64_t lane, __m128i min16,
+                          __m128i step16, float top)
+{
+    __m256 min = _mm256_cvtph_ps(min16), step = _mm256_cvtph_ps(step16);
+    __m256 has_step = _mm256_cmp_ps(step, _mm256_setzero_ps(), _CMP_GT_OQ);
+    __m256 at = _mm256_sub_ps(_mm256_loadu_ps(unit->values[row] + lane), min);
+    at = _mm256_and_ps(_mm256_div_ps(at, step), has_step);
+    at = _mm256_max_ps(at, _mm256_setzero_ps());
+    return _mm256_cvttps_epi32(_mm256_min_ps(at, _mm256_set1_ps(top)));
+}
+
+INLINE __m128i bytes_of(__m256i low, __m256i high)
+{
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+/* 16 codes, a byte each. */
+INLINE void codes_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i bytes, uint32_t bits)
+{
+    uint64_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
+    uint8_t *low = row + channel * width / 8, *high = row + (padded * width + channel * rest) / 8;
+    __m128i kept = _mm_and_si128(bytes, _mm_set1_epi8((char)((1 << width) - 1)));
+    __m128i above =
+        _mm_and_si128(_mm_srli_epi16(bytes, (int)width), _mm_set1_epi8((char)((1 << rest) - 1)));
+    if (width == 8)
+        _mm_storeu_si128((void *)low, bytes);
+    if (width == 4) {
+        __m128i pairs = _mm_maddubs_epi16(kept, _mm_set1_epi16(0x1001));
+        _mm_storel_epi64((void *)low, _mm_packus_epi16(pairs, pairs));
+    }
+    if (width == 2 || rest == 2) {
+        __m128i two = _mm_maddubs_epi16(width == 2 ? kept : above, _mm_set1_epi16(0x0401));
+        __m128i quads = _mm_madd_epi16(two, _mm_set1_epi32(0x100001));
+        quads = _mm_packus_epi16(_mm_packus_epi32(quads, quads), quads);
+        int32_t word = _mm_cvtsi128_si32(quads);
+        memcpy(width == 2 ? low : high, &word, sizeof(word));
+    }
+    if (rest == 1) {
+        uint16_t set = (uint16_t)_mm_movemask_epi8(_mm_slli_epi16(above, 7));
+        memcpy(high, &set, sizeof(set));
+    }
+}
+
+INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                   uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits,
+                   uint32_t dtype)
+{
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, bits);
+    float top = (float)((1u << bits) - 1);
+    struct unit unit;
+    for (uint64_t c = 0; c < code->channels; c += UNIT) {
+        uint64_t left = code->channels - c, more = left > LANES ? left - LANES : 0;
+        __m128i min[2], step[2];
+        if (!lanes_scale(rows, row_count, c, left, bits, dtype, &unit, 0, &min[0], &step[0]) ||
+            !lanes_scale(rows, row_count, c + LANES, more, bits, dtype, &unit, LANES, &min[1],
+                         &step[1]))
+            return false;
+        for (uint32_t half = 0; half < 2; half++) {
+            _mm_storeu_si128((void *)(scales + (c + half * LANES) * 2), min[half]);
+            _mm_storeu_si128((void *)(scales + (padded + c + half * LANES) * 2), step[half]);
+        }
+        for (uint64_t i = 0; i < row_count; i++) {
+            __m256i low = lanes_code(&unit, i, 0, min[0], step[0], top);
+            __m256i high = lanes_code(&unit, i, LANES, min[1], step[1], top);
+            codes_put(codes + i * row_bytes, padded, c, bytes_of(low, high), bits);
+        }
+    }
+    return true;
+}
+
+#define BY_DTYPE_ENCODE(bits)                                                                      \
+    has_codes = code->dtype == SC_KERNELS_F16                                                      \
+                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F16)           \
+                : code->dtype == SC_KERNELS_BF16                                                   \
+                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_BF16)          \
+                    : encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F32);          \
+    break
+
+bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                                 uint64_t row_count, uint8_t *scales, uint8_t *codes)
+{
+    bool has_codes = false;
+    switch (code->bits) {
+    case 2:
+        BY_DTYPE_ENCODE(2);
+    case 3:
+        BY_DTYPE_ENCODE(3);
+    case 4:
+        BY_DTYPE_ENCODE(4);
+    case 5:
+        BY_DTYPE_ENCODE(5);
+    case 6:
+        BY_DTYPE_ENCODE(6);
+    default:
+        BY_DTYPE_ENCODE(8);
+    }
+    if (!has_codes) {
+        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
+        memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
+    }
+    return has_codes;
+}
+#endif

@@ -1,0 +1,157 @@
+/* Coarse codes, plain C: the reference of every other rung.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_code.c */
+#include "kernels/code.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/* Nearest binary16, ties to even; beyond its range infinity. No NaN comes here. */
+static uint16_t narrow_f16(float value)
+{
+    uint32_t sign = bits_of(value) >> 16 & 0x8000u, magnitude = bits_of(value) & 0x7fffffffu;
+    if (magnitude >= 0x477ff000u) /* 65,520, the first that rounds to 2^16 */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {         /* below 2^-14: whole multiples of 2^-24 */
+        float whole = fabsf(value) + 0.5f; /* .5 has a unit of 2^-24: the sum is rounded there */
+        return (uint16_t)(sign | (bits_of(whole) - bits_of(0.5f)));
+    }
+    uint32_t odd = magnitude >> 13 & 1;
+    return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
+}
+
+static uint16_t narrow_bf16(float value)
+{
+    uint32_t bits = bits_of(value);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+static float widen_f16(uint16_t half)
+{
+    float value;
+    sc_kernels_ref_widen_f16(&value, &half, 1);
+    return value;
+}
+
+static float value_at(const uint8_t *row, uint64_t channel, uint32_t dtype)
+{
+    float value;
+    uint16_t half;
+    if (dtype == SC_KERNELS_F32) {
+        memcpy(&value, row + channel * sizeof(value), sizeof(value));
+        return value;
+    }
+    memcpy(&half, row + channel * sizeof(half), sizeof(half));
+    if (dtype == SC_KERNELS_F16)
+        return widen_f16(half);
+    sc_kernels_ref_widen_bf16(&value, &half, 1);
+    return value;
+}
+
+/* Sets or adds up the planes of one code. */
+static void code_put(uint8_t *row, uint64_t padded, uint32_t bits, uint64_t channel, uint32_t code)
+{
+    for (uint32_t width = 8; width > 0; width /= 2) {
+        if (!(bits & width))
+            continue;
+        uint64_t at = channel * width;
+        row[at / 8] |= (uint8_t)((code & ((1u << width) - 1)) << at % 8);
+        code >>= width;
+        row += padded * width / 8;
+    }
+}
+
+static uint32_t code_at(const uint8_t *row, uint64_t padded, uint32_t bits, uint64_t channel)
+{
+    uint32_t code = 0, shift = 0;
+    for (uint32_t width = 8; width > 0; width /= 2) {
+        if (!(bits & width))
+            continue;
+        uint64_t at = channel * width;
+        code |= ((uint32_t)row[at / 8] >> at % 8 & ((1u << width) - 1)) << shift;
+        shift += width;
+        row += padded * width / 8;
+    }
+    return code;
+}
+
+/* false: not finite. */
+static bool channel_scale(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                          uint64_t row_count, uint64_t channel, uint16_t *ret_min,
+                          uint16_t *ret_step)
+{
+    float least = INFINITY, most = -INFINITY;
+    bool is_finite = true;
+    for (uint64_t i = 0; i < row_count; i++) {
+        float x = value_at(rows[i], channel, code->dtype);
+        is_finite &= fabsf(x) < INFINITY;
+        least = x < least ? x : least;
+        most = x > most ? x : most;
+    }
+    if (!is_finite)
+        return false;
+    float levels = (float)(1u << code->bits), step = (most - least) * (1 / levels);
+    *ret_min = narrow_f16(least);
+    *ret_step = step < INFINITY ? narrow_f16(step) : 0x7c00u;
+    return (*ret_min & 0x7fffu) != 0x7c00u && *ret_step != 0x7c00u;
+}
+
+bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                                uint64_t row_count, uint8_t *scales, uint8_t *codes)
+{
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    float top = (float)((1u << code->bits) - 1);
+    bool has_codes = true;
+    memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
+    memset(codes, 0, row_count * row_bytes);
+    for (uint64_t c = 0; c < code->channels && has_codes; c++) {
+        uint16_t min16, step16;
+        has_codes = channel_scale(code, rows, row_count, c, &min16, &step16);
+        if (!has_codes)
+            break;
+        memcpy(scales + c * 2, &min16, 2);
+        memcpy(scales + (padded + c) * 2, &step16, 2);
+        float min = widen_f16(min16), step = widen_f16(step16);
+        for (uint64_t i = 0; i < row_count && step > 0; i++) {
+            float at = (value_at(rows[i], c, code->dtype) - min) / step;
+            at = at > 0 ? at : 0;
+            at = at < top ? at : top;
+            code_put(codes + i * row_bytes, padded, code->bits, c, (uint32_t)at);
+        }
+    }
+    if (!has_codes) {
+        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
+        memset(codes, 0, row_count * row_bytes);
+    }
+    return has_codes;
+}
+
+void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                                const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                                uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
+{
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    for (uint64_t i = 0; i < row_count; i++, codes += row_bytes) {
+        for (uint64_t c = 0; dst[i] != NULL && c < channel_count; c++) {
+            uint16_t min, step;
+            memcpy(&min, scales + (channel_first + c) * 2, 2);
+            memcpy(&step, scales + (padded + channel_first + c) * 2, 2);
+            float half = (float)code_at(codes, padded, code->bits, channel_first + c) + 0.5f;
+            float value = fmaf(half, widen_f16(step), widen_f16(min));
+            uint16_t narrow = dst_dtype == SC_KERNELS_F16 ? narrow_f16(value) : narrow_bf16(value);
+            if (dst_dtype == SC_KERNELS_F32)
+                memcpy(dst[i] + c * sizeof(value), &value, sizeof(value));
+            else
+                memcpy(dst[i] + c * sizeof(narrow), &narrow, sizeof(narrow));
+        }
+    }
+}

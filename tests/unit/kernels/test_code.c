@@ -1,0 +1,326 @@
+/* Coarse codes: the reference against the formulas in double, every rung against the reference bit
+ * by bit, slabs that have no codes, ranges of channels, every described memory. */
+#include "kernels/code.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROWS        SC_KERNELS_CODE_ROWS_MAX
+#define CHANNELS    200u
+#define GUARD_BYTES 64u
+#define GUARD       0xa5
+
+static const uint32_t BITS[] = {2, 3, 4, 5, 6, 8};
+static const uint64_t WIDTHS[] = {1, 8, 15, 16, 17, 40, 64, 80, 128, 192, CHANNELS};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* A finite 16-bit or 32-bit pattern: mostly of usual size, sometimes any. */
+static void value_draw(uint64_t *state, uint32_t dtype, uint8_t *dst)
+{
+    float usual = (float)((double)draw(state) / (1u << 30) - 1.0) * 3;
+    bool any = draw(state) % 16 == 0;
+    uint32_t bits;
+    memcpy(&bits, &usual, sizeof(bits));
+    if (dtype == SC_KERNELS_F32) {
+        uint32_t wild = (uint32_t)draw(state) & 0x43ffffffu;
+        memcpy(dst, any ? &wild : &bits, 4);
+        return;
+    }
+    uint16_t half = (uint16_t)(bits >> 16);
+    if (dtype == SC_KERNELS_F16) /* 15 bits of fraction and exponent around 1 */
+        half = (uint16_t)((draw(state) & 0x83ffu) | (12 + draw(state) % 5) << 10);
+    uint16_t wild = (uint16_t)(draw(state) & (dtype == SC_KERNELS_F16 ? 0xebffu : 0xc3ffu));
+    memcpy(dst, any ? &wild : &half, 2);
+}
+
+struct slab {
+    uint8_t bytes[ROWS][CHANNELS * 4];
+    const uint8_t *rows[ROWS];
+    uint8_t scales[CHANNELS * 4 + 64], codes[ROWS * CHANNELS + 1024];
+};
+
+static struct slab *slab_make(uint64_t seed, uint32_t dtype)
+{
+    struct slab *slab = malloc(sizeof(*slab));
+    assert_non_null(slab);
+    uint64_t size = dtype == SC_KERNELS_F32 ? 4 : 2;
+    for (uint64_t i = 0; i < ROWS; i++) {
+        slab->rows[i] = slab->bytes[i];
+        for (uint64_t c = 0; c < CHANNELS; c++) {
+            value_draw(&seed, dtype, slab->bytes[i] + c * size);
+            if (c % 11 == 5) /* a constant channel */
+                memcpy(slab->bytes[i] + c * size, slab->bytes[0] + c * size, size);
+        }
+    }
+    return slab;
+}
+
+static double value_of(const struct slab *slab, uint32_t dtype, uint64_t row, uint64_t channel)
+{
+    float value;
+    uint16_t half;
+    if (dtype == SC_KERNELS_F32) {
+        memcpy(&value, slab->bytes[row] + channel * 4, 4);
+        return (double)value;
+    }
+    memcpy(&half, slab->bytes[row] + channel * 2, 2);
+    if (dtype == SC_KERNELS_F16)
+        sc_kernels_ref_widen_f16(&value, &half, 1);
+    else
+        sc_kernels_ref_widen_bf16(&value, &half, 1);
+    return (double)value;
+}
+
+/* Half a step off at most, and the rounding of min and step on top: the formulas, in double. */
+static void a_decoded_value_is_within_half_a_step(void **state)
+{
+    (void)state;
+    for (uint32_t b = 0; b < COUNT(BITS); b++)
+        for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++) {
+            struct slab *slab = slab_make(7 + b, dtype);
+            struct sc_kernels_code code = {CHANNELS, BITS[b], dtype};
+            static float out[ROWS][CHANNELS];
+            uint8_t *dst[ROWS];
+            for (uint64_t i = 0; i < ROWS; i++)
+                dst[i] = (uint8_t *)out[i];
+            assert_true(
+                sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+            sc_kernels_ref_code_decode(&code, slab->scales, slab->codes, ROWS, 0, CHANNELS,
+                                       SC_KERNELS_F32, dst);
+            for (uint64_t c = 0; c < CHANNELS; c++) {
+                double least = INFINITY, most = -INFINITY;
+                for (uint64_t i = 0; i < ROWS; i++) {
+                    least = fmin(least, value_of(slab, dtype, i, c));
+                    most = fmax(most, value_of(slab, dtype, i, c));
+                }
+                double size = fmax(fabs(least), fabs(most)), step = (most - least) / (1 << BITS[b]);
+                double most_off = step / 2 + size * 0x1p-10 + step * 0x1p-2 + 0x1p-23;
+                for (uint64_t i = 0; i < ROWS; i++)
+                    if (!(fabs((double)out[i][c] - value_of(slab, dtype, i, c)) <= most_off))
+                        fail_msg("%u bits, dtype %u, row %u, channel %u: %g became %g (step %g)",
+                                 BITS[b], dtype, (unsigned)i, (unsigned)c,
+                                 value_of(slab, dtype, i, c), (double)out[i][c], step);
+            }
+            free(slab);
+        }
+}
+
+static void every_rung_writes_the_same_codes(void **state)
+{
+    (void)state;
+    struct slab *mine = NULL, *theirs = NULL;
+    for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++)
+        for (uint64_t w = 0; w < COUNT(WIDTHS); w++)
+            for (uint32_t b = 0; b < COUNT(BITS); b++) {
+                uint64_t count = 1 + (w * 7 + b * 13) % ROWS;
+                struct sc_kernels_code code = {WIDTHS[w], BITS[b], dtype};
+                mine = slab_make(w * 31 + b, dtype);
+                memset(mine->codes, GUARD, sizeof(mine->codes));
+                memset(mine->scales, GUARD, sizeof(mine->scales));
+                bool has =
+                    sc_kernels_ref_code_encode(&code, mine->rows, count, mine->scales, mine->codes);
+                assert_true(has);
+                for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
+                    theirs = slab_make(w * 31 + b, dtype);
+                    memset(theirs->codes, GUARD, sizeof(theirs->codes));
+                    memset(theirs->scales, GUARD, sizeof(theirs->scales));
+                    assert_true(sc_kernels_get(level)->code_encode(&code, theirs->rows, count,
+                                                                   theirs->scales, theirs->codes));
+                    assert_memory_equal(mine->scales, theirs->scales, sizeof(mine->scales));
+                    assert_memory_equal(mine->codes, theirs->codes, sizeof(mine->codes));
+                    free(theirs);
+                }
+                free(mine);
+            }
+}
+
+static void a_slab_that_is_not_finite_has_no_codes(void **state)
+{
+    (void)state;
+    static const uint32_t BAD32[] = {0x7fc00000u, 0x7f800000u, 0xff800000u, 0x7f7fffffu};
+    static const uint16_t BAD16[] = {0x7e00, 0x7c00, 0xfc00, 0x7c01};
+    static const uint16_t BADB16[] = {0x7fc0, 0x7f80, 0xff80, 0x7f7f}; /* the last: beyond f16 */
+    for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++)
+        for (uint32_t bad = 0; bad < 4; bad++)
+            for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+                struct slab *slab = slab_make(3, dtype);
+                struct sc_kernels_code code = {CHANNELS, 4, dtype};
+                uint64_t row = (bad * 17 + level) % ROWS, channel = (bad * 61 + level) % CHANNELS;
+                if (dtype == SC_KERNELS_F32)
+                    memcpy(slab->bytes[row] + channel * 4, &BAD32[bad], 4);
+                else
+                    memcpy(slab->bytes[row] + channel * 2,
+                           dtype == SC_KERNELS_F16 ? &BAD16[bad] : &BADB16[bad], 2);
+                memset(slab->scales, GUARD, sizeof(slab->scales));
+                memset(slab->codes, GUARD, sizeof(slab->codes));
+                assert_false(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS,
+                                                                slab->scales, slab->codes));
+                for (uint64_t i = 0; i < sc_kernels_code_scale_bytes(CHANNELS); i++)
+                    assert_int_equal(slab->scales[i], 0);
+                for (uint64_t i = 0; i < ROWS * sc_kernels_code_row_bytes(CHANNELS, 4); i++)
+                    assert_int_equal(slab->codes[i], 0);
+                free(slab);
+            }
+}
+
+/* The largest values there are, both signs: the top code's value is finite too, as code.h says. */
+static void the_largest_values_decode_to_finite_ones(void **state)
+{
+    (void)state;
+    for (uint32_t b = 0; b < COUNT(BITS); b++)
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+            struct slab *slab = slab_make(5, SC_KERNELS_F16);
+            struct sc_kernels_code code = {16, BITS[b], SC_KERNELS_F16};
+            uint16_t ends[] = {0x7bff, 0xfbff}, out[ROWS][16]; /* +-65,504 */
+            uint8_t *dst[ROWS];
+            memset(slab->bytes, 0, sizeof(slab->bytes));
+            for (uint64_t i = 0; i < ROWS; i++) {
+                memcpy(slab->bytes[i], &ends[i % 2], 2);
+                memcpy(slab->bytes[i] + 2, &ends[0], 2);
+                dst[i] = (uint8_t *)out[i];
+            }
+            assert_true(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS, slab->scales,
+                                                           slab->codes));
+            sc_kernels_get(level)->code_decode(&code, slab->scales, slab->codes, ROWS, 0, 16,
+                                               SC_KERNELS_F16, dst);
+            for (uint64_t i = 0; i < ROWS; i++) {
+                assert_true((out[i][0] & 0x7fff) < 0x7c00);
+                assert_int_equal(out[i][1], ends[0]);
+            }
+            free(slab);
+        }
+}
+
+struct range {
+    uint64_t first, count;
+};
+
+static void decode_compare(const struct slab *slab, const struct sc_kernels_code *code,
+                           struct range range, uint64_t rows, uint32_t dst_dtype, uint32_t level)
+{
+    static uint8_t expected[ROWS][CHANNELS * 4 + GUARD_BYTES];
+    static uint8_t found[ROWS][CHANNELS * 4 + GUARD_BYTES];
+    uint8_t *to[ROWS], *at[ROWS];
+    memset(expected, GUARD, sizeof(expected));
+    memset(found, GUARD, sizeof(found));
+    for (uint64_t i = 0; i < ROWS; i++) {
+        to[i] = i % 5 == 3 ? NULL : expected[i] + i % 3 * 4;
+        at[i] = i % 5 == 3 ? NULL : found[i] + i % 3 * 4;
+    }
+    sc_kernels_ref_code_decode(code, slab->scales, slab->codes, rows, range.first, range.count,
+                               dst_dtype, to);
+    sc_kernels_get(level)->code_decode(code, slab->scales, slab->codes, rows, range.first,
+                                       range.count, dst_dtype, at);
+    assert_memory_equal(expected, found, sizeof(expected));
+}
+
+static void every_rung_decodes_the_same_values(void **state)
+{
+    (void)state;
+    static const struct range RANGES[] = {{0, CHANNELS}, {0, 64}, {64, 64}, {80, 40}, {8, 8},
+                                          {16, 16},      {3, 5},  {13, 7},  {192, 8}, {0, 192}};
+    for (uint32_t dtype = SC_KERNELS_F32; dtype <= SC_KERNELS_BF16; dtype++)
+        for (uint32_t b = 0; b < COUNT(BITS); b++) {
+            struct slab *slab = slab_make(b, dtype);
+            struct sc_kernels_code code = {CHANNELS, BITS[b], dtype};
+            assert_true(
+                sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+            for (uint32_t level = 1; level <= sc_kernels_level_best(); level++)
+                for (uint64_t r = 0; r < COUNT(RANGES); r++)
+                    for (uint64_t rows = 1; rows <= ROWS; rows += 21) {
+                        decode_compare(slab, &code, RANGES[r], rows, dtype, level);
+                        decode_compare(slab, &code, RANGES[r], rows, SC_KERNELS_F32, level);
+                    }
+            free(slab);
+        }
+}
+
+/* To the byte, as docs/store-format.md has it. */
+static void a_slab_of_known_bytes_has_known_codes(void **state)
+{
+    (void)state;
+    static const float ROWS_OF[3][2] = {{-1.0f, 0.5f}, {0.0f, 0.5f}, {2.5f, 0.5f}};
+    const uint8_t *rows[3] = {(const void *)ROWS_OF[0], (const void *)ROWS_OF[1],
+                              (const void *)ROWS_OF[2]};
+    struct sc_kernels_code code = {2, 5, SC_KERNELS_F32};
+    /* min -1 and .5; steps 3.5 / 32 = .109375 and 0; codes 0, floor(1 / .109375) = 9, 31 */
+    static const uint8_t MIN[4] = {0x00, 0xbc, 0x00, 0x38}, STEP[4] = {0x00, 0x2f, 0x00, 0x00};
+    static const uint8_t LOW[3] = {0x0, 0x9, 0xf}, HIGH[3] = {0, 0, 1};
+    uint8_t scales[64], codes[3 * 10];
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        assert_true(sc_kernels_get(level)->code_encode(&code, rows, 3, scales, codes));
+        assert_memory_equal(scales, MIN, sizeof(MIN));
+        assert_memory_equal(scales + 32, STEP, sizeof(STEP));
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(codes[i * 10], LOW[i]);
+            assert_int_equal(codes[i * 10 + 8], HIGH[i]);
+        }
+    }
+}
+
+/* [block][K heads | V heads] with a slot that is skipped, against rows decoded one by one. */
+static void a_part_goes_to_the_places_of_its_memory(void **state)
+{
+    (void)state;
+    enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7 };
+    struct slab *slab = slab_make(21, SC_KERNELS_F16);
+    struct sc_kernels_code code = {HEADS * SIZE, 4, SC_KERNELS_F16};
+    assert_true(sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
+    static float out[TOKENS][HEADS][SIZE + 16], row[HEADS * SIZE];
+    static int64_t slots[TOKENS];
+    for (int64_t j = 0; j < TOKENS; j++)
+        slots[j] = j == 12 ? -1 : TOKENS - 1 - j;
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        memset(out, 0, sizeof(out));
+        struct sc_kernels_memory memory = {.v_base = (uint8_t *)out,
+                                           .token_stride_bytes = sizeof(out[0]),
+                                           .head_stride_bytes = sizeof(out[0][0]),
+                                           .block_tokens = BLOCK,
+                                           .block_stride_bytes = BLOCK * sizeof(out[0]),
+                                           .slots = slots};
+        struct sc_kernels_decode how = {sc_kernels_get(level), HEADS,         SIZE, 4,
+                                        SC_KERNELS_F16,        SC_KERNELS_F32};
+        sc_kernels_part_decode(&how, &memory, 1, 5, ROWS, slab->scales, slab->codes);
+        for (uint64_t i = 0; i < ROWS; i++) {
+            uint8_t *dst = (uint8_t *)row;
+            int64_t slot = slots[5 + i];
+            if (slot < 0)
+                continue;
+            sc_kernels_ref_code_decode(&code, slab->scales,
+                                       slab->codes +
+                                           i * sc_kernels_code_row_bytes(code.channels, code.bits),
+                                       1, 0, code.channels, SC_KERNELS_F32, &dst);
+            for (uint64_t h = 0; h < HEADS; h++)
+                assert_memory_equal(out[slot][h], row + h * SIZE, SIZE * sizeof(float));
+        }
+        for (uint64_t d = 0; d < SIZE; d++) /* the place of the slot that was skipped */
+            assert_true(out[TOKENS - 1 - 12][0][d] == 0);
+    }
+    free(slab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_decoded_value_is_within_half_a_step),
+        cmocka_unit_test(every_rung_writes_the_same_codes),
+        cmocka_unit_test(a_slab_that_is_not_finite_has_no_codes),
+        cmocka_unit_test(the_largest_values_decode_to_finite_ones),
+        cmocka_unit_test(every_rung_decodes_the_same_values),
+        cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
+        cmocka_unit_test(a_part_goes_to_the_places_of_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
