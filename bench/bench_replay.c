@@ -41,7 +41,7 @@ struct state {
     struct spec_plugin plugin;
     spec_connector *conn;
     uint32_t layers, kv_heads, query_heads, head_size, probe_heads;
-    uint64_t tokens, prefixes, requests, new_tokens, stage_bytes;
+    uint64_t tokens, prefixes, first, requests, new_tokens, stage_bytes;
     double retain, similarity, recall, fallback, hint;
     double layer_params, gpu_flop_per_s, gpu_bytes_per_s, slower; /* slower: compute times this */
     bool gives_hints, selects;
@@ -451,9 +451,9 @@ static void mode_run(struct state *state)
     struct outcome sum = {0}, one;
     if (rows[0] == NULL || rows[1] == NULL)
         bench_die("no memory for queries");
-    run_request(state, 0, rows, &one); /* memory is touched from now on */
-    for (uint64_t i = 1; i <= state->requests; i++) {
-        run_request(state, i, rows, &one);
+    run_request(state, state->first - 1, rows, &one); /* memory is touched from now on */
+    for (uint64_t i = 0; i < state->requests; i++) {
+        run_request(state, state->first + i, rows, &one);
         bench_series_add(&ttft, one.ttft_ns);
         uint64_t *to = (uint64_t *)&sum, *from = (uint64_t *)&one;
         for (uint64_t j = 0; j < sizeof(sum) / sizeof(*to); j++)
@@ -486,6 +486,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->probe_heads = (uint32_t)bench_option_u64(argc, argv, "--probe-heads", 3);
     state->tokens = bench_option_u64(argc, argv, "--tokens", 4096);
     state->prefixes = bench_option_u64(argc, argv, "--prefixes", 4);
+    state->first = bench_option_u64(argc, argv, "--first", 1);
     state->requests = bench_option_u64(argc, argv, "--requests", 30);
     state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
     state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
@@ -501,7 +502,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->gpu_bytes_per_s = option_real(argc, argv, "--gpu-bytes", "2.0e12");
     state->slower = option_real(argc, argv, "--slower", "1");
     state->half_bytes = (uint64_t)state->kv_heads * state->head_size * 2;
-    if (state->tokens == 0 || state->prefixes == 0 || state->requests == 0 ||
+    if (state->tokens == 0 || state->prefixes == 0 || state->requests == 0 || state->first == 0 ||
         state->requests > BENCH_ROUNDS_MAX || state->head_size < 2 * VARIANTS ||
         state->kv_heads == 0 || state->query_heads % state->kv_heads != 0 || state->retain > 1)
         bench_die("a size is out of range");

@@ -28,15 +28,19 @@ GPU_FLOP, GPU_BYTES = 156e12, 2.0e12
 PAPERS_DISK = 5e9  # bytes/s of the papers' SSD; a slower disk slows the GPU by the same factor
 
 # Preset: (its store: presets of one layout share one, does it choose rows, does it give hints).
+# With caches off as-h2o-lfu is as-h2o-lru. Static sets: averages that impress's requests leave.
 PRESETS = {
     "as-like": ("paired", False, False),
     "as-h2o-lru": ("split", True, False), "as-h2o-lru+range": ("split", True, False),
     "random": ("paired", True, False), "random+range": ("paired", True, False),
     "impress": ("paired", True, False), "impress+range": ("paired", True, False),
+    "spi": ("paired", True, False), "spi+range": ("paired", True, False),
     "spec": ("paired", True, False), "spec+range": ("paired", True, False),
     "spec+range, hints": ("paired", True, True),
 }
 FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
+UNPLANTED = ("as-h2o-lru", "spi")  # their sets are a head's own, or not the request's
+ROUNDS = 2  # of all presets in turn
 
 
 def config(store, preset):
@@ -75,11 +79,18 @@ def must_ns(facts, line, t_op):
     return max(facts["read_bytes"] / each / line, facts["ops"] / each * t_op) * 1e9
 
 
+def best_must_ns(preset, results, line, t_op):
+    """The same by the better of its planners: whole slabs or rows."""
+    name = preset.split("+")[0].split(",")[0]
+    return min(must_ns(facts, line, t_op) for other, (_, facts) in results.items()
+               if other.split("+")[0].split(",")[0] == name)
+
+
 def head(shape, args, line, t_op, slower, facts):
     print(f"{shape}: {args['layers']} of {SHAPES[shape][0]} layers, rows of "
           f"{4 * SHAPES[shape][1] * SHAPES[shape][3] // 1024} KiB, {args['prefixes']} prefixes of "
           f"{args['tokens']} tokens, {args['requests']} requests with {args['new']} new tokens, "
-          "caches off, reads O_DIRECT")
+          f"caches off, reads O_DIRECT; {ROUNDS} rounds of all presets in turn")
     print(f"planted (inputs): rho .25, head similarity {args['similarity']}, adjacent layers' "
           f"recall {args['recall']}, recall of hints .9, layers that fall back {args['fallback']}")
     print(f"device: line rate {line / 1e9:.2f} GB/s, an operation of a row {t_op * 1e6:.1f} us at "
@@ -88,34 +99,48 @@ def head(shape, args, line, t_op, slower, facts):
           f"layer's compute {facts['layer_wait_ns'] / 1e6:.2f} ms")
 
 
-def row(name, series, facts, base, line, t_op):
+def row(name, results, line, t_op):
+    series, facts = results[name]
+    base = results["as-like"]
     ns = sorted(series["ttft"]["ns"])
     each = facts["requests"]
     median = statistics.median(ns)
-    bound = must_ns(base[1], line, t_op) / must_ns(facts, line, t_op)
+    bound = best_must_ns("as-like", results, line, t_op) / best_must_ns(name, results, line, t_op)
     gain = statistics.median(base[0]["ttft"]["ns"]) / median
     layers = each * facts["layers"]
-    print(f"{name:18} {median / 1e6:9.1f} {statistics.fmean(ns) / 1e6:9.1f} "
-          f"{ns[len(ns) * 99 // 100] / 1e6:9.1f} {facts['read_bytes'] / each / 2**20:9.1f} "
-          f"{facts['ops'] // each:7} {facts['read_bytes'] / facts['wanted_bytes']:6.2f} "
-          f"{facts['fallbacks'] / layers:6.2f} {facts['denses'] / layers:6.2f} "
-          f"{facts['exposed_ns'] / each / 1e6:9.1f} {facts['probe_ns'] / each / 1e6:8.1f} "
-          f"{facts['prefetched_rows'] / max(1, facts['rows']):6.2f} "
-          f"{facts['unused_bytes'] / max(1, facts['read_bytes']):6.2f} {gain:7.2f} {bound:7.2f} "
-          f"{gain / bound:7.2f}")
+    print(f"{name:18} {median / 1e6:8.1f} {ns[0] / 1e6:7.1f} {statistics.fmean(ns) / 1e6:7.1f} "
+          f"{ns[len(ns) * 99 // 100] / 1e6:7.1f} {facts['read_bytes'] / each / 2**20:8.1f} "
+          f"{facts['ops'] // each:6} {facts['read_bytes'] / facts['wanted_bytes']:6.2f} "
+          f"{facts['fallbacks'] / layers:5.2f} {facts['denses'] / layers:5.2f} "
+          f"{facts['exposed_ns'] / each / 1e6:8.1f} {facts['probe_ns'] / each / 1e6:8.1f} "
+          f"{facts['prefetched_rows'] / max(1, facts['rows']):5.2f} "
+          f"{facts['unused_bytes'] / max(1, facts['read_bytes']):5.2f} {gain:7.2f} {bound:6.2f} "
+          f"{gain / bound:6.2f}")
+
+
+def add(sums, series, facts):
+    """A round's samples and counts to those of the rounds before."""
+    if not sums:
+        return series, dict(facts)
+    sums[0]["ttft"]["ns"] += series["ttft"]["ns"]
+    for key, value in facts.items():
+        if key not in ("layers", "layer_wait_ns", "recompute_ns"):
+            sums[1][key] += value
+    return sums
 
 
 def cell(shape, args, presets, build, read_series):
     """One combination of planted inputs, all presets; returns {preset: (series, facts)}."""
     _, kv, heads, size, params = SHAPES[shape]
     program = os.path.join(build, "bin", "bench-replay")
-    common = ["--connector", os.path.join(build, "lib", "libspec_connector.so"), "--layers",
-              str(args["layers"]), "--kv-heads", str(kv), "--query-heads", str(heads),
-              "--head-size", str(size), "--layer-params", str(params), "--tokens",
-              str(args["tokens"]), "--prefixes", str(args["prefixes"]), "--requests",
-              str(args["requests"]), "--new-tokens", str(args["new"]), "--similarity",
-              str(args["similarity"]), "--recall", str(args["recall"]), "--fallback",
-              str(args["fallback"]), "--gpu-flop", str(GPU_FLOP), "--gpu-bytes", str(GPU_BYTES)]
+    common = ["--connector", os.path.join(build, "lib", "libspec_connector.so")]
+    for word, value in (("layers", args["layers"]), ("kv-heads", kv), ("query-heads", heads),
+                        ("head-size", size), ("layer-params", params), ("tokens", args["tokens"]),
+                        ("prefixes", args["prefixes"]), ("new-tokens", args["new"]),
+                        ("similarity", args["similarity"]), ("recall", args["recall"]),
+                        ("fallback", args["fallback"]), ("gpu-flop", GPU_FLOP),
+                        ("gpu-bytes", GPU_BYTES)):
+        common += [f"--{word}", str(value)]
     results, stores = {}, {}
     try:
         for layout in dict.fromkeys(PRESETS[p][0] for p in presets):
@@ -126,44 +151,60 @@ def cell(shape, args, presets, build, read_series):
         rank = os.path.join(next(iter(stores.values())), "rank-0000-of-0001")
         line, t_op = device_model(rank, 4 * kv * size)
         slower = max(1.0, PAPERS_DISK / line)
-        for preset in presets:
-            layout, selects, hints = PRESETS[preset]
-            results[preset] = read_series(
-                [program, "--mode", "run", *common, "--slower", str(slower), "--config",
-                 config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
-                 str(int(hints))])
+        rounds = min(ROUNDS, args["requests"])
+        for i in range(rounds):
+            first, end = (args["requests"] * n // rounds for n in (i, i + 1))
+            for preset in presets:
+                layout, selects, hints = PRESETS[preset]
+                results[preset] = add(results.get(preset), *read_series(
+                    [program, "--mode", "run", *common, "--requests", str(end - first), "--first",
+                     str(first + 1), "--slower", str(slower), "--config",
+                     config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
+                     str(int(hints))]))
     finally:
         for store in stores.values():
             shutil.rmtree(store, ignore_errors=True)
-    first = results[presets[0]][1]
+    print_cell(shape, args, results, (line, t_op, slower))
+    return {"device": [line, t_op, slower], "args": dict(args), "results": results}
+
+
+def print_cell(shape, args, results, device):
+    line, t_op, slower = device
+    first = results["as-like"][1]
     print()
     head(shape, args, line, t_op, slower, first)
-    print(f"{'preset':18} {'ttft ms':>9} {'mean':>9} {'p99':>9} {'MiB read':>9} {'ops':>7} "
-          f"{'amplif':>6} {'fallb':>6} {'dense':>6} {'exposed':>9} {'scoring':>8} {'ahead':>6} "
-          f"{'waste':>6} {'x asl.':>7} {'bound':>7} {'share':>7}")
+    print(f"{'preset':18} {'ttft ms':>8} {'min':>7} {'mean':>7} {'p99':>7} {'MiB read':>8} "
+          f"{'ops':>6} {'amplif':>6} {'fallb':>5} {'dense':>5} {'exposed':>8} {'scoring':>8} "
+          f"{'ahead':>5} {'waste':>5} {'x asl.':>7} {'bound':>6} {'share':>6}")
     recompute = first["recompute_ns"] * slower
-    print(f"{'recompute':18} {recompute / 1e6:9.1f}  (computed from the same table)")
-    for preset, (series, facts) in results.items():
-        row(preset, series, facts, results[presets[0]], line, t_op)
-        if facts["planted_rows"] and preset.split("+")[0] not in ("as-h2o-lru",):
+    print(f"{'recompute':18} {recompute / 1e6:8.1f}  (computed from the same table)")
+    for preset, (_, facts) in results.items():
+        row(preset, results, line, t_op)
+        if facts["planted_rows"] and preset.split("+")[0] not in UNPLANTED:
             found = facts["planted_found"] / facts["planted_rows"]
             if found < 0.9:
                 sys.exit(f"replay: {preset} found {found:.2f} of the planted sets: not a result")
-    return {"device": [line, t_op, slower], "results": results}
 
 
-def replay(quick, build, read_series):
-    """All cells; True (there is no floor here: bounds are aims) and the raw samples."""
-    args = {"layers": 4 if quick else 8, "tokens": 2048 if quick else 4864, "prefixes": 2,
-            "requests": 10 if quick else 30, "new": 64, "similarity": 0.8, "recall": 0.6,
-            "fallback": 0.2}
-    presets = ["as-like", "impress", "impress+range", "spec+range"] if quick else list(PRESETS)
-    shapes = ["opt-6.7b"] if quick else ["opt-6.7b", "opt-13b", "llama-3-8b"]
+# Share of layers that fall back, recall of adjacent layers, new tokens (they make a layer's
+# compute: the window for reading ahead), presets: where only the guess changes, those that guess.
+GUESSES = ("as-like", "spec", "spec+range", "spec+range, hints")
+CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
+         (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
+         (0.2, 0.6, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:])))
+QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range")),)
+
+
+def replay(quick, build, read_series, only=""):
+    """All cells; True (there is no floor here: bounds are aims) and the raw samples. `only`: cells
+    whose names hold it."""
     out = {}
-    for shape in shapes:
-        sweeps = [(0.2, 0.6)] if quick else [(0.0, 0.6), (0.2, 0.4), (0.2, 0.6), (0.2, 0.8),
-                                             (0.7, 0.6)]
-        for fallback, recall in sweeps:
-            args.update(fallback=fallback, recall=recall, prefixes=2 if quick else 4)
-            out[f"{shape} {fallback} {recall}"] = cell(shape, args, presets, build, read_series)
+    for shape in ["opt-6.7b"] if quick else ["opt-6.7b", "opt-13b", "llama-3-8b"]:
+        for fallback, recall, new, presets in QUICK if quick else CELLS:
+            name = f"{shape} fallback {fallback} recall {recall} new {new}"
+            args = {"layers": 4 if quick else 8, "tokens": 2048 if quick else 4864,
+                    "prefixes": 2 if quick else 4, "requests": 10 if quick else 30, "new": new,
+                    "similarity": 0.8, "recall": recall, "fallback": fallback}
+            if only in name:
+                out[name] = cell(shape, args, presets, build, read_series)
     return True, out
