@@ -100,7 +100,7 @@ static void a_decoded_value_is_within_half_a_step(void **state)
             sc_kernels_ref_code_decode(&code, slab->scales, slab->codes, ROWS, 0, CHANNELS,
                                        SC_KERNELS_F32, dst);
             for (uint64_t c = 0; c < CHANNELS; c++) {
-                double least = INFINITY, most = -INFINITY;
+                double least = HUGE_VAL, most = -HUGE_VAL;
                 for (uint64_t i = 0; i < ROWS; i++) {
                     least = fmin(least, value_of(slab, dtype, i, c));
                     most = fmax(most, value_of(slab, dtype, i, c));
