@@ -11,17 +11,24 @@ Eval sets come from the shared data beside the repository (--data DIR); what is 
 with a message. Nothing is written but the files that are asked for and the store under build/.
 Tests: none (a measurement)."""
 import csv
+import glob
+import hashlib
+import importlib.util
 import json
 import math
 import os
 import random
 import shutil
+import string
 import subprocess
 import sys
+import time
 
 DRAWS = 2000
 PPL_QUERY, PPL_TOKENS = 64, 192  # tokens that choose rows; tokens whose likelihood counts
 SHOT_SETS = ("piqa", "rte", "copa", "openbookqa", "arc-easy")
+BY_LENGTH = ("piqa", "openbookqa", "arc-easy")  # a harness compares these by likelihood a byte
+SQUAD_TOKENS = 16
 
 # Real models' tasks: text in front of a choice, and choices, as the LM evaluation harness has them.
 
@@ -65,6 +72,10 @@ class Session:
         self.build = build
         self.data = args.data or os.path.join(root, "..", "shared", "data")
         self.work = os.path.join(build, "bench-accuracy")
+        self.connector = os.path.join(build, "lib", "libspec_connector.so")
+        with open(self.connector, "rb") as f:
+            self.connector_sum = hashlib.sha256(f.read()).hexdigest()
+        self.started = time.monotonic()
         self.store = os.path.join(build, "bench-store")
         os.makedirs(self.work, exist_ok=True)
 
@@ -103,20 +114,54 @@ def shot_set(session, model, name, tokens, questions):
     shots = read_rows(session.eval(shot_file))[-400:]
     solved = [front + choices[row["label"]] + "\n\n"
               for row in shots for front, choices in [text(row)]]
-    prefix, count = "", 0
-    for shot, ids in zip(solved, session.tokens(model, solved)):
-        if count + len(ids) > tokens:
-            break
-        prefix, count = prefix + shot, count + len(ids)
+    prefix = filled(session, model, solved, tokens)
     queries = [{"query": front, "choices": choices, "label": row["label"]}
                for row in asked for front, choices in [text(row)]]
     return [{"id": name, "group": name, "prefix": prefix, "queries": queries}]
 
 
-def text_set(session, model, path, lengths, count, query=PPL_QUERY, scored=PPL_TOKENS):
+def filled(session, model, shots, tokens):
+    """As many of the shots, from the first on, as fit."""
+    text, count = "", 0
+    for shot, ids in zip(shots, session.tokens(model, shots)):
+        if count + len(ids) > tokens:
+            break
+        text, count = text + shot, count + len(ids)
+    return text
+
+
+def squad_set(session, model, tokens, passages, questions):
+    """Solved examples and then a passage; questions about the passage, answered in words."""
+    by_passage = {}
+    for row in read_rows(session.eval("squad_xquad_en")):
+        by_passage.setdefault(row["ctx"], []).append(row)
+    every = list(by_passage.values())
+    shots = ["".join([f"Passage: {rows[0]['ctx']}\n"] + [
+        f"Question: {row['question']}\nAnswer: {row['answers'][0]}\n" for row in rows[:3]]) + "\n"
+        for rows in every[len(every) // 2:][::3]]
+    asked = every[:len(every) // 2][::max(1, len(every) // 2 // passages)][:passages]
+    ends = [f"Passage: {rows[0]['ctx']}\n" for rows in asked]
+    entries = []
+    for rows, end, ids in zip(asked, ends, session.tokens(model, ends)):
+        entries.append({"id": str(rows[0]["id"]), "group": "squad",
+                        "prefix": filled(session, model, shots, tokens - len(ids)) + end,
+                        "queries": [{"query": f"Question: {row['question']}\nAnswer:",
+                                     "choices": [], "label": 0, "new_tokens": SQUAD_TOKENS,
+                                     "answers": row["answers"]} for row in rows[:questions]]})
+    return entries
+
+
+def stories_of(text):
+    """Of shuffled passages those that a model of children's stories knows."""
+    return "\n".join(part.strip() for part in text.split("<|endoftext|>")
+                     if part.strip().startswith("Once upon a time"))
+
+
+def text_set(session, model, path, lengths, count, query=PPL_QUERY, scored=PPL_TOKENS,
+             only=lambda text: text):
     """Running text: a prefix, tokens that choose, tokens whose likelihood counts."""
     with open(path, encoding="utf8", errors="replace") as f:
-        text = f.read(count * sum(n + query + scored for n in lengths) * 8)
+        text = only(f.read())[:count * sum(n + query + scored for n in lengths) * 8]
     ids, at, entries = session.tokens(model, [text])[0], 0, []
     for length in lengths:
         for i in range(count):
@@ -134,46 +179,98 @@ def text_set(session, model, path, lengths, count, query=PPL_QUERY, scored=PPL_T
 # ---- Running ----
 
 
-def run_set(session, model, name, entries, contenders, by_query=False):
-    """Rows of bench-accuracy for the entries, in order."""
-    path = os.path.join(session.work, name + ".jsonl")
+PIECE_SECONDS = 20  # a call of bench-accuracy is given more prefixes until it takes so long
+
+
+def entry_key(session, entry):
+    """Names a prefix with its questions and the connector that is asked about them."""
+    text = json.dumps(entry, sort_keys=True) + session.connector_sum
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def next_piece(missing, count):
+    """At most count prefixes from the front of missing that lack the same contenders."""
+    end = 1
+    while end < min(count, len(missing)) and missing[end][1] == missing[0][1]:
+        end += 1
+    return missing[:end], missing[end:]
+
+
+def run_piece(session, model, path, entries, contenders, choose_by):
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     shutil.rmtree(session.store, ignore_errors=True)
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
-               session.args.by, "--pass", "query" if by_query else session.args.choose_by,
-               "--contenders", ",".join(contenders), "--store", session.store,
-               "--connector", os.path.join(session.build, "lib", "libspec_connector.so")]
-    print(f"running bench-accuracy: {name}, {len(entries)} prefixes …", file=sys.stderr)
-    sys.stdout.flush()
+               session.args.by, "--pass", choose_by, "--contenders", ",".join(contenders),
+               "--store", session.store, "--connector", session.connector]
     try:
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL).stdout
     finally:
         shutil.rmtree(session.store, ignore_errors=True)
-    return [json.loads(line) for line in out.splitlines()]
+    return [json.loads(line) for line in out.decode("utf8", "replace").splitlines()]
 
 
-def picked(row, lengths=None):
-    """The index of the likeliest choice; with lengths, a unit of length."""
-    scores = row["scores"]
-    return max(range(len(scores)), key=lambda i: scores[i] / (lengths[i] if lengths else 1))
+def ways_of(choose_by):
+    """The ways rows are chosen: by each choice with the query, by the query alone."""
+    return ("choice", "query") if choose_by == "both" else (choose_by,)
 
 
-def enrich(rows, entries, by_length):
-    """Adds right and agrees; by_length: choices are compared by likelihood a byte."""
-    lengths = {}
+def run_set(session, model, name, entries, contenders, choose_by):
+    """Rows of bench-accuracy for the entries, in order. What is done is kept in a file, prefix by
+    prefix and contender by contender; with --resume a later run goes on from there."""
+    title = f"{os.path.basename(os.path.normpath(model))}-{name}-{session.args.by}"
+    kept_path = os.path.join(session.work, title + ".rows.jsonl")
+    if not session.args.resume and os.path.exists(kept_path):
+        os.remove(kept_path)
+    kept = {}
+    for row in read_rows(kept_path) if os.path.exists(kept_path) else ():
+        if all("by_" + way in row for way in ways_of(choose_by)):
+            kept.setdefault((row["key"], row["contender"]), {})[row["question"]] = row
+    keys = [entry_key(session, entry) for entry in entries]
+    missing = [(entry, lacks) for entry, key in zip(entries, keys)
+               for lacks in [[c for c in contenders if (key, c) not in kept]] if lacks]
+    count = 1
+    while missing:
+        print(f"bench-accuracy: {title}, {len(missing)} prefixes to go", file=sys.stderr)
+        if session.args.seconds and time.monotonic() - session.started > session.args.seconds:
+            sys.exit(f"bench accuracy: stopped after {session.args.seconds} s, {len(missing)} "
+                     f"prefixes of {title} to go; the same command with --resume goes on")
+        began = time.monotonic()
+        piece, missing = next_piece(missing, count)
+        asked = {entry["id"]: entry_key(session, entry) for entry, _ in piece}
+        lacks = ["full"] + [c for c in piece[0][1] if c != "full"]
+        rows = run_piece(session, model, os.path.join(session.work, title + ".jsonl"),
+                         [entry for entry, _ in piece], lacks, choose_by)
+        fresh = [{"key": asked[row["id"]], **row} for row in rows]
+        with open(kept_path, "a", encoding="utf8") as f:
+            f.writelines(json.dumps(row) + "\n" for row in fresh)
+        for row in fresh:
+            kept.setdefault((row["key"], row["contender"]), {})[row["question"]] = row
+        count *= 2 if time.monotonic() - began < PIECE_SECONDS / 2 else 1
+    return [row for key in keys for c in contenders for row in kept[key, c].values()]
+
+
+def picked(scores, lengths):
+    """The index of the likeliest choice, a unit of length."""
+    return max(range(len(scores)), key=lambda i: scores[i] / lengths[i])
+
+
+def enrich(rows, entries, ways, by_length):
+    """Adds right and agrees, a way; by_length: choices are compared by likelihood a byte."""
+    lengths, full = {}, {}
     for entry in entries:
         for number, query in enumerate(entry["queries"]):
-            if by_length:
-                lengths[entry["id"], number] = [len(c.encode()) for c in query["choices"]]
-    full = {}
+            choices = query.get("choices") or query["choices_ids"]
+            lengths[entry["id"], number] = [len(c.encode()) if by_length else 1 for c in choices]
     for row in rows:
         key = row["id"], row["question"]
-        choice = picked(row, lengths.get(key))
-        if row["contender"] == "full":
-            full[key] = choice
-        row["right"] = float(choice == row["label"])
-        row["agrees"] = float(choice == full[key])
+        for way in ways:
+            choice = picked(row["by_" + way], lengths[key])
+            if row["contender"] == "full":
+                full[key] = choice
+            row["right_" + way] = float(choice == row["label"])
+            row["agrees_" + way] = float(choice == full[key])
     return rows
 
 
@@ -220,40 +317,58 @@ def shown(triple, digits=3):
 
 # ---- Tables ----
 
-HEAD = (f"{'contender':14} {'n':>5} {'accuracy':>22} {'as full KV':>22} {'KL':>27} {'top1':>6} "
-        f"{'rows':>5} {'union':>6} {'fallback':>8} {'wanted':>7} {'read':>6}")
+WAYS = {"choice": "query and choice", "query": "query alone"}
 
 
-def table_line(name, rows, row_bytes):
-    matched = sum(r["matched"] for r in rows) * row_bytes
-    wanted = share_of("wanted_bytes", "matched")(rows) / row_bytes if matched else 0
-    read = share_of("read_bytes", "matched")(rows) / row_bytes if matched else 0
-    return {"contender": name, "n": len(rows), "accuracy": interval(rows, mean_of("right")),
-            "agreement": interval(rows, mean_of("agrees")), "kl": interval(rows, mean_of("kl")),
-            "top1": mean_of("top1")(rows), "rows": share_of("selected", "matched")(rows),
+def head(ways):
+    return (f"{'contender':14} {'n':>5} " + " ".join(
+        f"{'right, ' + WAYS[way]:>24} {'as full KV':>20}" for way in ways)
+        + f" {'KL':>23} {'top1':>5} {'rows':>5} {'union':>6} {'fallback':>8} {'wanted':>7} "
+        f"{'read':>6}")
+
+
+def costs(rows, row_bytes):
+    """What of the prefix was used: shares of rows and of the bytes of its 16-bit KV."""
+    return {"kl": interval(rows, mean_of("kl")), "top1": mean_of("top1")(rows),
+            "rows": share_of("selected", "matched")(rows),
             "union": share_of("union", "selected")(rows),
             "fallback": share_of("fallback", "layers")(rows),
-            "dense": share_of("dense", "layers")(rows), "wanted": wanted, "read": read}
+            "dense": share_of("dense", "layers")(rows),
+            "wanted": share_of("wanted_bytes", "matched")(rows) / row_bytes,
+            "read": share_of("read_bytes", "matched")(rows) / row_bytes}
 
 
-def print_line(line):
-    print(f"{line['contender']:14} {line['n']:5} {shown(line['accuracy']):>22} "
-          f"{shown(line['agreement']):>22} {shown(line['kl'], 4):>27} {line['top1']:6.3f} "
-          f"{line['rows']:5.3f} {line['union']:6.2f} {line['fallback']:8.2f} "
-          f"{line['wanted']:7.3f} {line['read']:6.3f}")
+def table_line(name, rows, row_bytes, ways):
+    line = {"contender": name, "n": len(rows)}
+    for way in ways:
+        line["accuracy_" + way] = interval(rows, mean_of("right_" + way))
+        line["agreement_" + way] = interval(rows, mean_of("agrees_" + way))
+    return {**line, **costs(rows, row_bytes)}
 
 
-def tables(title, rows, contenders, row_bytes):
+def shown_costs(line):
+    return (f"{shown(line['kl'], 4):>23} {line['top1']:5.3f} {line['rows']:5.3f} "
+            f"{line['union']:6.2f} {line['fallback']:8.2f} {line['wanted']:7.3f} "
+            f"{line['read']:6.3f}")
+
+
+def print_line(line, ways):
+    print(f"{line['contender']:14} {line['n']:5} " + " ".join(
+        f"{shown(line['accuracy_' + way]):>24} {shown(line['agreement_' + way]):>20}"
+        for way in ways) + " " + shown_costs(line))
+
+
+def tables(title, rows, contenders, row_bytes, ways):
     """A table a prefix length, then all lengths together; their lines."""
     lines = []
     groups = sorted({r["group"] for r in rows}, key=lambda g: (len(g), g))
     for group in (groups if len(groups) > 1 else []) + [None]:
         here = [r for r in rows if group in (None, r["group"])]
         print(f"\n{title}, {'all prefixes' if group is None else 'prefixes of ' + group}")
-        print(HEAD)
+        print(head(ways))
         for name in contenders:
-            line = table_line(name, [r for r in here if r["contender"] == name], row_bytes)
-            print_line(line)
+            line = table_line(name, [r for r in here if r["contender"] == name], row_bytes, ways)
+            print_line(line, ways)
             lines.append({"set": title, "group": group or "all", **line})
     return lines
 
@@ -264,54 +379,102 @@ def verdict(text, value, holds, floor):
     return holds
 
 
-def acceptance(rows, is_recall):
-    """What impress has to keep beside exact H2O, random rows, and with a mass budget."""
+def acceptance(rows, is_recall, way):
+    """What impress has to keep beside exact H2O, random rows, and with a mass budget, where rows
+    were chosen that way."""
     names = {r["contender"] for r in rows}
+    right, agrees = mean_of("right_" + way), mean_of("agrees_" + way)
     ok = True
+    print(f"rows chosen by the {WAYS[way]}:")
     if {"impress@.25", "h2o@.25"} <= names:
-        def kept(a, b):
-            return mean_of("agrees")(a) / max(1e-9, mean_of("agrees")(b))
-        value = paired(rows, "impress@.25", "h2o@.25", kept)
-        ok &= verdict("impress' agreement with full KV / exact H2O's", shown(value),
+        value = paired(rows, "impress@.25", "h2o@.25",
+                       lambda a, b: agrees(a) / max(1e-9, agrees(b)))
+        ok &= verdict("  impress' agreement with full KV / exact H2O's", shown(value),
                       value[0] >= .95, ">= .95")
     if not is_recall:
         return ok
 
     def points(a, b):
-        return 100 * (mean_of("right")(a) - mean_of("right")(b))
-    for first, second, text, floor, sign in (
-            ("impress@.25", "h2o@.25", "impress - exact H2O, points", -1, ">= -1"),
-            ("impress@.25", "random@.25", "impress - random rows, points", 10, ">= 10"),
-            ("mass@.95", "full", "mass budget - full KV, points", -1, ">= -1")):
+        return 100 * (right(a) - right(b))
+    for first, second, text, floor in (
+            ("impress@.25", "h2o@.25", "impress - exact H2O, points", -1),
+            ("impress@.25", "random@.25", "impress - random rows, points", 10),
+            *((name, "full", f"{name} - full KV, points", -1)
+              for name in sorted(names) if name.startswith("mass@"))):
         if {first, second} <= names:
             value = paired(rows, first, second, points)
-            ok &= verdict(text, shown(value, 1), value[0] >= floor, sign)
-    mass = [r for r in rows if r["contender"] == "mass@.95"]
-    if mass:
-        print(f"  the mass budget (.95 of the importance, at most half of the rows) kept "
-              f"{share_of('selected', 'matched')(mass):.3f} of the rows")
+            kept = share_of("selected", "matched")([r for r in rows if r["contender"] == first])
+            text += f", rho {kept:.3f}" if first.startswith("mass") else ""
+            ok &= verdict("  " + text, shown(value, 1), value[0] >= floor, f">= {floor}")
     return ok
 
 
-def perplexity(title, rows, contenders):
+def perplexity(title, rows, contenders, row_bytes):
     """exp of the mean loss a token of the continuations, as a ratio to full KV's."""
     def ppl(of):
-        return math.exp(-sum(r["scores"][0] for r in of) / sum(r["tokens"][0] for r in of))
+        return math.exp(-sum(r["by_query"][0] for r in of) / sum(r["tokens"][0] for r in of))
     lines = []
-    print(f"\n{title}: perplexity of {PPL_TOKENS} tokens behind {PPL_QUERY} that chose the rows")
-    print(f"{'contender':14} {'prefix':>7} {'n':>4} {'perplexity':>11} {'/ full KV':>22} "
-          f"{'rows':>6}")
+    print(f"\n{title}: perplexity of {rows[0]['tokens'][0]} tokens behind those that chose rows")
+    print(f"{'contender':14} {'prefix':>7} {'n':>4} {'perplexity':>11} {'/ full KV':>20} "
+          f"{'KL':>23} {'top1':>5} {'rows':>5} {'union':>6} {'fallback':>8} {'wanted':>7} "
+          f"{'read':>6}")
     for group in sorted({r["group"] for r in rows}, key=int) + [None]:
         here = [r for r in rows if group in (None, r["group"])]
         for name in contenders:
             own = [r for r in here if r["contender"] == name]
             ratio = paired(here, name, "full", lambda a, b: ppl(a) / ppl(b)) if name != "full" \
                 else (1.0, 1.0, 1.0)
-            kept = share_of("selected", "matched")(own)
+            line = {"set": title, "group": group or "all", "contender": name, "n": len(own),
+                    "perplexity": ppl(own), "ratio": ratio, **costs(own, row_bytes)}
             print(f"{name:14} {group or 'all':>7} {len(own):4} {ppl(own):11.3f} "
-                  f"{shown(ratio):>22} {kept:6.3f}")
-            lines.append({"set": title, "group": group or "all", "contender": name, "n": len(own),
-                          "perplexity": ppl(own), "ratio": ratio, "rows": kept})
+                  f"{shown(ratio):>20} {shown_costs(line)}")
+            lines.append(line)
+    return lines
+
+
+def words_of(text):
+    """As SQuAD compares answers: lower case, no punctuation, no articles."""
+    plain = "".join(c for c in text.lower() if c not in string.punctuation)
+    return [word for word in plain.split() if word not in ("a", "an", "the")]
+
+
+def f1(text, answers):
+    """The best overlap of words with one of the answers."""
+    best = 0.0
+    for answer in answers:
+        given, wanted = words_of(text), words_of(answer)
+        both = sum(min(given.count(w), wanted.count(w)) for w in set(given))
+        if both:
+            best = max(best, 2 * both / (len(given) + len(wanted)))
+        elif not given and not wanted:
+            best = 1.0
+    return best
+
+
+def answers_in_words(title, rows, entries, contenders, row_bytes):
+    """Decoded answers: F1 with the right ones, and how many are full KV's to the letter."""
+    answers = {(e["id"], n): q["answers"] for e in entries for n, q in enumerate(e["queries"])}
+    full = {(r["id"], r["question"]): r["text"] for r in rows if r["contender"] == "full"}
+    for row in rows:
+        key = row["id"], row["question"]
+        said = row["text"].split("\n")[0]
+        row["f1"] = f1(said, answers[key])
+        row["agrees"] = float(said == full[key].split("\n")[0])
+    lines = []
+    print(f"\n{title}: the first line decoded, F1 as SQuAD counts it")
+    print(f"{'contender':14} {'n':>5} {'F1':>20} {'F1 - full KV, points':>22} {'as full KV':>20} "
+          f"{'KL':>23} {'top1':>5} {'rows':>5} {'union':>6} {'fallback':>8} {'wanted':>7} "
+          f"{'read':>6}")
+    for name in contenders:
+        own = [r for r in rows if r["contender"] == name]
+        lost = (0.0, 0.0, 0.0) if name == "full" else paired(
+            rows, name, "full", lambda a, b: 100 * (mean_of("f1")(a) - mean_of("f1")(b)))
+        line = {"set": title, "group": "all", "contender": name, "n": len(own),
+                "f1": interval(own, mean_of("f1")), "f1_points": lost,
+                "agreement_query": interval(own, mean_of("agrees")), **costs(own, row_bytes)}
+        print(f"{name:14} {len(own):5} {shown(line['f1']):>20} {shown(lost, 1):>22} "
+              f"{shown(line['agreement_query']):>20} {shown_costs(line)}")
+        lines.append(line)
     return lines
 
 
@@ -339,8 +502,8 @@ def shape_of(model):
 def plan(args):
     """(set, model) pairs of a run, in order."""
     default = [("recall_ids", "opt-recall"), ("recall_text", "smollm2")]
-    more = [("wikitext2", "smollm2"), ("openbookqa", "smollm2"), ("chat", "tinychat-opt"),
-            ("english", "stories260K")]
+    more = [("wikitext2", "smollm2"), *((name, "smollm2") for name in SHOT_SETS),
+            ("squad", "smollm2"), ("chat", "tinychat-opt"), ("stories", "stories260K")]
     if args.sets:
         every = dict(default + more)
         return [(name, every.get(name, "smollm2")) for name in args.sets.split(",")]
@@ -350,10 +513,11 @@ def plan(args):
 def entries_of(session, name, model, quick):
     text = os.path.join(session.data, "text")
     if name == "recall_ids":
-        return recall_set(session, "recall_ids_dev", ("512", "1024", "1900"), 3 if quick else 12, 8)
+        return recall_set(session, "recall_ids_dev", ("256", "512", "1024", "1900"),
+                          2 if quick else 12, 8)
     if name == "recall_text":
         return recall_set(session, "recall_text_dev", ("512", "1024") if quick else
-                          ("512", "1024", "2048"), 1 if quick else 12, 4)
+                          ("512", "1024", "2048"), 1 if quick else 12, 3 if quick else 8)
     if name == "wikitext2":
         lengths = [n for n in (512, 1024, 2048)
                    if n + PPL_QUERY + PPL_TOKENS <= shape_of(model)["positions"]]
@@ -361,46 +525,80 @@ def entries_of(session, name, model, quick):
                         1 if quick else 6)
     if name == "chat":
         return text_set(session, model, os.path.join(model, "chat_val.txt"), [160], 24, 24, 64)
-    if name == "english":
-        return text_set(session, model, os.path.join(text, "english-6mb.txt"), [320], 24, 32, 128)
+    if name == "stories":
+        return text_set(session, model, os.path.join(text, "english-6mb.txt"), [320], 24, 32, 128,
+                        stories_of)
+    if name == "squad":
+        room = min(1900, shape_of(model)["positions"] - 100)
+        return squad_set(session, model, room, 4 if quick else 24, 2 if quick else 4)
     if name in SHOTS:
         room = min(1900, shape_of(model)["positions"] - 300)
-        return shot_set(session, model, name, room, 10 if quick else 100)
-    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, wikitext2, chat, english, "
-             f"{', '.join(SHOT_SETS)}")
+        return shot_set(session, model, name, room, 10 if quick else session.args.questions)
+    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, wikitext2, chat, stories, "
+             f"squad, {', '.join(SHOT_SETS)}")
 
 
-CONTENDERS = ("full", "impress@.25", "h2o@.25", "one@.25", "random@.25", "mass@.95")
+CONTENDERS = ("full", "impress@.25", "h2o@.25", "one@.25", "random@.25", "mass@.9", "mass@.95")
 CURVE = (.5, .25, .1, .05)
+
+
+def curve_of(session, name, model, entries, title):
+    """The same questions, two a prefix, over the share of rows; 1 is full KV, bit for bit."""
+    fewer = [{**e, "queries": e["queries"][:2]} for e in entries]
+    wanted = ["full"] + [f"{k}@{rho:g}" for rho in CURVE for k in ("impress", "h2o", "random")]
+    ways = ways_of(session.args.choose_by)[-1:]
+    rows = enrich(run_set(session, model, name, fewer, wanted, ways[0]), fewer, ways, False)
+    print(f"\n{title}: over the share of rows, two questions a prefix")
+    print(head(ways))
+    lines = []
+    for contender in wanted:
+        line = table_line(contender, [r for r in rows if r["contender"] == contender],
+                          shape_of(model)["row_bytes"], ways)
+        print_line(line, ways)
+        lines.append({"set": title, "group": "curve", **line})
+    return lines
+
+
+def choice_set(session, name, model, entries, contenders, title):
+    """Questions with choices. Acceptance is judged as a harness asks where that was asked for."""
+    args = session.args
+    ways = ways_of(args.choose_by)
+    rows = enrich(run_set(session, model, name, entries, contenders, args.choose_by), entries, ways,
+                  name in BY_LENGTH)
+    lines = tables(title, rows, contenders, shape_of(model)["row_bytes"], ways)
+    holds = [acceptance(rows, name.startswith("recall"), way) for way in ways]
+    curve = []
+    if not args.quick and not args.contenders and name.startswith("recall"):
+        curve = curve_of(session, name, model, entries, title)
+    return holds[0], {"rows": rows, "lines": lines, "curve": curve}
+
+
+def with_lessons(entries, count):
+    """The first questions of each prefix are asked before, so that there are averages of what
+    mattered; they are not judged."""
+    return [{**e, "lessons": e["queries"][:count], "queries": e["queries"][count:]}
+            for e in entries if len(e["queries"]) > count]
 
 
 def one_set(session, name, model, args):
     entries = entries_of(session, name, model, args.quick)
-    contenders = args.contenders.split(",") if args.contenders else CONTENDERS
+    if args.per_prefix:
+        entries = [{**e, "queries": e["queries"][:args.per_prefix]} for e in entries]
+    if args.lessons:
+        entries = with_lessons(entries, args.lessons)
+    contenders = args.contenders.split(",") if args.contenders else (
+        *CONTENDERS[:1], *(["static@.25"] if args.lessons else []), *CONTENDERS[1:])
+    contenders = [*contenders, *("preset:" + name for name in args.preset)]
     title = f"{os.path.basename(os.path.normpath(model))}, {name}"
-    is_text = name in ("wikitext2", "chat", "english")
-    rows = run_set(session, model, name, entries, contenders, is_text)
-    if is_text:
-        lines = perplexity(title, rows, contenders)
-        return True, {"rows": rows, "lines": lines, "curve": []}
-    rows = enrich(rows, entries, name in ("piqa", "openbookqa", "arc-easy"))
-    row_bytes = shape_of(model)["row_bytes"]
-    lines = tables(title, rows, contenders, row_bytes)
-    ok = acceptance(rows, name.startswith("recall"))
-    curve = []
-    if not args.quick and not args.contenders and name.startswith("recall"):
-        fewer = [{**e, "queries": e["queries"][:2]} for e in entries]
-        wanted = ["full"] + [f"{kind}@{rho:g}" for rho in CURVE
-                             for kind in ("impress", "h2o", "random")]
-        more = enrich(run_set(session, model, name + "-curve", fewer, wanted), fewer, False)
-        print(f"\n{title}: over the share of rows, two questions a prefix")
-        print(HEAD)
-        for contender in wanted:
-            line = table_line(contender, [r for r in more if r["contender"] == contender],
-                              row_bytes)
-            print_line(line)
-            curve.append({"set": title, "group": "curve", **line})
-    return ok, {"rows": rows, "lines": lines, "curve": curve}
+    if name in ("wikitext2", "chat", "stories"):
+        rows = run_set(session, model, name, entries, contenders, "query")
+        return True, {"rows": rows, "curve": [], "lines": perplexity(
+            title, rows, contenders, shape_of(model)["row_bytes"])}
+    if name == "squad":
+        rows = run_set(session, model, name, entries, contenders, "query")
+        lines = answers_in_words(title, rows, entries, contenders, shape_of(model)["row_bytes"])
+        return True, {"rows": rows, "curve": [], "lines": lines}
+    return choice_set(session, name, model, entries, contenders, title)
 
 
 def accuracy(args, root, build):
@@ -417,7 +615,7 @@ def accuracy(args, root, build):
         holds, results[name] = one_set(session, name, model, args)
         ok &= holds
     write_csv(args.csv, [line for r in results.values() for line in r["lines"] + r["curve"]])
-    plot_curves(args.plot, results)
+    plot_curves(args.plot, build, results)
     return ok, results
 
 
@@ -440,35 +638,65 @@ def write_csv(path, lines):
         writer.writerows(flat)
 
 
-def pyplot(directory):
-    """matplotlib without a display, or None with a message."""
+def pyplot(directory, build):
+    """matplotlib without a display, or None with a message. Where Python has none, it is installed
+    under build/, in an environment of its own."""
     if not directory:
         return None
-    try:
-        import matplotlib
-    except ImportError:
-        print("--plot: skipped: matplotlib is not installed")
-        return None
+    place = os.path.join(build, "venv-plot")
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.path += glob.glob(os.path.join(place, "lib", "python3*", "site-packages"))
+    if importlib.util.find_spec("matplotlib") is None:
+        print("--plot: installing matplotlib under", place, file=sys.stderr)
+        for command in ([sys.executable, "-m", "venv", place],
+                        [os.path.join(place, "bin", "python"), "-m", "pip", "install", "--quiet",
+                         "--disable-pip-version-check", "--retries", "1", "matplotlib"]):
+            if subprocess.run(command, check=False, capture_output=True).returncode != 0:
+                print("--plot: skipped: matplotlib is not there and could not be installed")
+                return None
+        importlib.invalidate_caches()
+        sys.path += glob.glob(os.path.join(place, "lib", "python3*", "site-packages"))
+    import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     os.makedirs(directory, exist_ok=True)
     return plt
 
 
-def plot_curves(directory, results):
-    plt = pyplot(directory)
+def plot_points(plt, path, lines, x, y, labels):
+    """One line a kind of contender, through its shares; labels: of the axes, and the title."""
+    figure, axes = plt.subplots()
+    kinds = {}
+    for line in lines:
+        if line["contender"] != "full":
+            kinds.setdefault(line["contender"].split("@")[0], []).append(line)
+    for kind, own in kinds.items():
+        points = sorted((x(line), *y(line)) for line in own)
+        middle = [p[1] for p in points]
+        bars = [[max(0, m - p[2]) for m, p in zip(middle, points)],
+                [max(0, p[3] - m) for m, p in zip(middle, points)]]
+        axes.errorbar([p[0] for p in points], middle, yerr=bars, marker="o", capsize=3, label=kind)
+    if labels[1].startswith("KL"):
+        axes.set_yscale("log")
+    axes.set(xlabel=labels[0], ylabel=labels[1], title=labels[2])
+    axes.legend()
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def plot_curves(directory, build, results):
+    plt = pyplot(directory, build)
     for name, result in results.items() if plt else ():
-        if not result["curve"]:
-            continue
-        figure, axes = plt.subplots()
-        for kind in ("impress", "h2o", "random"):
-            points = sorted((line["rows"], line["accuracy"][0]) for line in result["curve"]
-                            if line["contender"].split("@")[0] == kind)
-            axes.plot(*zip(*points), marker="o", label=kind)
-        axes.set(xlabel="share of rows", ylabel="accuracy", title=result["curve"][0]["set"])
-        axes.legend()
-        figure.savefig(os.path.join(directory, f"accuracy-{name}.png"))
-        plt.close(figure)
+        lines = result["curve"] or [l for l in result["lines"] if l["group"] == "all"]
+        title = lines[0]["set"]
+        way = next((w for w in WAYS if "accuracy_" + w in lines[0]), None)
+        if result["curve"]:
+            plot_points(plt, os.path.join(directory, f"accuracy-{name}.png"), lines,
+                        lambda l: l["rows"], lambda l, w=way: l["accuracy_" + w],
+                        ("share of rows", f"right, rows by {WAYS[way]}", title))
+        plot_points(plt, os.path.join(directory, f"kl-{name}.png"), lines, lambda l: l["wanted"],
+                    lambda l: l["kl"], ("bytes wanted, share of 16-bit KV",
+                                        "KL of the first new token to full KV", title))
 
 
 # ---- similarity ----

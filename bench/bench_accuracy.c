@@ -7,9 +7,11 @@
  *   h2o@RHO       exact H2O, a set a head, from the keys of all heads (alpha 0)
  *   one@RHO       the probes' voted set, never a set a head (alpha 50)
  *   random@RHO    any rows
- *   static@RHO    the rows of highest average importance over the earlier requests (plugin only)
+ *   static@RHO    the rows of highest average importance over the earlier requests (plugin only):
+ *                 the file's lessons, and what contenders in front of it asked
  *   alpha@A       impress with a quarter of the rows and the threshold's exponent A
  *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
+ *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
  * --by engine: the reference choice (choose.h), from memory.
@@ -18,13 +20,15 @@
  * --pass choice: each choice is a pass of its own with the query in front, and rows are chosen by
  *   both, as a harness asks a served model for likelihoods;
  * --pass query: rows are chosen by the query alone, and every choice is read over what its pass
- *   left in the cache, as decoding would.
- * KL and the likeliest first token are always of the query alone. Prints a JSON line a question and
- * contender; bench/run makes tables of them.
+ *   left in the cache, as decoding would;
+ * --pass both: the two.
+ * KL, the likeliest first token, counts of rows and bytes and decoded text are always of the query
+ * alone. Prints a JSON line a question and contender; bench/run makes tables of them.
  *
  * Holds: a prefix is computed once; the same choices' tokens are read in one forward.
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
+#include <json-c/json.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +64,7 @@ struct state {
     struct eng_runner *holder, *runner;
     uint64_t held;  /* rows of the holder's prefix */
     float *scratch; /* [asked_tokens][vocab] */
-    bool by_choice;
+    bool by_choice, by_query;
     struct tally tally;
 };
 
@@ -74,10 +78,14 @@ static void set_contender(struct contender *contender, const char *name)
     uint64_t ppm = (uint64_t)(value * 1e6 + .5);
     const char *json = NULL;
     contender->rule = eng_choose_rule_default(value);
+    (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
+    if (strncmp(name, "preset:", 7) == 0) {
+        (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
+        return;
+    }
     bool is_alpha = strncmp(name, "alpha@", 6) == 0;
     if (is_alpha ? !(value >= 0 && value <= 50) : !(value > 0 && value <= 1))
         bench_die("--contenders: %s: a share above 0 up to 1 is expected, or alpha up to 50", name);
-    (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strcmp(name, "full") == 0) {
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"as-like\"");
         return;
@@ -135,8 +143,11 @@ static void read_contenders(struct state *state)
     bool by_plugin =
         strcmp(bench_option(state->argc, state->argv, "--by", "plugin"), "plugin") == 0;
     for (uint64_t c = 0; c < state->contender_count; c++)
-        if (!by_plugin && strncmp(state->contenders[c].name, "static", 6) == 0)
-            bench_die("--contenders: the engine keeps no averages: static needs --by plugin");
+        if (!by_plugin && (strncmp(state->contenders[c].name, "static", 6) == 0 ||
+                           strncmp(state->contenders[c].name, "preset:", 7) == 0))
+            bench_die("--contenders: %s needs --by plugin: the engine keeps no averages and knows "
+                      "no presets",
+                      state->contenders[c].name);
 }
 
 /* ---- One question ---- */
@@ -171,6 +182,14 @@ static uint64_t best_of(const float *x, uint64_t count)
         best = x[i] > x[best] ? i : best;
     return best;
 }
+
+/* What a question gave over one contender's rows. */
+struct answer {
+    double *by_query, *by_choice; /* [choice_count] log-likelihoods */
+    double kl;
+    bool same_first;
+    char *text; /* NULL: nothing was decoded */
+};
 
 /* Log-likelihood of every choice; first [vocab] are the query's log-probabilities. */
 static void score_choices(struct state *state, const struct eval_question *question,
@@ -239,16 +258,30 @@ static void score_passes(struct state *state, const struct eval_entry *entry,
     free(tokens);
 }
 
+static void print_list(const char *name, const double *values, uint64_t count)
+{
+    printf(", \"%s\": [", name);
+    for (uint64_t i = 0; i < count; i++)
+        printf("%s%.7g", i == 0 ? "" : ", ", values[i]);
+    printf("]");
+}
+
+static void print_text(const char *text)
+{
+    struct json_object *value = eval_must_have(json_object_new_string(text));
+    printf(", \"text\": %s", json_object_to_json_string(value));
+    json_object_put(value);
+}
+
 static void print_answer(const struct state *state, const struct eval_entry *entry, uint64_t number,
-                         const struct contender *contender, const double *scores, double kl,
-                         bool same_first)
+                         const struct contender *contender, const struct answer *answer)
 {
     const struct eval_question *question = &entry->questions[number];
     const struct tally *tally = &state->tally;
     printf("{\"contender\": \"%s\", \"id\": \"%s\", \"group\": \"%s\", \"question\": %" PRIu64
            ", \"prefix_tokens\": %" PRIu64 ", \"label\": %" PRId64 ", \"kl\": %.9g, \"top1\": %d",
            contender->name, entry->id, entry->group, number, entry->prefix.count, question->label,
-           kl, same_first);
+           answer->kl, answer->same_first);
     printf(", \"layers\": %" PRIu64 ", \"fallback\": %" PRIu64 ", \"dense\": %" PRIu64
            ", \"selected\": %" PRIu64 ", \"matched\": %" PRIu64 ", \"union\": %" PRIu64,
            tally->layers, tally->fallback, tally->dense, tally->selected, tally->matched,
@@ -256,14 +289,49 @@ static void print_answer(const struct state *state, const struct eval_entry *ent
     printf(", \"wanted_bytes\": %" PRIu64 ", \"read_bytes\": %" PRIu64 ", \"ops\": %" PRIu64
            ", \"probe_ns\": %" PRIu64 ", \"exposed_ns\": %" PRIu64,
            tally->wanted, tally->read, tally->ops, tally->probe_ns, tally->exposed_ns);
-    printf(", \"scores\": [");
-    for (uint64_t c = 0; c < question->choice_count; c++)
-        printf("%s%.7g", c == 0 ? "" : ", ", scores[c]);
-    printf("], \"tokens\": [");
+    if (state->by_query)
+        print_list("by_query", answer->by_query, question->choice_count);
+    if (state->by_choice)
+        print_list("by_choice", answer->by_choice, question->choice_count);
+    if (answer->text != NULL)
+        print_text(answer->text);
+    printf(", \"tokens\": [");
     for (uint64_t c = 0; c < question->choice_count; c++)
         printf("%s%" PRIu64, c == 0 ? "" : ", ", question->choices[c].count);
     printf("]}\n");
     (void)fflush(stdout);
+}
+
+/* Likelihoods, and the text that was decoded; result is of the query's pass, which the cache holds.
+ */
+static void read_answer(struct state *state, const struct eval_entry *entry, uint64_t number,
+                        const struct contender *contender, const struct eng_source *source,
+                        const struct eng_result *result, struct answer *answer)
+{
+    const struct eval_question *question = &entry->questions[number];
+    uint64_t count = question->choice_count;
+    const struct tally tally = state->tally;
+    struct eng_error error;
+    answer->by_query = eval_must_have(calloc(count + 1, sizeof(double)));
+    answer->by_choice = eval_must_have(calloc(count + 1, sizeof(double)));
+    if (question->new_tokens > 1 && state->file.tokenizer == NULL)
+        bench_die("%s: text is asked for, and the model has no tokenizer", entry->id);
+    if (question->new_tokens > 1)
+        eval_must(eng_tokenizer_decode(state->file.tokenizer, result->tokens, result->token_count,
+                                       &answer->text, NULL, &error),
+                  &error);
+    if (count == 0)
+        return;
+    /* Over every row both ways give the same bits: a row's depend on what it attends alone. */
+    bool is_full = strcmp(contender->name, "full") == 0;
+    if (state->by_query || is_full)
+        score_choices(state, question, entry->prefix.count + question->query.count, result->logits,
+                      answer->by_query);
+    if (is_full)
+        memcpy(answer->by_choice, answer->by_query, count * sizeof(double));
+    else if (state->by_choice)
+        score_passes(state, entry, question, source, answer->by_choice);
+    state->tally = tally;
 }
 
 static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
@@ -278,7 +346,7 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
                                         .query = question->query.ids,
                                         .prefix_count = entry->prefix.count,
                                         .query_count = question->query.count,
-                                        .max_new = 1};
+                                        .max_new = question->new_tokens};
     state->tally = (struct tally){0};
     eval_must(eng_run(state->runner, &request, source, &result, &error), &error);
     if (result.matched_tokens != entry->prefix.count)
@@ -295,19 +363,15 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
         question->full = eval_must_have(calloc(vocab, sizeof(float)));
         memcpy(question->full, result.logits, vocab * sizeof(float));
     }
-    double *scores = eval_must_have(calloc(question->choice_count + 1, sizeof(*scores)));
-    /* Over every row both ways give the same bits: a row's depend on what it attends alone. */
-    const struct tally tally = state->tally;
-    if (state->by_choice && strcmp(contender->name, "full") != 0)
-        score_passes(state, entry, question, source, scores);
-    else
-        score_choices(state, question, entry->prefix.count + question->query.count, result.logits,
-                      scores);
-    state->tally = tally;
-    print_answer(state, entry, number, contender, scores,
-                 divergence(question->full, result.logits, vocab),
-                 best_of(question->full, vocab) == best_of(result.logits, vocab));
-    free(scores);
+    struct answer answer = {
+        .kl = divergence(question->full, result.logits, vocab),
+        .same_first = best_of(question->full, vocab) == best_of(result.logits, vocab),
+    };
+    read_answer(state, entry, number, contender, source, &result, &answer);
+    print_answer(state, entry, number, contender, &answer);
+    free(answer.by_query);
+    free(answer.by_choice);
+    free(answer.text);
     eng_result_done(&result);
 }
 
@@ -422,9 +486,34 @@ static void fill_store(struct state *state)
     eng_driver_close(driver);
 }
 
+/* Lessons, so that the connector has averages of what mattered to earlier questions. */
+static void give_lessons(struct state *state)
+{
+    struct contender guided;
+    struct eng_error error;
+    set_contender(&guided, "impress@.25");
+    struct eng_driver *driver = open_driver(state, guided.json, false);
+    for (uint64_t e = 0; e < state->file.entry_count; e++) {
+        const struct eval_entry *entry = &state->file.entries[e];
+        for (uint64_t q = 0; q < entry->lesson_count; q++) {
+            struct eng_result result;
+            const struct eng_request request = {.prefix = entry->prefix.ids,
+                                                .query = entry->lessons[q].query.ids,
+                                                .prefix_count = entry->prefix.count,
+                                                .query_count = entry->lessons[q].query.count,
+                                                .max_new = 1};
+            eval_must(eng_run(state->runner, &request, eng_driver_source(driver), &result, &error),
+                      &error);
+            eng_result_done(&result);
+        }
+    }
+    eng_driver_close(driver);
+}
+
 static void run_by_plugin(struct state *state)
 {
     fill_store(state);
+    give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
         struct eng_driver *driver = open_driver(state, state->contenders[c].json, false);
         (void)fprintf(stderr, "%s\n", state->contenders[c].name);
@@ -456,7 +545,9 @@ int main(int argc, char **argv)
     state.store = bench_option(argc, argv, "--store", "build/bench-store");
     bool by_plugin = strcmp(bench_option(argc, argv, "--by", "plugin"), "plugin") == 0;
     read_contenders(&state);
-    state.by_choice = strcmp(bench_option(argc, argv, "--pass", "query"), "choice") == 0;
+    const char *pass = bench_option(argc, argv, "--pass", "query");
+    state.by_choice = strcmp(pass, "query") != 0;
+    state.by_query = strcmp(pass, "choice") != 0;
     eval_open(&state.file, argc, argv);
     state.scratch = eval_must_have(
         calloc((state.file.asked_tokens + 1) * state.file.config->vocab, sizeof(float)));

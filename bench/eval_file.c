@@ -13,7 +13,6 @@
 
 struct reading {
     struct eval_file *to;
-    struct eng_tokenizer *tokenizer; /* NULL: ids only */
     bool bos;
     int argc;
     char **argv;
@@ -45,11 +44,11 @@ static struct eng_ids ids_of(const struct reading *file, struct json_object *val
     }
     if (!json_object_is_type(value, json_type_string))
         bench_die("the file holds neither text nor ids where it should");
-    if (file->tokenizer == NULL)
+    if (file->to->tokenizer == NULL)
         bench_die("the file holds text, and the model has no tokenizer");
     const char *text = json_object_get_string(value);
     eval_must(
-        eng_tokenizer_encode(file->tokenizer, text, strlen(text), &ids.ids, &ids.count, &error),
+        eng_tokenizer_encode(file->to->tokenizer, text, strlen(text), &ids.ids, &ids.count, &error),
         &error);
     if (bos)
         eval_must(eng_ids_put_first(&ids, file->to->config->bos, &error), &error);
@@ -78,7 +77,30 @@ static struct eval_question read_question(const struct reading *file, struct jso
     for (uint64_t i = 0; i < question.choice_count; i++)
         question.choices[i] = ids_of(file, json_object_array_get_idx(choices, i), false);
     question.label = json_object_get_int64(eng_json_member(object, "label"));
+    question.new_tokens = json_object_get_uint64(eng_json_member(object, "new_tokens"));
+    question.new_tokens = question.new_tokens == 0 ? 1 : question.new_tokens;
     return question;
+}
+
+static struct eval_question *read_questions(struct reading *file, struct json_object *object,
+                                            const char *name, uint64_t count_max,
+                                            uint64_t prefix_count, uint64_t *ret_count)
+{
+    struct json_object *list = eng_json_member(object, name);
+    uint64_t held = list == NULL ? 0 : json_object_array_length(list);
+    uint64_t count = held < count_max ? held : count_max;
+    struct eval_question *questions = eval_must_have(calloc(count + 1, sizeof(*questions)));
+    for (uint64_t i = 0; i < count; i++) {
+        questions[i] = read_question(file, json_object_array_get_idx(list, i));
+        uint64_t asked = questions[i].query.count + questions[i].new_tokens;
+        for (uint64_t c = 0; c < questions[i].choice_count; c++)
+            asked += questions[i].choices[c].count;
+        uint64_t whole = prefix_count + asked;
+        file->to->asked_tokens = asked > file->to->asked_tokens ? asked : file->to->asked_tokens;
+        file->to->longest = whole > file->to->longest ? whole : file->to->longest;
+    }
+    *ret_count = count;
+    return questions;
 }
 
 static void read_entry(struct reading *file, const char *line, uint64_t questions_max)
@@ -95,20 +117,10 @@ static void read_entry(struct reading *file, const char *line, uint64_t question
     *entry = (struct eval_entry){.prefix = ids_of(file, text_or_ids(object, "prefix"), file->bos)};
     (void)snprintf(entry->id, sizeof(entry->id), "%s", id);
     (void)snprintf(entry->group, sizeof(entry->group), "%s", group);
-    struct json_object *queries = eng_json_member(object, "queries");
-    uint64_t count = queries == NULL ? 0 : json_object_array_length(queries);
-    entry->question_count = count < questions_max ? count : questions_max;
-    entry->questions = eval_must_have(calloc(count + 1, sizeof(*entry->questions)));
-    for (uint64_t i = 0; i < entry->question_count; i++) {
-        struct eval_question *question = &entry->questions[i];
-        *question = read_question(file, json_object_array_get_idx(queries, i));
-        uint64_t asked = question->query.count;
-        for (uint64_t c = 0; c < question->choice_count; c++)
-            asked += question->choices[c].count;
-        uint64_t whole = entry->prefix.count + asked;
-        file->to->asked_tokens = asked > file->to->asked_tokens ? asked : file->to->asked_tokens;
-        file->to->longest = whole > file->to->longest ? whole : file->to->longest;
-    }
+    entry->questions = read_questions(file, object, "queries", questions_max, entry->prefix.count,
+                                      &entry->question_count);
+    entry->lessons = read_questions(file, object, "lessons", UINT64_MAX, entry->prefix.count,
+                                    &entry->lesson_count);
     json_object_put(object);
 }
 
@@ -138,27 +150,32 @@ void eval_open(struct eval_file *file, int argc, char **argv)
     *file = (struct eval_file){0};
     eval_must(eng_model_open(dir, threads, &file->model, &error), &error);
     file->config = eng_model_config(file->model);
-    (void)eng_tokenizer_open(dir, &reading.tokenizer, &error); /* ids need none */
+    (void)eng_tokenizer_open(dir, &file->tokenizer, &error); /* ids need none */
     eval_must(eng_bos_wanted(dir, file->config, &reading.bos, &error), &error);
     read_file(&reading);
-    eng_tokenizer_close(reading.tokenizer);
+}
+
+static void free_questions(struct eval_question *questions, uint64_t count)
+{
+    for (uint64_t q = 0; q < count; q++) {
+        for (uint64_t c = 0; c < questions[q].choice_count; c++)
+            eng_ids_done(&questions[q].choices[c]);
+        free(questions[q].choices);
+        free(questions[q].full);
+        eng_ids_done(&questions[q].query);
+    }
+    free(questions);
 }
 
 void eval_close(struct eval_file *file)
 {
     for (uint64_t e = 0; e < file->entry_count; e++) {
         struct eval_entry *entry = &file->entries[e];
-        for (uint64_t q = 0; q < entry->question_count; q++) {
-            struct eval_question *question = &entry->questions[q];
-            for (uint64_t c = 0; c < question->choice_count; c++)
-                eng_ids_done(&question->choices[c]);
-            free(question->choices);
-            free(question->full);
-            eng_ids_done(&question->query);
-        }
-        free(entry->questions);
+        free_questions(entry->questions, entry->question_count);
+        free_questions(entry->lessons, entry->lesson_count);
         eng_ids_done(&entry->prefix);
     }
     free(file->entries);
+    eng_tokenizer_close(file->tokenizer);
     eng_model_close(file->model);
 }

@@ -1,8 +1,10 @@
 /* Questions over prefixes, for bench-accuracy and bench-similarity: an eval file as token ids.
  *
  * File: JSON lines {"id", "group", "prefix" | "prefix_ids", "queries": [{"query" | "query_ids",
- * "choices" | "choices_ids", "label"}]}; text goes through the model's tokenizer, and a first token
- * is put in front of a prefix given as text where the model wants one.
+ * "choices" | "choices_ids", "label", "new_tokens"}]}; text goes through the model's tokenizer, and
+ * a first token is put in front of a prefix given as text where the model wants one. new_tokens
+ * (may be absent): so many tokens are decoded, as an answer in words. "lessons" (may be absent), a
+ * list like queries: what was asked about the prefix before.
  *
  * Holds: what is wrong with a file ends the program with one line.
  * Threads: one. Tests: none of its own; the programs run it */
@@ -14,13 +16,15 @@
 
 #include "conformance/engine/cli/engine_run.h"
 #include "conformance/engine/cli/input.h"
+#include "conformance/engine/tokenizer.h"
 
 struct eval_question {
     struct eng_ids query;
     struct eng_ids *choices; /* [choice_count] */
     uint64_t choice_count;
     int64_t label;
-    float *full; /* a caller's, freed with the file; NULL at first */
+    uint64_t new_tokens; /* 1: nothing is decoded */
+    float *full;         /* a caller's, freed with the file; NULL at first */
 };
 
 struct eval_entry {
@@ -28,14 +32,17 @@ struct eval_entry {
     struct eng_ids prefix;
     struct eval_question *questions; /* [question_count] >= 1 */
     uint64_t question_count;
+    struct eval_question *lessons; /* [lesson_count]: asked first, never judged */
+    uint64_t lesson_count;
 };
 
 struct eval_file {
     struct eng_model *model;
     const struct eng_config *config;
+    struct eng_tokenizer *tokenizer; /* NULL: the model has none, the file holds ids */
     struct eval_entry *entries;
     uint64_t entry_count;
-    uint64_t asked_tokens; /* of a query and all its choices, at most */
+    uint64_t asked_tokens; /* of a query, all its choices and what is decoded, at most */
     uint64_t longest;      /* with the prefix */
 };
 
