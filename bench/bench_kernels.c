@@ -59,8 +59,8 @@ struct job {
 /* One program, one set of buffers. */
 static uint8_t *g_keys, *g_other, *g_queries, *g_scratch;
 static float *g_sums, *g_scores;
-static uint32_t *g_rows, *g_sets;
-static uint64_t *g_tags;
+static uint32_t *g_rows, *g_every_fourth;
+static uint64_t *g_tags, *g_sets, *g_bits;
 static volatile double g_sink;
 static struct job g_jobs[JOBS_MAX];
 static uint32_t g_job_count;
@@ -124,9 +124,9 @@ __attribute__((target("avx2"))) static uint64_t bytes_read(const uint8_t *bytes,
     __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                        _mm256_setzero_si256()};
     for (uint64_t i = 0; i + 128 <= count; i += 128)
-        for (uint32_t v = 0; v < 4; v++)
-            sums[v] =
-                _mm256_add_epi64(sums[v], _mm256_loadu_si256((const void *)(bytes + i + 32 * v)));
+        SC_UNROLL
+    for (uint32_t v = 0; v < 4; v++)
+        sums[v] = _mm256_add_epi64(sums[v], _mm256_loadu_si256((const void *)(bytes + i + 32 * v)));
     sums[0] =
         _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
     return (uint64_t)_mm256_extract_epi64(sums[0], 0) + (uint64_t)_mm256_extract_epi64(sums[0], 3);
@@ -212,14 +212,20 @@ static void ranked_run(const struct job *job)
     sc_kernels_topk_ranked(job->kernels, g_scores, job->a, job->b, g_tags, g_rows);
 }
 
+static void bits_run(const struct job *job)
+{
+    sc_kernels_topk_bits(job->kernels, g_scores, job->a, job->b, g_bits);
+}
+
 static void overlap_run(const struct job *job)
 {
-    g_sink = sc_kernels_similarity(g_sets, PROBES, job->b);
+    g_sink = sc_kernels_similarity(job->kernels, g_sets, PROBES, job->a, job->b);
 }
 
 static void vote_run(const struct job *job)
 {
-    sc_kernels_vote(job->kernels, g_sets, PROBES, job->b, g_scores, job->a, g_scratch, g_rows);
+    sc_kernels_vote(job->kernels, g_sets, PROBES, job->b, g_scores, job->a,
+                    (uint64_t *)(void *)g_scratch, g_bits);
 }
 
 static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint64_t part_bytes)
@@ -258,7 +264,7 @@ static void compact_run(const struct job *job)
 {
     struct sc_kernels_memory memory = move_memory(g_other, job->dtype, 4 * job->a);
     sc_kernels_rows_compact(&memory, MOVE_HEADS, HEAD_SIZE_MAX * element_bytes(job->dtype),
-                            UINT64_MAX, g_sets + PROBES * CHOOSE_ROWS, MOVE_ROWS);
+                            UINT64_MAX, g_every_fourth, MOVE_ROWS);
 }
 
 static void tag_run(const struct job *job)
@@ -344,8 +350,12 @@ static void choosing_add(enum sc_kernels_level level)
     static const struct {
         const char *name;
         void (*run)(const struct job *job);
-    } CHOICES[] = {{"topk", topk_run}, {"ranked", ranked_run}, {"vote", vote_run}};
-    for (uint32_t i = 0; i < 3; i++) {
+    } CHOICES[] = {{"topk", topk_run},
+                   {"topk bits", bits_run},
+                   {"similarity", overlap_run},
+                   {"ranked", ranked_run},
+                   {"vote", vote_run}};
+    for (uint32_t i = 0; i < 5; i++) {
         job.run = CHOICES[i].run;
         (void)snprintf(name, sizeof(name), "%s %s", CHOICES[i].name, LEVELS[level]);
         add(job, name, "byte", (double)(CHOOSE_ROWS * sizeof(float)));
@@ -369,9 +379,6 @@ static void jobs_make(void)
 #endif
     }
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
-    job.b = CHOOSE_ROWS / 4;
-    job.run = overlap_run;
-    add(job, "similarity", "byte", (double)(PROBES * (PROBES - 1) * job.b * sizeof(uint32_t)));
     job.run = tag_run;
     job.a = 4096;
     add(job, "tag 4096", "byte", (double)(MOVE_ROWS * job.a));
@@ -414,7 +421,9 @@ static void buffers_make(void)
     g_sums = memory_make(ONE_KEYS * sizeof(float));
     g_scores = memory_make(CHOOSE_ROWS * sizeof(float));
     g_rows = memory_make(CHOOSE_ROWS * sizeof(uint32_t));
-    g_sets = memory_make((PROBES + 1) * CHOOSE_ROWS * sizeof(uint32_t));
+    g_sets = memory_make(PROBES * CHOOSE_ROWS / 8);
+    g_bits = memory_make(CHOOSE_ROWS / 8);
+    g_every_fourth = memory_make(MOVE_ROWS * sizeof(uint32_t));
     g_tags = memory_make(2 * CHOOSE_ROWS * sizeof(uint64_t));
     uint64_t seed = 1; /* 0x2c00 | bits: small numbers in f16, in bf16, and in f32 */
     for (uint64_t i = 0; i < BUFFER_BYTES / 2; i++) {
@@ -430,11 +439,11 @@ static void buffers_make(void)
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             g_scores[j] = (float)exp(-8 * (double)(seed >> 40) / (double)(1 << 24));
         }
-        sc_kernels_topk(sc_kernels_get(SC_KERNELS_REF), g_scores, CHOOSE_ROWS, CHOOSE_ROWS / 4,
-                        g_sets + set * (CHOOSE_ROWS / 4));
+        sc_kernels_topk_bits(sc_kernels_get(SC_KERNELS_REF), g_scores, CHOOSE_ROWS, CHOOSE_ROWS / 4,
+                             g_sets + set * SC_KERNELS_WORDS(CHOOSE_ROWS));
     }
     for (uint32_t i = 0; i < MOVE_ROWS; i++)
-        g_sets[PROBES * CHOOSE_ROWS + i] = 4 * i + 1;
+        g_every_fourth[i] = 4 * i + 1;
 }
 
 int main(int argc, char **argv)

@@ -1,87 +1,280 @@
 /* Exact choices by a total order: top-k, ranked top-k, mass, votes.
  *
- *   order (uint32)   [ 11 bits | 11 bits | 10 bits ]     three histograms, from the top: each one
- *                                                        says which bin holds the k-th score
- *   collect          above the edge, and the first few that equal it: ascending indexes
+ *   scores   --sift-->  keys in [low, high]  --sift-->  ...  --ranks-->  edge: the k-th key
+ *      \                    about a third of them, and the k-th among them
+ *       --mark by the edge-->  set, as bits  -->  ascending indexes
  *
+ * A bracket comes from a sample's ranks, wide enough that it holds the k-th nearly always; where it
+ * does not, the counts of the pass say on which side the k-th is, and the next bracket is there. A
+ * sample decides about time alone: after SAMPLED_ROUNDS brackets are halves of what is left, so
+ * that 32 more end any search.
+ *
+ * Holds: one pass over all scores for the edge (where the first bracket holds), one for the set.
  * Threads: any. Tests: tests/unit/kernels/test_choose.c */
 #include "kernels/order.h"
 #include "kernels/select.h"
 
 #include <string.h>
 
-#define DIGITS    3u
-#define BINS_LAST 1024u /* of the last digit, which has 10 bits */
-#define BYTE      256u
+#define KEPT_MAX       4096u /* keys of a bracket that stay with the search */
+#define EXACT_MAX      64u   /* keys that are ranked, not sampled */
+#define SAMPLE_LEAST   32u
+#define SAMPLE_REACH   5u /* two standard deviations of a rank among so many */
+#define SAMPLED_ROUNDS 8u
+#define BLOCK_WORDS    64u /* of bits, on their way to indexes */
+#define WORD_BITS      64u
+#define DIGIT_BITS     9u
+#define DIGITS_MAX     4u /* of DIGIT_BITS: a key's 32 bits */
 
-static const uint32_t SHIFTS[DIGITS] = {21, 10, 0};
-static const uint32_t MASKS[DIGITS] = {0, 0xffe00000u, 0xfffffc00u};
+/* The k-th key: all above it are in the set, and *some* of those that equal it: equal_count of
+ * them, in the order of their indexes; all of them where is_whole. */
+struct edge {
+    enum sc_kernels_keys_are keys_are;
+    uint32_t key;
+    uint64_t equal_count;
+    bool is_whole;
+};
 
-/* The bin, from the top, in which the k-th falls; *ret_left: how many of that bin belong to the k.
- * Bins hold at least k. */
-static uint32_t bin_find(const uint32_t *bins, uint64_t k, uint64_t *ret_left)
+/* The search for it: the key is in [low, high], the rank-th of the `population` keys there. */
+struct search {
+    const struct sc_kernels *kernels;
+    struct sc_kernels_sift sift; /* what is searched; its low and high are the bracket */
+    uint32_t low, high;
+    uint32_t base; /* what to add to a key to make it the score's */
+    uint64_t rank, population;
+    uint64_t above;              /* entries of what is searched above `high` */
+    const uint32_t *sample_from; /* NULL: what is searched; else keys - low of KEPT_MAX of them */
+    uint32_t *kept;              /* two buffers: what is searched may be one of them */
+    uint32_t round;
+};
+
+static uint32_t entry_at(const struct sc_kernels_sift *sift, uint64_t i)
 {
-    uint32_t bin = SC_KERNELS_BINS - 1;
-    while (bins[bin] < k)
-        k -= bins[bin--];
-    *ret_left = k;
-    return bin;
+    uint32_t entry;
+    memcpy(&entry, (const uint8_t *)sift->from + i * sizeof(entry), sizeof(entry));
+    return sc_kernels_key_of(entry, sift->keys_are);
+}
+
+/* Keys of [low, high], evenly over what is searched; returns how many, at most `wanted`. */
+static uint64_t sample(const struct search *search, uint64_t wanted, uint32_t *ret_keys)
+{
+    const struct sc_kernels_sift *sift = &search->sift;
+    uint64_t found = 0, count = search->sample_from != NULL ? KEPT_MAX : sift->count;
+    uint64_t step = count / wanted, at = step * search->round / SAMPLED_ROUNDS;
+    for (uint64_t i = 0; i < wanted; i++, at += step) {
+        uint64_t place = at;
+        if (search->sample_from != NULL) {
+            ret_keys[found++] = search->sample_from[place] + search->low;
+            continue;
+        }
+        if (sift->among != NULL) { /* the next of its word */
+            uint64_t word = sift->among[place / WORD_BITS] >> place % WORD_BITS;
+            if (word == 0)
+                continue;
+            place += (uint64_t)__builtin_ctzll(word);
+        }
+        uint32_t key = entry_at(sift, place);
+        if (key >= search->low && key <= search->high)
+            ret_keys[found++] = key;
+    }
+    return found;
+}
+
+/* The bracket around the key of that rank, by a sample of what is there; where the sample tells
+ * nothing apart, the one key that it has in the middle. */
+static void bracket_sampled(struct search *search, const uint32_t *keys, uint64_t count,
+                            uint64_t reach)
+{
+    struct sc_kernels_sift *sift = &search->sift;
+    uint64_t middle = search->rank * count / search->population;
+    bool has_upper = middle > reach, has_lower = middle + reach < count;
+    uint64_t ranks[2] = {has_upper ? middle - reach : 1, has_lower ? middle + reach + 1 : count};
+    uint32_t ends[2];
+    search->kernels->order_ranks(keys, count, ranks, ends);
+    sift->high = has_upper ? ends[0] : search->high;
+    sift->low = has_lower ? ends[1] : search->low;
+    if (sift->low > search->low || sift->high < search->high)
+        return;
+    ranks[0] = ranks[1] = middle > 0 ? middle : 1;
+    search->kernels->order_ranks(keys, count, ranks, ends);
+    sift->low = sift->high = ends[0];
+}
+
+/* Chooses the next bracket: of few keys the key itself; of many, by a sample; else a half. */
+static void bracket(struct search *search)
+{
+    uint32_t keys[SC_KERNELS_RANKED], ends[2];
+    struct sc_kernels_sift *sift = &search->sift;
+    uint64_t wanted = SAMPLE_LEAST, reach = SAMPLE_REACH;
+    bool is_kept = sift->keys_are == SC_KERNELS_KEYS_KEYS;
+    sift->low = search->low;
+    sift->high = search->high;
+    if (is_kept && sift->count <= EXACT_MAX) {
+        const uint64_t ranks[2] = {search->above + search->rank, search->above + search->rank};
+        search->kernels->order_ranks(sift->from, sift->count, ranks, ends);
+        sift->low = sift->high = ends[0];
+        return;
+    }
+    if (!is_kept && search->population <= EXACT_MAX)
+        return; /* they are kept */
+    for (; wanted < SC_KERNELS_RANKED && wanted * wanted < sift->count / 4; wanted *= 2)
+        reach += reach / 2;
+    uint64_t count = 0;
+    if (search->round < SAMPLED_ROUNDS && sift->count >= wanted)
+        count = sample(search, wanted, keys);
+    if (count >= SAMPLE_LEAST / 2)
+        bracket_sampled(search, keys, count, reach);
+    else
+        sift->high = search->low + (search->high - search->low) / 2;
+}
+
+/* What a pass over the bracket said; true: the bracket is the edge. */
+static bool narrow(struct search *search, const struct sc_kernels_sifted *sifted)
+{
+    struct sc_kernels_sift *sift = &search->sift;
+    uint64_t above = sifted->above - search->above; /* of [low, high], above the bracket */
+    search->sample_from = NULL;
+    search->round++;
+    if (search->rank <= above) {
+        search->low = sift->high + 1;
+        search->population = above;
+        return false;
+    }
+    if (search->rank > above + sifted->inside) {
+        search->high = sift->low - 1;
+        search->above = sifted->above + sifted->inside;
+        search->rank -= above + sifted->inside;
+        search->population -= above + sifted->inside;
+        return false;
+    }
+    search->rank -= above;
+    search->population = sifted->inside;
+    search->low = sift->low;
+    search->high = sift->high;
+    search->above = sifted->above;
+    if (sift->low == sift->high)
+        return true;
+    search->sample_from = sift->kept;
+    if (sifted->inside > KEPT_MAX)
+        return false;
+    search->base += sift->low; /* from here on the kept keys are all there is to search */
+    search->high -= sift->low;
+    search->low = 0;
+    search->above = 0;
+    search->sample_from = NULL;
+    sift->from = sift->kept;
+    sift->kept = search->kept + (sift->kept == search->kept ? KEPT_MAX + SC_KERNELS_KEPT_AHEAD : 0);
+    sift->among = NULL;
+    sift->count = sifted->inside;
+    sift->keys_are = SC_KERNELS_KEYS_KEYS;
+    return false;
+}
+
+/* The k-th of the `population` entries of `among` (NULL: of all), 1 <= k <= population. */
+static struct edge edge_find(const struct sc_kernels *kernels, const float *scores,
+                             const uint64_t *among, uint64_t count, uint64_t population, uint64_t k)
+{
+    uint32_t kept[2 * (KEPT_MAX + SC_KERNELS_KEPT_AHEAD)];
+    struct search search = {.kernels = kernels,
+                            .sift = {.from = scores,
+                                     .among = among,
+                                     .count = count,
+                                     .kept = kept,
+                                     .kept_max = KEPT_MAX},
+                            .kept = kept,
+                            .high = UINT32_MAX,
+                            .rank = k,
+                            .population = population};
+    struct sc_kernels_sifted sifted;
+    struct edge edge = {.keys_are = SC_KERNELS_KEYS_PLAIN};
+    do {
+        bracket(&search);
+        kernels->order_sift(&search.sift, &sifted);
+        if (sifted.strange != 0 && edge.keys_are == SC_KERNELS_KEYS_PLAIN) { /* once more */
+            edge.keys_are = search.sift.keys_are = SC_KERNELS_KEYS_SCORES;
+            kernels->order_sift(&search.sift, &sifted);
+        }
+    } while (!narrow(&search, &sifted));
+    edge.key = search.base + search.low;
+    edge.equal_count = search.rank;
+    edge.is_whole = search.rank == search.population;
+    return edge;
+}
+
+void sc_kernels_topk_bits(const struct sc_kernels *kernels, const float *scores, uint64_t count,
+                          uint64_t k, uint64_t *ret_bits)
+{
+    struct edge edge = edge_find(kernels, scores, NULL, count, count, k);
+    kernels->order_mark(scores, NULL, count, edge.keys_are, edge.key,
+                        edge.is_whole ? NULL : &edge.equal_count, ret_bits);
 }
 
 void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint64_t count,
                      uint64_t k, uint32_t *ret_rows)
 {
-    uint32_t bins[SC_KERNELS_BINS], edge = 0;
-    uint64_t left = k;
-    for (uint32_t digit = 0; digit < DIGITS; digit++) {
-        memset(bins, 0, sizeof(bins));
-        kernels->order_count(scores, count, MASKS[digit], edge, SHIFTS[digit], bins);
-        if (digit == DIGITS - 1) /* its lowest bit belongs to the digit above */
-            for (uint32_t bin = BINS_LAST; bin < SC_KERNELS_BINS; bin++) {
-                bins[bin - BINS_LAST] += bins[bin];
-                bins[bin] = 0;
-            }
-        edge |= bin_find(bins, left, &left) << SHIFTS[digit];
+    uint64_t bits[BLOCK_WORDS], found = 0;
+    struct edge edge = edge_find(kernels, scores, NULL, count, count, k);
+    for (uint64_t first = 0; first < count; first += BLOCK_WORDS * WORD_BITS) {
+        uint64_t left = count - first;
+        left = left < BLOCK_WORDS * WORD_BITS ? left : BLOCK_WORDS * WORD_BITS;
+        kernels->order_mark(scores + first, NULL, left, edge.keys_are, edge.key,
+                            edge.is_whole ? NULL : &edge.equal_count, bits);
+        found += kernels->bits_rows(bits, SC_KERNELS_WORDS(left), (uint32_t)first, ret_rows + found,
+                                    k - found);
     }
-    kernels->order_collect(scores, count, edge, left, ret_rows);
 }
 
-/* Ascending by the upper 32 bits, stable, four passes of a byte: the result is in `keys` again. */
-static void keys_sort(uint64_t *keys, uint64_t *other, uint64_t count)
+/* Ascending by the upper 32 bits, of which `bits` count; stable. Returns which of the two holds the
+ * result. */
+static uint64_t *keys_sort(uint64_t *keys, uint64_t *other, uint64_t count, uint32_t bits)
 {
-    for (uint32_t shift = 32; shift < 64; shift += 8) {
-        uint64_t starts[BYTE] = {0}, sum = 0;
-        for (uint64_t i = 0; i < count; i++)
-            starts[keys[i] >> shift & (BYTE - 1)]++;
-        for (uint32_t byte = 0; byte < BYTE; byte++) {
-            uint64_t size = starts[byte];
-            starts[byte] = sum;
+    uint32_t starts[DIGITS_MAX][1u << DIGIT_BITS];
+    uint32_t digits = (bits + DIGIT_BITS - 1) / DIGIT_BITS;
+    memset(starts, 0, sizeof(starts));
+    for (uint64_t i = 0; i < count; i++)
+        for (uint32_t digit = 0; digit < digits; digit++)
+            starts[digit][keys[i] >> (32 + DIGIT_BITS * digit) & ((1u << DIGIT_BITS) - 1)]++;
+    for (uint32_t digit = 0; digit < digits; digit++) {
+        uint32_t sum = 0, *start = starts[digit], shift = 32 + DIGIT_BITS * digit;
+        for (uint32_t value = 0; value < 1u << DIGIT_BITS; value++) {
+            uint32_t size = start[value];
+            start[value] = sum;
             sum += size;
         }
         for (uint64_t i = 0; i < count; i++)
-            other[starts[keys[i] >> shift & (BYTE - 1)]++] = keys[i];
+            other[start[keys[i] >> shift & ((1u << DIGIT_BITS) - 1)]++] = keys[i];
         uint64_t *sorted = other;
         other = keys;
         keys = sorted;
     }
+    return keys;
 }
 
-/* keys[i] = ~order << 32 | row, for rows that ascend: their sort is the ranking. */
-static void rank(const float *scores, const uint32_t *rows, uint64_t k, uint64_t *keys,
-                 uint64_t *other)
+/* Keys of rows that ascend, best minus order << 32 | row, sorted: the ranking, in `scratch` or
+ * behind its first k. */
+static const uint64_t *rank(const float *scores, const uint32_t *rows, uint64_t k,
+                            uint64_t *scratch)
 {
+    uint32_t best = 0, least = UINT32_MAX;
+    for (uint64_t i = 0; i < k; i++) {
+        uint32_t order = sc_kernels_order_of(scores[rows[i]]);
+        best = order > best ? order : best;
+        least = order < least ? order : least;
+        scratch[i] = (uint64_t)order << 32 | rows[i];
+    }
     for (uint64_t i = 0; i < k; i++)
-        keys[i] = (uint64_t)~sc_kernels_order_of(scores[rows[i]]) << 32 | rows[i];
-    keys_sort(keys, other, k);
+        scratch[i] = ((uint64_t)best << 32) + 2 * (scratch[i] & UINT32_MAX) - scratch[i];
+    uint32_t bits = best != least ? 32 - (uint32_t)__builtin_clz(best - least) : 0;
+    return keys_sort(scratch, scratch + k, k, bits);
 }
 
 void sc_kernels_topk_ranked(const struct sc_kernels *kernels, const float *scores, uint64_t count,
                             uint64_t k, uint64_t *scratch, uint32_t *ret_rows)
 {
     sc_kernels_topk(kernels, scores, count, k, ret_rows);
-    rank(scores, ret_rows, k, scratch, scratch + k);
+    const uint64_t *ranking = rank(scores, ret_rows, k, scratch);
     for (uint64_t i = 0; i < k; i++)
-        ret_rows[i] = (uint32_t)scratch[i];
+        ret_rows[i] = (uint32_t)ranking[i];
 }
 
 uint64_t sc_kernels_mass_count(const struct sc_kernels *kernels, const float *scores,
@@ -92,66 +285,61 @@ uint64_t sc_kernels_mass_count(const struct sc_kernels *kernels, const float *sc
         total += (double)scores[i];
     uint32_t *rows = (uint32_t *)(void *)(scratch + k_max);
     sc_kernels_topk(kernels, scores, count, k_max, rows);
-    rank(scores, rows, k_max, scratch, scratch + k_max);
+    const uint64_t *ranking = rank(scores, rows, k_max, scratch);
     uint64_t k = 0;
     do
-        mass += (double)scores[(uint32_t)scratch[k++]];
+        mass += (double)scores[(uint32_t)ranking[k++]];
     while (k < k_max && !(mass >= share * total));
     return k;
 }
 
-double sc_kernels_mass_of(const float *scores, const uint32_t *rows, uint64_t row_count)
+double sc_kernels_mass_of(const float *scores, const uint64_t *bits, uint64_t count)
 {
     double mass = 0;
-    for (uint64_t i = 0; i < row_count; i++)
-        mass += (double)scores[rows[i]];
+    for (uint64_t w = 0; w < SC_KERNELS_WORDS(count); w++)
+        for (uint64_t left = bits[w]; left != 0; left &= left - 1)
+            mass += (double)scores[w * WORD_BITS + (uint64_t)__builtin_ctzll(left)];
     return mass;
 }
 
-/* The same three digits, among the rows that have exactly `voted` votes. */
-static uint32_t vote_edge(const float *scores, const uint8_t *votes, uint32_t voted, uint64_t count,
-                          uint64_t k, uint64_t *ret_left)
+/* at_least[v] = rows that at least v + 1 of the sets hold, v < set_count. */
+static void votes_count(const uint64_t *sets, uint64_t set_count, uint64_t words,
+                        uint64_t *at_least)
 {
-    uint32_t bins[SC_KERNELS_BINS], edge = 0;
-    for (uint32_t digit = 0; digit < DIGITS; digit++) {
-        memset(bins, 0, sizeof(bins));
-        uint32_t most = digit == DIGITS - 1 ? BINS_LAST - 1 : SC_KERNELS_BINS - 1;
-        for (uint64_t j = 0; j < count; j++) {
-            uint32_t order = votes[j] == voted ? sc_kernels_order_of(scores[j]) : 0;
-            if (votes[j] == voted && (order & MASKS[digit]) == edge)
-                bins[order >> SHIFTS[digit] & most]++;
+    memset(at_least, 0, set_count * words * sizeof(*at_least));
+    for (uint64_t set = 0; set < set_count; set++, sets += words)
+        for (uint64_t v = set + 1; v-- > 0;) { /* from the top: each asks what was there before */
+            uint64_t *more = at_least + v * words;
+            const uint64_t *fewer = v > 0 ? more - words : NULL;
+            for (uint64_t w = 0; w < words; w++)
+                more[w] |= fewer != NULL ? fewer[w] & sets[w] : sets[w];
         }
-        edge |= bin_find(bins, k, &k) << SHIFTS[digit];
-    }
-    *ret_left = k;
-    return edge;
 }
 
-void sc_kernels_vote(const struct sc_kernels *kernels, const uint32_t *sets, uint64_t set_count,
-                     uint64_t k, const float *scores, uint64_t count, uint8_t *votes,
-                     uint32_t *ret_rows)
+void sc_kernels_vote(const struct sc_kernels *kernels, const uint64_t *sets, uint64_t set_count,
+                     uint64_t k, const float *scores, uint64_t count, uint64_t *scratch,
+                     uint64_t *ret_bits)
 {
-    if (set_count == 0) {
-        sc_kernels_topk(kernels, scores, count, k, ret_rows);
-        return;
+    uint64_t words = SC_KERNELS_WORDS(count), sure = 0, at_most = count, v = set_count;
+    uint64_t *among = scratch + set_count * words;
+    votes_count(sets, set_count, words, scratch);
+    for (; v > 0; v--) { /* rows of v votes or more hold k: the rows of exactly v are chosen from */
+        const uint64_t *rows = scratch + (v - 1) * words;
+        at_most = kernels->bits_both(rows, rows, words);
+        if (at_most >= k)
+            break;
+        sure = at_most;
+        at_most = count;
     }
-    uint32_t bins[SC_KERNELS_BINS] = {0};
-    memset(votes, 0, count);
-    for (uint64_t i = 0; i < set_count * k; i++)
-        votes[sets[i]]++;
-    for (uint64_t j = 0; j < count; j++)
-        bins[votes[j]]++;
-    uint64_t left;
-    uint32_t voted = bin_find(bins, k, &left);
-    uint32_t edge = vote_edge(scores, votes, voted, count, left, &left);
-    for (uint64_t j = 0; j < count; j++) {
-        if (votes[j] < voted)
-            continue;
-        uint32_t order = votes[j] > voted ? UINT32_MAX : sc_kernels_order_of(scores[j]);
-        if (order < edge || (order == edge && votes[j] == voted && left == 0))
-            continue;
-        if (order == edge && votes[j] == voted)
-            left--;
-        *ret_rows++ = (uint32_t)j;
-    }
+    const uint64_t *more = v < set_count ? scratch + v * words : NULL;
+    const uint64_t *some = v > 0 ? scratch + (v - 1) * words : NULL;
+    for (uint64_t w = 0; w < words; w++)
+        among[w] = (some != NULL ? some[w] : UINT64_MAX) & ~(more != NULL ? more[w] : 0);
+    if (count % WORD_BITS != 0)
+        among[words - 1] &= (UINT64_C(1) << count % WORD_BITS) - 1;
+    struct edge edge = edge_find(kernels, scores, among, count, at_most - sure, k - sure);
+    kernels->order_mark(scores, among, count, edge.keys_are, edge.key,
+                        edge.is_whole ? NULL : &edge.equal_count, ret_bits);
+    for (uint64_t w = 0; more != NULL && w < words; w++)
+        ret_bits[w] |= more[w];
 }

@@ -17,10 +17,12 @@ static uint64_t xgetbv0(void)
 enum sc_kernels_level sc_kernels_level_best(void)
 {
     uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_F16C) || !(c & bit_FMA))
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_F16C) ||
+        !(c & bit_FMA) || !(c & bit_POPCNT))
         return SC_KERNELS_REF;
     uint64_t saved = xgetbv0();
-    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2))
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX2) ||
+        !(b & bit_BMI2))
         return SC_KERNELS_REF;
     uint32_t wanted = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     if ((saved & 0xe6) != 0xe6 || (b & wanted) != wanted)
@@ -44,8 +46,10 @@ enum sc_kernels_level sc_kernels_level_best(void)
         .lanes_fold = sc_kernels_##rung##_lanes_fold, .few_score = sc_kernels_##rung##_few_score,  \
         .few_best = sc_kernels_##rung##_few_best, .few_soften = sc_kernels_##rung##_few_soften,    \
         .accumulate = sc_kernels_##rung##_accumulate,                                              \
-        .order_count = sc_kernels_##rung##_order_count,                                            \
-        .order_collect = sc_kernels_##rung##_order_collect,                                        \
+        .order_sift = sc_kernels_##rung##_order_sift,                                              \
+        .order_ranks = sc_kernels_##rung##_order_ranks,                                            \
+        .order_mark = sc_kernels_##rung##_order_mark, .bits_rows = sc_kernels_##rung##_bits_rows,  \
+        .bits_both = sc_kernels_##rung##_bits_both,                                                \
         .code_encode = sc_kernels_##rung##_code_encode,                                            \
         .code_decode = sc_kernels_##rung##_code_decode,                                            \
     }

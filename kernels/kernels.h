@@ -21,6 +21,29 @@ enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
 /* Rungs of the ladder; a machine runs the highest that it has. */
 enum sc_kernels_level { SC_KERNELS_REF, SC_KERNELS_AVX2, SC_KERNELS_AVX512, SC_KERNELS_LEVELS };
 
+enum sc_kernels_keys_are {
+    SC_KERNELS_KEYS_PLAIN,  /* scores; the key is the score's bits: no NaN, no sign */
+    SC_KERNELS_KEYS_SCORES, /* scores; the key is sc_kernels_order_of */
+    SC_KERNELS_KEYS_KEYS    /* keys themselves */
+};
+
+/* One pass over entries: how many keys lie above `high`, and which lie in [low, high]. */
+struct sc_kernels_sift {
+    const void *from;      /* [count] scores (float) or keys (uint32_t) */
+    const uint64_t *among; /* NULL: all; else a bit an entry, the others take no part */
+    uint64_t count;
+    enum sc_kernels_keys_are keys_are;
+    uint32_t low, high;
+    uint32_t *kept; /* [kept_max + SC_KERNELS_KEPT_AHEAD] */
+    uint64_t kept_max;
+};
+struct sc_kernels_sifted {
+    uint64_t above, inside;
+    uint32_t strange; /* of plain: not 0: some bits (of any entry) are no plain key's; the counts
+                       * mean nothing then */
+    /* kept: key - low of the first kept_max keys inside, in their order */
+};
+
 struct sc_kernels {
     /* dst[i] = (float)src[i], exact. f16 NaNs become quiet, payload kept, as hardware does it;
      * bf16 bits are kept as they are.  src, dst [count] */
@@ -66,14 +89,23 @@ struct sc_kernels {
     /* dst[i] += src[i] * factor */
     void (*accumulate)(float *dst, const float *src, float factor, uint64_t count);
 
-    /* Choosing. The order of a score is a uint32: sc_kernels_order_of.
-     * bins[(order >> shift) & (SC_KERNELS_BINS - 1)]++ where (order & mask) == prefix */
-    void (*order_count)(const float *scores, uint64_t count, uint32_t mask, uint32_t prefix,
-                        uint32_t shift, uint32_t *bins);
-    /* Indexes of all scores whose order is above `edge`, and of the first equal_count whose order
-     * is edge, ascending. */
-    void (*order_collect)(const float *scores, uint64_t count, uint32_t edge, uint64_t equal_count,
-                          uint32_t *ret_rows);
+    /* Choosing (kernels/order.h says what a key is). */
+    void (*order_sift)(const struct sc_kernels_sift *sift, struct sc_kernels_sifted *ret_sifted);
+    /* ret_keys[i]: the ranks[i]-th largest of keys, 1 <= ranks[i] <= count <= SC_KERNELS_RANKED. */
+    void (*order_ranks)(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
+                        uint32_t ret_keys[2]);
+    /* Bits of all entries of `among` (NULL: all) whose key is above edge, and of the first
+     * *equal_count whose key is edge, which counts down (NULL: of all of them).
+     *   ret_bits [count / 64 rounded up]  written whole */
+    void (*order_mark)(const void *from, const uint64_t *among, uint64_t count,
+                       enum sc_kernels_keys_are keys_are, uint32_t edge, uint64_t *equal_count,
+                       uint64_t *ret_bits);
+    /* Indexes of the bits that are set, ascending, `first` added to each; returns how many.
+     *   ret_rows [room]  room >= the number of bits that are set */
+    uint64_t (*bits_rows)(const uint64_t *bits, uint64_t word_count, uint32_t first,
+                          uint32_t *ret_rows, uint64_t room);
+    /* How many bits are set in both. */
+    uint64_t (*bits_both)(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 
     /* Coarse codes (code.h). Codes a slab: rows[i] is the first channel of row i, row_count from 1
      * to SC_KERNELS_CODE_ROWS_MAX. scales and codes are written whole, whatever is returned; false:
@@ -89,9 +121,10 @@ struct sc_kernels {
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
-#define SC_KERNELS_AHEAD_KEYS 24u   /* whose lines are asked for before they are needed */
-#define SC_KERNELS_LANES_MAX  48u   /* lane_most of any rung */
-#define SC_KERNELS_BINS       2048u /* of order_count */
+#define SC_KERNELS_AHEAD_KEYS 24u  /* whose lines are asked for before they are needed */
+#define SC_KERNELS_LANES_MAX  48u  /* lane_most of any rung */
+#define SC_KERNELS_RANKED     256u /* keys that order_ranks ranks at most */
+#define SC_KERNELS_KEPT_AHEAD 16u  /* keys that order_sift may write behind those it keeps */
 
 /* The highest level this machine and operating system run (CPUID, XGETBV; no static state). */
 enum sc_kernels_level sc_kernels_level_best(void);
@@ -155,10 +188,16 @@ void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t he
 float sc_kernels_ref_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_ref_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_ref_accumulate(float *dst, const float *src, float factor, uint64_t count);
-void sc_kernels_ref_order_count(const float *scores, uint64_t count, uint32_t mask, uint32_t prefix,
-                                uint32_t shift, uint32_t *bins);
-void sc_kernels_ref_order_collect(const float *scores, uint64_t count, uint32_t edge,
-                                  uint64_t equal_count, uint32_t *ret_rows);
+void sc_kernels_ref_order_sift(const struct sc_kernels_sift *sift,
+                               struct sc_kernels_sifted *ret_sifted);
+void sc_kernels_ref_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
+                                uint32_t ret_keys[2]);
+void sc_kernels_ref_order_mark(const void *from, const uint64_t *among, uint64_t count,
+                               enum sc_kernels_keys_are keys_are, uint32_t edge,
+                               uint64_t *equal_count, uint64_t *ret_bits);
+uint64_t sc_kernels_ref_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
+                                  uint32_t *ret_rows, uint64_t room);
+uint64_t sc_kernels_ref_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
@@ -183,10 +222,16 @@ void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t h
 float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count);
-void sc_kernels_avx2_order_count(const float *scores, uint64_t count, uint32_t mask,
-                                 uint32_t prefix, uint32_t shift, uint32_t *bins);
-void sc_kernels_avx2_order_collect(const float *scores, uint64_t count, uint32_t edge,
-                                   uint64_t equal_count, uint32_t *ret_rows);
+void sc_kernels_avx2_order_sift(const struct sc_kernels_sift *sift,
+                                struct sc_kernels_sifted *ret_sifted);
+void sc_kernels_avx2_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
+                                 uint32_t ret_keys[2]);
+void sc_kernels_avx2_order_mark(const void *from, const uint64_t *among, uint64_t count,
+                                enum sc_kernels_keys_are keys_are, uint32_t edge,
+                                uint64_t *equal_count, uint64_t *ret_bits);
+uint64_t sc_kernels_avx2_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
+                                   uint32_t *ret_rows, uint64_t room);
+uint64_t sc_kernels_avx2_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                                  uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
@@ -211,10 +256,16 @@ void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t
 float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx512_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx512_accumulate(float *dst, const float *src, float factor, uint64_t count);
-void sc_kernels_avx512_order_count(const float *scores, uint64_t count, uint32_t mask,
-                                   uint32_t prefix, uint32_t shift, uint32_t *bins);
-void sc_kernels_avx512_order_collect(const float *scores, uint64_t count, uint32_t edge,
-                                     uint64_t equal_count, uint32_t *ret_rows);
+void sc_kernels_avx512_order_sift(const struct sc_kernels_sift *sift,
+                                  struct sc_kernels_sifted *ret_sifted);
+void sc_kernels_avx512_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
+                                   uint32_t ret_keys[2]);
+void sc_kernels_avx512_order_mark(const void *from, const uint64_t *among, uint64_t count,
+                                  enum sc_kernels_keys_are keys_are, uint32_t edge,
+                                  uint64_t *equal_count, uint64_t *ret_bits);
+uint64_t sc_kernels_avx512_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
+                                     uint32_t *ret_rows, uint64_t room);
+uint64_t sc_kernels_avx512_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                                    uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,

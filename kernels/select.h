@@ -52,10 +52,16 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
 void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
                            void *scratch, float *ret_sums);
 
+#define SC_KERNELS_WORDS(count) (((count) + 63) / 64) /* of a set as bits */
+
 /* The k rows of highest score, ties to the lower index.
  *   ret_rows [k]  ascending;  1 <= k <= count <= UINT32_MAX */
 void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint64_t count,
                      uint64_t k, uint32_t *ret_rows);
+/* The same set as bits: row j is bit j % 64 of word j / 64.
+ *   ret_bits [SC_KERNELS_WORDS(count)]  written whole, 0 behind count */
+void sc_kernels_topk_bits(const struct sc_kernels *kernels, const float *scores, uint64_t count,
+                          uint64_t k, uint64_t *ret_bits);
 /* The same set in descending order of score (ties to the lower index): for what goes out first.
  *   scratch [2 * k] uint64 */
 void sc_kernels_topk_ranked(const struct sc_kernels *kernels, const float *scores, uint64_t count,
@@ -64,24 +70,24 @@ void sc_kernels_topk_ranked(const struct sc_kernels *kernels, const float *score
  * double), at least 1, at most k_max.  scratch [2 * k_max] uint64 */
 uint64_t sc_kernels_mass_count(const struct sc_kernels *kernels, const float *scores,
                                uint64_t count, double share, uint64_t k_max, uint64_t *scratch);
-/* Sum over rows of a set, in double, ascending. */
-double sc_kernels_mass_of(const float *scores, const uint32_t *rows, uint64_t row_count);
+/* Sum over rows of a set (bits), in double, ascending. */
+double sc_kernels_mass_of(const float *scores, const uint64_t *bits, uint64_t count);
 
-/* |A and B| of two ascending sets. */
-uint64_t sc_kernels_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
-                            uint64_t b_count);
-/* |A and B| / |A or B|; of two empty sets 1. */
-double sc_kernels_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count);
-/* Mean over all pairs of set_count >= 1 sets of k rows each, at sets + i * k; of one set 1. */
-double sc_kernels_similarity(const uint32_t *sets, uint64_t set_count, uint64_t k);
+/* |A and B| / |A or B| of two sets of a_count and b_count rows that share `both`; of two empty sets
+ * 1. */
+double sc_kernels_jaccard(uint64_t both, uint64_t a_count, uint64_t b_count);
+/* Mean over all pairs of set_count sets of k rows each; of one set 1.
+ *   sets [set_count][SC_KERNELS_WORDS(count)] bits */
+double sc_kernels_similarity(const struct sc_kernels *kernels, const uint64_t *sets,
+                             uint64_t set_count, uint64_t count, uint64_t k);
 /* t = j^alpha, j = (k/R) / (2 - k/R): IMPRESS section 4.3. */
 double sc_kernels_threshold(uint64_t k, uint64_t row_total, double alpha);
-/* k rows by (number of sets that hold the row, then scores[row], then lower index), ascending.
- *   sets [set_count, k] ascending each;  scores [count], e.g. summed over the probes
- *   votes [count] bytes of scratch */
-void sc_kernels_vote(const struct sc_kernels *kernels, const uint32_t *sets, uint64_t set_count,
-                     uint64_t k, const float *scores, uint64_t count, uint8_t *votes,
-                     uint32_t *ret_rows);
+/* k rows by (number of sets that hold the row, then scores[row], then lower index), as bits.
+ *   sets [set_count][SC_KERNELS_WORDS(count)] bits;  scores [count], e.g. summed over the probes
+ *   scratch [(set_count + 1) * SC_KERNELS_WORDS(count)] */
+void sc_kernels_vote(const struct sc_kernels *kernels, const uint64_t *sets, uint64_t set_count,
+                     uint64_t k, const float *scores, uint64_t count, uint64_t *scratch,
+                     uint64_t *ret_bits);
 /* dst[j] += src[j] */
 void sc_kernels_add(const struct sc_kernels *kernels, float *dst, const float *src, uint64_t count);
 

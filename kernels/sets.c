@@ -1,39 +1,28 @@
-/* Arithmetic of ascending sets of rows, and sums of scores.
+/* Arithmetic of sets of rows, and sums of scores.
  *
  * Threads: any. Tests: tests/unit/kernels/test_choose.c */
 #include "kernels/select.h"
 
 #include <math.h>
 
-uint64_t sc_kernels_overlap(const uint32_t *a, uint64_t a_count, const uint32_t *b,
-                            uint64_t b_count)
-{
-    uint64_t i = 0, j = 0, both = 0;
-    while (i < a_count && j < b_count) { /* no branch that data decides */
-        uint32_t x = a[i], y = b[j];
-        both += x == y;
-        i += x <= y;
-        j += y <= x;
-    }
-    return both;
-}
-
-double sc_kernels_jaccard(const uint32_t *a, uint64_t a_count, const uint32_t *b, uint64_t b_count)
+double sc_kernels_jaccard(uint64_t both, uint64_t a_count, uint64_t b_count)
 {
     if (a_count + b_count == 0)
         return 1;
-    uint64_t both = sc_kernels_overlap(a, a_count, b, b_count);
     return (double)both / (double)(a_count + b_count - both);
 }
 
-double sc_kernels_similarity(const uint32_t *sets, uint64_t set_count, uint64_t k)
+double sc_kernels_similarity(const struct sc_kernels *kernels, const uint64_t *sets,
+                             uint64_t set_count, uint64_t count, uint64_t k)
 {
+    uint64_t words = SC_KERNELS_WORDS(count);
     if (set_count < 2)
         return 1;
     double sum = 0;
     for (uint64_t a = 0; a < set_count; a++)
         for (uint64_t b = a + 1; b < set_count; b++)
-            sum += sc_kernels_jaccard(sets + a * k, k, sets + b * k, k);
+            sum += sc_kernels_jaccard(kernels->bits_both(sets + a * words, sets + b * words, words),
+                                      k, k);
     return sum / (double)(set_count * (set_count - 1) / 2);
 }
 

@@ -34,15 +34,14 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
     uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
     uint64_t at = 0;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
-    uint8_t *places[7];
-    const uint64_t bytes[7] = {importance,
+    uint8_t *places[6];
+    const uint64_t bytes[6] = {importance,
                                (probes + 1) * rows * sizeof(float),
                                rows * sizeof(float),
                                rows * sizeof(float),
-                               (probes + 1) * rows * sizeof(uint32_t),
-                               2 * rows * sizeof(uint64_t),
-                               rows};
-    for (uint32_t i = 0; i < 7; i++) {
+                               (2 * probes + 2) * SC_KERNELS_WORDS(rows) * sizeof(uint64_t),
+                               2 * rows * sizeof(uint64_t)};
+    for (uint32_t i = 0; i < 6; i++) {
         places[i] = memory != NULL ? memory + at : NULL;
         at += rounded(bytes[i]);
     }
@@ -51,9 +50,8 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                                               .sums = (float *)(void *)places[1],
                                               .scores = (float *)(void *)places[2],
                                               .granules = (float *)(void *)places[3],
-                                              .sets = (uint32_t *)(void *)places[4],
-                                              .ranked = (uint64_t *)(void *)places[5],
-                                              .votes = places[6]};
+                                              .sets = (uint64_t *)(void *)places[4],
+                                              .ranked = (uint64_t *)(void *)places[5]};
     return at;
 }
 
@@ -195,13 +193,14 @@ static struct sc_kernels_importance importance_of(const spec_connector *conn,
 
 /* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
 static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t probes,
-                              uint64_t row_total, uint64_t k, const uint32_t *voted)
+                              uint64_t row_total, const uint64_t *voted)
 {
+    uint64_t words = SC_KERNELS_WORDS(row_total);
     double sum = 0;
     for (uint64_t h = 0; h < probes; h++) {
         const float *sums = scratch->sums + h * row_total;
-        double own = sc_kernels_mass_of(sums, scratch->sets + h * k, k);
-        sum += own > 0 ? sc_kernels_mass_of(sums, voted, k) / own : 1;
+        double own = sc_kernels_mass_of(sums, scratch->sets + h * words, row_total);
+        sum += own > 0 ? sc_kernels_mass_of(sums, voted, row_total) / own : 1;
     }
     return sum / (double)probes;
 }
@@ -244,14 +243,18 @@ bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scr
     struct sc_kernels_importance what = importance_of(conn, item);
     const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
     uint64_t k = set_rows(conn, scratch, want, total);
+    uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
     for (uint64_t h = 0; h < probes; h++)
-        sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums + h * rows),
-                        rows, k, scratch->sets + h * k);
+        sc_kernels_topk_bits(conn->kernels,
+                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
+                             scratch->sets + h * words);
     sc_kernels_vote(conn->kernels, scratch->sets, probes, k,
-                    ranked_scores(conn, scratch, want, total), rows, scratch->votes, ret_rows);
+                    ranked_scores(conn, scratch, want, total), rows, voted + words, voted);
+    (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
     bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;
-    double similarity = by_mass ? mass_similarity(scratch, probes, rows, k, ret_rows)
-                                : sc_kernels_similarity(scratch->sets, probes, k);
+    double similarity = by_mass
+                            ? mass_similarity(scratch, probes, rows, voted)
+                            : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
     double threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
                                : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
     item->row_count = k;

@@ -63,7 +63,7 @@ static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
 /* Makes deciles ascend: votes are not in use, and become its bits. */
 static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k, uint64_t row_total)
 {
-    uint64_t *bits = (uint64_t *)(void *)scratch->votes;
+    uint64_t *bits = scratch->sets;
     memset(bits, 0, (row_total + 63) / 64 * sizeof(*bits));
     sc_plugin_ranking_order(rows, k, bits);
 }
@@ -137,7 +137,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
     if (conn->config.predictor == SC_PREDICT_SINK) {
         sc_plugin_ranking_sink(rows, k, total);
     } else if (conn->config.predictor == SC_PREDICT_RANDOM) {
-        uint64_t *bits = (uint64_t *)(void *)scratch->votes;
+        uint64_t *bits = scratch->sets;
         memset(bits, 0, (total + 63) / 64 * sizeof(*bits));
         sc_plugin_ranking_random(rows, k, total, request->matched_tokens + guess->layer * 977u,
                                  bits);

@@ -71,9 +71,9 @@ struct sc_plugin_scratch {
     float *sums;         /* [probe_heads + 1][rows]: each probe head's, then their sum */
     float *scores;       /* [rows] sums as they are ranked */
     float *granules;     /* [rows] */
-    uint32_t *sets;      /* [probe_heads][rows] */
+    uint64_t *sets;      /* [2 * probe_heads + 2] sets of rows, as bits: each probe head's, the
+                          * voted one, and what voting needs */
     uint64_t *ranked;    /* [2 * rows] */
-    uint8_t *votes;      /* [rows] */
 };
 
 static inline uint32_t sc_plugin_kernels_dtype(uint32_t dtype)

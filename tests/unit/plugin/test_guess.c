@@ -413,8 +413,9 @@ static void averages_survive_a_restart_and_choose_without_queries(void **state)
     uint64_t same = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
         assert_int_equal(tour.row_count[layer], truth.row_count[layer]);
-        same += sc_kernels_overlap(tour.positions[layer], tour.row_count[layer],
-                                   truth.positions[layer], truth.row_count[layer]);
+        for (uint64_t i = 0; i < tour.row_count[layer]; i++)
+            for (uint64_t j = 0; j < truth.row_count[layer]; j++)
+                same += tour.positions[layer][i] == truth.positions[layer][j];
     }
     assert_true(same >= 4 * 62); /* codes have steps: rows at the border may change places */
     world_done(&world);
