@@ -119,6 +119,43 @@ static const uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t kv_hea
            slot % memory->block_tokens * memory->token_stride_bytes;
 }
 
+/* The slab that has the key. */
+static uint64_t slab_find(const struct sc_kernels_keys *keys, uint64_t key)
+{
+    uint64_t low = 0, high = keys->slab_count;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        if (keys->slabs[middle].key_first <= key)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* tile_gather of keys that are codes: decoded where they are multiplied, never in memory. */
+static void tile_decode(const struct parts *parts, const struct sc_kernels_keys *keys,
+                        uint64_t first)
+{
+    const struct sc_kernels_importance *what = parts->what;
+    uint64_t end = keys->count - first < TILE ? keys->count : first + TILE;
+    uint8_t *dst[TILE];
+    memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
+    for (uint64_t i = 0; i < TILE; i++)
+        dst[i] = (uint8_t *)(parts->tile + i * parts->head_padded);
+    for (uint64_t key = first, s = slab_find(keys, first), stop; key < end; key = stop, s++) {
+        const struct sc_kernels_slab *slab = &keys->slabs[s];
+        struct sc_kernels_code code = {keys->channels, slab->bits, keys->dtype};
+        stop = s + 1 < keys->slab_count && slab[1].key_first < end ? slab[1].key_first : end;
+        what->kernels->code_decode(&code, slab->scales,
+                                   slab->codes +
+                                       (key - slab->key_first) *
+                                           sc_kernels_code_row_bytes(keys->channels, slab->bits),
+                                   stop - key, parts->kv_head * what->head_size, what->head_size,
+                                   SC_KERNELS_F32, dst + (key - first));
+    }
+}
+
 /* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0.
  *   rows: where keys first .. first + TILE + AHEAD - 1 are; kept from one tile to the next */
 static void tile_gather(const struct parts *parts, const struct sc_kernels_keys *keys,
@@ -127,6 +164,10 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
     const struct sc_kernels_importance *what = parts->what;
     uint64_t count = keys->count - first < TILE ? keys->count - first : TILE;
     uint64_t known = first == 0 ? 0 : AHEAD;
+    if (keys->slabs != NULL) {
+        tile_decode(parts, keys, first);
+        return;
+    }
     if (first != 0)
         memmove(rows, rows + TILE, AHEAD * sizeof(*rows));
     for (uint64_t i = known; i < count + AHEAD; i++)

@@ -16,15 +16,22 @@
 #ifndef SC_KERNELS_SELECT_H
 #define SC_KERNELS_SELECT_H
 
-#include "kernels/kernels.h"
+#include "kernels/code.h"
 
-#include <stdbool.h>
+struct sc_kernels_slab { /* coarse K of consecutive keys (code.h) */
+    const uint8_t *scales, *codes;
+    uint64_t key_first; /* ascending from 0; a slab ends where the next begins */
+    uint32_t bits;
+};
 
 struct sc_kernels_keys { /* K of `count` tokens, all (or the first) KV heads, as memory.k_base says
                           */
-    struct sc_kernels_memory memory; /* v_base is not used; no slot of theirs is negative */
+    struct sc_kernels_memory memory;     /* v_base is not used; no slot of theirs is negative */
+    const struct sc_kernels_slab *slabs; /* not NULL: the keys are their decoded values, float32 */
+    uint64_t slab_count;                 /* > 0 when count is */
+    uint64_t channels;                   /* of the slabs: all KV heads */
     uint64_t count;
-    uint32_t dtype; /* enum sc_kernels_dtype */
+    uint32_t dtype; /* enum sc_kernels_dtype; of slabs: what was coded */
 };
 
 struct sc_kernels_queries {

@@ -307,6 +307,97 @@ static void sums_of_many_rows_over_a_long_prefix_stay_within_the_contract(void *
                           .spread = 4});
 }
 
+/* Codes of a prefix, slab by slab, and the float32 rows that ref/ decodes them to. */
+struct coded {
+    uint8_t *scales, *codes;
+    float *values;
+    struct sc_kernels_slab slabs[8];
+};
+
+static struct coded coded_make(const struct keys *keys, uint64_t channels,
+                               struct sc_kernels_keys *ret_keys)
+{
+    static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
+    static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
+    uint64_t count = keys->view.count;
+    struct coded coded = {.scales = malloc(8 * sc_kernels_code_scale_bytes(channels)),
+                          .codes = malloc(count * sc_kernels_code_row_bytes(channels, 8)),
+                          .values = malloc(count * channels * sizeof(float))};
+    assert_true(coded.scales != NULL && coded.codes != NULL && coded.values != NULL);
+    uint8_t *codes = coded.codes;
+    *ret_keys = keys->view;
+    for (uint64_t first = 0, s = 0; first < count; first = ENDS[s++]) {
+        struct sc_kernels_code code = {channels, BITS[s], keys->view.dtype};
+        uint64_t rows = (ENDS[s] < count ? ENDS[s] : count) - first;
+        uint8_t *scales = coded.scales + s * sc_kernels_code_scale_bytes(channels);
+        const uint8_t *src[SC_KERNELS_CODE_ROWS_MAX];
+        uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+        for (uint64_t i = 0; i < rows; i++) {
+            src[i] = key_at(&keys->view, 0, first + i);
+            dst[i] = (uint8_t *)(coded.values + (first + i) * channels);
+        }
+        assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
+        sc_kernels_ref_code_decode(&code, scales, codes, rows, 0, channels, SC_KERNELS_F32, dst);
+        coded.slabs[s] = (struct sc_kernels_slab){scales, codes, first, BITS[s]};
+        codes += rows * sc_kernels_code_row_bytes(channels, BITS[s]);
+        ret_keys->slab_count = s + 1;
+    }
+    ret_keys->channels = channels;
+    return coded;
+}
+
+/* Scores of codes are those of the float32 values that they stand for, bit by bit. */
+static void codes_are_scored_as_what_they_decode_to(void **state)
+{
+    (void)state;
+    static const uint64_t SIZES[] = {64, 16, 80, 8, 20};
+    for (uint64_t i = 0; i < 5 * 3; i++) {
+        struct shape shape = {.kv_heads = 3,
+                              .group = 2,
+                              .head_size = SIZES[i % 5],
+                              .rows = i / 5 == 0   ? 1
+                                      : i / 5 == 1 ? 3
+                                                   : 31,
+                              .prefix = 1 + i * 17,
+                              .key_dtype = i % 2 ? SC_KERNELS_F16 : SC_KERNELS_BF16};
+        struct keys keys = keys_make(&shape, shape.prefix), queries;
+        uint64_t channels = shape.kv_heads * shape.head_size;
+        struct sc_kernels_keys view;
+        struct coded coded = coded_make(&keys, channels, &view);
+        struct shape of_queries = {
+            .kv_heads = 6, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
+        queries = keys_make(&of_queries, shape.rows);
+        struct sc_kernels_importance what = {.head_size = shape.head_size,
+                                             .group = 2,
+                                             .scale = 0.3f,
+                                             .queries = {queries.bytes, 6 * shape.head_size * 4,
+                                                         shape.head_size * 4, shape.rows,
+                                                         SC_KERNELS_F32}};
+        view.slabs = coded.slabs;
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+            for (uint64_t head = 0; head < shape.kv_heads; head++) {
+                what.kernels = sc_kernels_get((enum sc_kernels_level)level);
+                what.prefix = (struct sc_kernels_keys){
+                    .memory = {.k_base = (uint8_t *)coded.values,
+                               .token_stride_bytes = channels * sizeof(float),
+                               .head_stride_bytes = shape.head_size * sizeof(float)},
+                    .count = shape.prefix,
+                    .dtype = SC_KERNELS_F32};
+                float *expected = run(&what, head);
+                what.prefix = view;
+                float *found = run(&what, head);
+                assert_memory_equal(expected, found, shape.prefix * sizeof(float));
+                free(expected);
+                free(found);
+            }
+        free(coded.scales);
+        free(coded.codes);
+        free(coded.values);
+        keys_free(&keys);
+        keys_free(&queries);
+    }
+}
+
 static void no_rows_give_zeros(void **state)
 {
     (void)state;
@@ -389,6 +480,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_equal_a_float64_reference_over_a_grid_of_shapes),
         cmocka_unit_test(sums_of_many_rows_over_a_long_prefix_stay_within_the_contract),
+        cmocka_unit_test(codes_are_scored_as_what_they_decode_to),
         cmocka_unit_test(no_rows_give_zeros),
         cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
         cmocka_unit_test(exp2_is_within_two_units_and_never_denormal),
