@@ -93,6 +93,7 @@ VALUE(SPEC_MAINTAIN_REORDER, 1);
 VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
 VALUE(SPEC_MAINTAIN_EVICT, 4);
 VALUE(SPEC_MAINTAIN_BYPASS, 8);
+VALUE(SPEC_MAINTAIN_BUILD, 16);
 VALUE(SPEC_TIERS, 4);
 
 SIZE(spec_error, 256);
@@ -302,7 +303,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 416);
+SIZE(spec_stats, 440);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -356,6 +357,9 @@ AT(spec_stats, identify_ns, 384, 8);
 AT(spec_stats, speculated_bytes, 392, 8);
 AT(spec_stats, unused_bytes, 400, 8);
 AT(spec_stats, sketch_bytes_used, 408, 8);
+AT(spec_stats, sketches_refused, 416, 8);
+AT(spec_stats, built_chunks, 424, 8);
+AT(spec_stats, built_bytes, 432, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

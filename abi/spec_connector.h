@@ -194,10 +194,11 @@ struct spec_provenance {
     uint32_t retain_ppm; /* pruned: share of kept rows */
     uint32_t metric;     /* pruned: SPEC_METRIC_* */
 };
-#define SPEC_METRIC_H2O    0u
-#define SPEC_METRIC_LAST   1u
-#define SPEC_METRIC_RANDOM 2u /* any k rows, the same for the same call: what others compare with  \
-                               */
+#define SPEC_METRIC_H2O  0u
+#define SPEC_METRIC_LAST 1u
+#define SPEC_METRIC_RANDOM                                                                         \
+    2u /* any k rows, the same for the same call: what others compare with                         \
+        */
 
 /* ---- open, close ---------------------------------------------------------------------------- */
 
@@ -441,6 +442,7 @@ struct spec_next_chunk {
 #define SPEC_MAINTAIN_CHECKPOINT 2u
 #define SPEC_MAINTAIN_EVICT      4u
 #define SPEC_MAINTAIN_BYPASS     8u
+#define SPEC_MAINTAIN_BUILD      16u /* since 0.3 */
 struct spec_maintain_params {
     uint32_t struct_size;
     uint32_t flags; /* SPEC_MAINTAIN_* */
@@ -483,6 +485,8 @@ struct spec_stats {
     uint64_t sketch_read_bytes, identify_ns;
     uint64_t speculated_bytes, unused_bytes; /* read ahead by prediction; of them not wanted */
     uint64_t sketch_bytes_used;              /* level: memory of sketches that are being used */
+    uint64_t sketches_refused;               /* layers that found no such memory */
+    uint64_t built_chunks, built_bytes;      /* by maintain's BUILD; what was written for them */
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -662,7 +666,10 @@ struct spec_api {
 
     /* Starts work that else happens by itself: CHECKPOINT (the log is rewritten and synced;
      * stats.checkpoints counts it), EVICT (the least recently used leaves go until an eighth of
-     * disk_bytes is free or in quarantine). [ABI-135]
+     * disk_bytes is free or in quarantine). [ABI-135] BUILD happens only when it is asked for: rows
+     * of this model that lack what this configuration chooses rows by (they were stored by one that
+     * did not choose) get it, read and verified at maintain.bytes_per_s; then fewer than all of
+     * them can be delivered; stats.built_chunks counts. [ABI-140]
      * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (REORDER, BYPASS; a reader).  Threads: any.
      * Blocks: never.  Since: 0.2 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,

@@ -269,6 +269,12 @@ static const struct sc_config_row rows[] = {
      MEMBER(checkpoint_bytes),
      .min = MIB,
      .max = TIB},
+    {{"maintain.bytes_per_s", "size", "64MiB", "0 .. 1TiB",
+      "What maintain may read a second while it builds what rows lack. 0: as fast as the device "
+      "gives it behind everything else."},
+     .kind = KIND_SIZE,
+     MEMBER(maintain_bytes_per_s),
+     .max = TIB},
     {{"store.min_tokens", "integer", "1", "1 .. 16777216",
       "Passes with fewer new tokens are not stored."},
      .kind = KIND_INTEGER,

@@ -284,6 +284,38 @@ static void abi_066_rows_without_a_sketch_are_all_delivered(void **state)
     scene_close(&scene);
 }
 
+/* ---- 140 ---- */
+
+/* The same, and then they get one, in a store that has others that need none. */
+static void abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                          .flags = SPEC_MAINTAIN_BUILD};
+    fixture_shape(fx, FOUR);
+    scene_configure(fx, 0, "", "");
+    struct scene scene = scene_open(fx, FOUR, 3, ALIKE, 1400, MATCHED);
+    scene_configure(fx, 3, "", "");
+    struct scene other = scene_open(fx, FOUR, 3, ALIKE, 1401, MATCHED);
+    assert_ok(fx, fx->api->maintain(fx->conn, &params, &fx->error));
+    struct ask ask = ask_ratio(0, 250000);
+    ask.may_be_dense = true;
+    for (uint32_t tries = 0; scene_ask(&scene, &ask) == SPEC_IMPORTANT_DENSE;)
+        assert_true(!conf_options.require_hits || conf_wait(&tries));
+    if (conf_options.require_hits)
+        assert_true(fixture_stats(fx).built_chunks > 0);
+    for (uint32_t opened = 0; opened < 2; opened++) {
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            ask = ask_ratio(layer, 250000);
+            (void)scene_ask(&scene, &ask);
+            (void)scene_ask(&other, &ask);
+        }
+        fixture_reopen(fx);
+    }
+    scene_close(&other);
+    scene_close(&scene);
+}
+
 /* ---- 067, 068, 069 ---- */
 
 static void ask_beside(struct scene *scenes, const struct ask *asks, uint32_t count)
@@ -465,6 +497,7 @@ const struct conf_test CONF_SELECT[] = {
     BARE(abi_066_with_probe_queries_alone_heads_that_differ_get_every_row),
     BARE(abi_066_heads_that_differ_get_every_row_where_a_slot_is_negative),
     BARE(abi_066_rows_without_a_sketch_are_all_delivered),
+    BARE(abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for),
     BARE(abi_067_items_of_one_call_have_sets_of_their_own),
     BARE(abi_067_passes_of_one_request_have_sets_of_their_own),
     BARE(abi_068_what_one_item_wants_changes_no_other),

@@ -144,6 +144,15 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 
 #define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
 
+static void sketch_stats(const spec_connector *conn, const struct sc_store_stats *store,
+                         struct spec_stats *stats)
+{
+    stats->sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
+    stats->sketches_refused = store->sketches_refused;
+    stats->built_chunks = store->built_pieces;
+    stats->built_bytes = store->built_bytes;
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -207,9 +216,9 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .identify_ns = READ(identify_ns),
         .speculated_bytes = READ(speculated_bytes),
         .unused_bytes = READ(unused_bytes),
-        .sketch_bytes_used = sc_store_sketch_bytes_used(conn->store),
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
+    sketch_stats(conn, &store, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }

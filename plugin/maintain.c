@@ -7,6 +7,8 @@
  *                                               average     averages that changed (learn.c)
  *                                               spare       memory that the index needs next
  *
+ * What extents lack is built by the store itself (store/build.c), when it is asked to.
+ *
  * A step does a bounded piece of work and posts itself again, so that the lanes above go first.
  *
  * Holds: a job is posted or runs once at a time; a kick during a step is followed by another step;
@@ -18,7 +20,8 @@
 #include "plugin/connector.h"
 
 #define MAINTAIN_FLAGS                                                                             \
-    (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT | SPEC_MAINTAIN_BYPASS)
+    (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT |                      \
+     SPEC_MAINTAIN_BYPASS | SPEC_MAINTAIN_BUILD)
 
 void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock)
 {
@@ -135,5 +138,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     if ((params.flags & SPEC_MAINTAIN_EVICT) != 0)
         sc_plugin_kick(conn, SC_JOB_EVICT);
+    if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)
+        sc_store_build_start(conn->store, conn->config.maintain_bytes_per_s);
     return SPEC_OK;
 }

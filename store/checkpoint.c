@@ -209,6 +209,9 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     case SC_STORE_RECORD_DROP:
         keeps = keeps || void_is(copy, record.id);
         break;
+    case SC_STORE_RECORD_ANNEX:
+        keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
+        break;
     case SC_STORE_RECORD_AVERAGE:
         copy->extent_id = 0;
         return copy_average(copy, record.id, payload, bytes, keeps, reterr);

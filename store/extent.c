@@ -52,6 +52,8 @@ struct sc_store_extent {
     struct sc_store_place place;
     struct sc_store_provenance provenance;
     void *user;
+    uint64_t annex_of; /* not 0: an annex to this extent, probe rows alone */
+    void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
 
     /* The producer's. */
     uint32_t layer_next;
@@ -207,8 +209,11 @@ static void finish_step(struct sc_task *task)
     struct sc_store_extent *extent =
         (struct sc_store_extent *)((char *)task - offsetof(struct sc_store_extent, finish));
     struct sc_store *store = extent->store;
-    store->params.on_written(extent, atomic_load(&extent->status), extent->user,
-                             store->params.user);
+    if (extent->written != NULL)
+        extent->written(extent, atomic_load(&extent->status), extent->user);
+    else
+        store->params.on_written(extent, atomic_load(&extent->status), extent->user,
+                                 store->params.user);
     sc_store_busy_end(store);
 }
 
@@ -458,21 +463,40 @@ static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_
     return pack_items(job, piece, extent_row, &items);
 }
 
-static bool pack_layer(const struct layer_job *job)
+/* An annex has none. */
+static uint64_t row_bytes_of(const struct sc_store_extent *extent)
+{
+    return extent->annex_of != 0 ? 0 : extent->store->shape.row_bytes;
+}
+
+static uint64_t tag_bytes_of(const struct sc_store_extent *extent)
+{
+    return extent->annex_of != 0 ? 0 : 8ull * extent->store->shape.tags_per_row;
+}
+
+static bool pack_rows(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
-    const struct sc_store_place *place = &extent->place;
-    uint64_t extent_row = 0, rows = job->start + place->row_offset;
-    uint64_t rows_end = rows + extent->row_count * extent->store->shape.row_bytes;
-    if (extent->probe_row_bytes > 0 && !pack_probes(job))
-        return false;
-    if (!windows_copy(extent, job->part, job->tags_end, NULL, rows - job->tags_end))
-        return false;
-    for (uint32_t i = 0; i < extent->piece_count; i++) {
+    uint64_t extent_row = 0;
+    for (uint32_t i = 0; i < extent->piece_count && extent->annex_of == 0; i++) {
         if (!pack_piece(job, &extent->pieces[i], extent_row))
             return false;
         extent_row += extent->pieces[i].row_count;
     }
+    return true;
+}
+
+static bool pack_layer(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    const struct sc_store_place *place = &extent->place;
+    uint64_t rows = job->start + place->row_offset;
+    uint64_t rows_end = rows + extent->row_count * row_bytes_of(extent);
+    if (extent->probe_row_bytes > 0 && !pack_probes(job))
+        return false;
+    if (!windows_copy(extent, job->part, job->tags_end, NULL, rows - job->tags_end) ||
+        !pack_rows(job))
+        return false;
     windows_flush(extent, job, rows_end);
     uint64_t end = job->start + place->stride;
     uint64_t part_end = job->part->offset + sc_store_part_pages(job->part, place->stride) * PAGE;
@@ -506,8 +530,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
                             .layer = layer,
                             .pack = pack,
                             .user = user};
-    job.tags_end =
-        job.start + extent->place.tag_offset + extent->row_count * store->shape.tags_per_row * 8;
+    job.tags_end = job.start + extent->place.tag_offset + extent->row_count * tag_bytes_of(extent);
     job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
                                                               : extent->place.tag_offset);
     spec_status status = atomic_load(&extent->status);
@@ -577,46 +600,100 @@ static spec_status plan_check(const struct sc_store *store,
     return SPEC_OK;
 }
 
-spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_piece_plan *pieces,
-                                  uint64_t piece_count,
-                                  const struct sc_store_provenance *provenance, void *extent_user,
-                                  struct sc_store_extent **ret_extent, struct spec_error *reterr)
+/* Takes an object and its places: the object's members say which. On failure it is free again. */
+static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
+                                const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                                struct spec_error *reterr)
 {
-    uint64_t rows = 0, log_bytes = 0;
-    if (store->params.role != SC_STORE_WRITER)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
-                       store->dir);
-    spec_status status = plan_check(store, pieces, piece_count, &rows, &log_bytes, reterr);
-    if (status != SPEC_OK)
-        return status;
-    struct sc_store_extent *extent = extent_take(store);
-    if (extent == NULL)
-        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
-                       store->extent_max);
-    log_bytes += sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
-                 sc_store_record_bytes_extent(store->shape.layer_count);
-    extent->probe_row_bytes = store->params.probe_row_bytes;
-    extent->place = sc_store_shape_place(&store->shape, extent->probe_row_bytes, rows);
-    status = sc_store_place_take(store, extent->place.stride, log_bytes, extent->parts,
-                                 &extent->part_count, reterr);
+    spec_status status = sc_store_place_take(store, extent->place.stride, extent->log_bytes,
+                                             extent->parts, &extent->part_count, reterr);
     if (status != SPEC_OK) {
         extent_put(extent);
         return status;
     }
     memcpy(extent->pieces, pieces, piece_count * sizeof(*pieces));
     extent->piece_count = (uint32_t)piece_count;
-    extent->row_count = rows;
-    extent->log_bytes = log_bytes;
-    extent->provenance = *provenance;
-    extent->user = extent_user;
     extent->layer_next = 0;
     extent->ended = false;
     extent->window_count = extent->ready_count = 0;
     extent->finish = (struct sc_task){.step = finish_step};
     atomic_store(&extent->pending, 1);
     atomic_store(&extent->status, SPEC_OK);
-    *ret_extent = extent;
     return SPEC_OK;
+}
+
+static spec_status object_take(struct sc_store *store, struct sc_store_extent **ret_extent,
+                               struct spec_error *reterr)
+{
+    *ret_extent = extent_take(store);
+    if (*ret_extent == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
+                       store->extent_max);
+    (*ret_extent)->annex_of = 0;
+    (*ret_extent)->written = NULL;
+    return SPEC_OK;
+}
+
+spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_piece_plan *pieces,
+                                  uint64_t piece_count,
+                                  const struct sc_store_provenance *provenance, void *extent_user,
+                                  struct sc_store_extent **ret_extent, struct spec_error *reterr)
+{
+    struct sc_store_extent *extent = NULL;
+    uint64_t rows = 0, log_bytes = 0;
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
+                       store->dir);
+    spec_status status = plan_check(store, pieces, piece_count, &rows, &log_bytes, reterr);
+    if (status == SPEC_OK)
+        status = object_take(store, &extent, reterr);
+    if (status != SPEC_OK)
+        return status;
+    log_bytes += sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
+                 sc_store_record_bytes_extent(store->shape.layer_count);
+    extent->probe_row_bytes = store->params.probe_row_bytes;
+    extent->place = sc_store_shape_place(&store->shape, extent->probe_row_bytes, rows);
+    extent->row_count = rows;
+    extent->log_bytes = log_bytes;
+    extent->provenance = *provenance;
+    extent->user = extent_user;
+    status = extent_start(store, extent, pieces, piece_count, reterr);
+    if (status == SPEC_OK)
+        *ret_extent = extent;
+    return status;
+}
+
+spec_status
+sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
+                     const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                     void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
+                     void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr)
+{
+    struct sc_store_extent *annex = NULL;
+    uint64_t rows = 0;
+    for (uint64_t i = 0; i < piece_count; i++)
+        rows += pieces[i].row_count;
+    if (piece_count > store->pieces_max)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " pieces, at most %" PRIu64,
+                       piece_count, store->pieces_max);
+    spec_status status = object_take(store, &annex, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t bytes = store->params.probe_row_bytes, tags = sc_store_up(rows * bytes, 8);
+    annex->place = (struct sc_store_place){.probe_tag_offset = tags,
+                                           .tag_offset = tags + rows * 8,
+                                           .row_offset = tags + rows * 8,
+                                           .stride = sc_store_up(tags + rows * 8, 64)};
+    annex->probe_row_bytes = bytes;
+    annex->row_count = rows;
+    annex->log_bytes = sc_store_record_bytes_annex(store->shape.layer_count);
+    annex->annex_of = extent_id;
+    annex->written = written;
+    annex->user = user;
+    status = extent_start(store, annex, pieces, piece_count, reterr);
+    if (status == SPEC_OK)
+        *ret_annex = annex;
+    return status;
 }
 
 void sc_store_extent_discard(struct sc_store_extent *extent)
@@ -842,6 +919,70 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     *ret_first_id = first_id;
     sc_store_device_want(store);
     return SPEC_OK;
+}
+
+/* ---- An annex' commit ------------------------------------------------------------------------ */
+
+/* Log lock held. One record; the annex is found from then on. */
+static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_annex *annex,
+                                struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent->annex_of);
+    struct sc_store_record_extent record = {.probe_row_bytes = annex->probe_row_bytes,
+                                            .probe_tag_offset = annex->probe_tag_offset,
+                                            .stride = annex->stride,
+                                            .part_count = annex->part_count,
+                                            .parts = extent->record_parts};
+    struct sc_store_append append;
+    if (entry->live_count == 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
+    for (uint32_t i = 0; i < annex->part_count; i++) {
+        record.parts[i] = annex->parts[i];
+        record.parts[i].segment = store->segments[annex->parts[i].segment].number;
+    }
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_annex(&append.writer, extent->annex_of, &record);
+    sc_store_append_frame_end(&append);
+    spec_status status = sc_store_append_commit(store, &append, reterr);
+    if (status == SPEC_OK)
+        atomic_store_explicit(&entry->annex, annex, memory_order_release);
+    return status;
+}
+
+spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    spec_status status = atomic_load(&extent->status);
+    struct sc_store_annex *annex = NULL;
+    if (status == SPEC_OK) {
+        pthread_mutex_lock(&store->log_lock);
+        annex = sc_store_table_annex(&store->table, extent->part_count);
+        pthread_mutex_unlock(&store->log_lock);
+        status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
+    }
+    if (annex != NULL) {
+        annex->stride = extent->place.stride;
+        annex->probe_tag_offset = extent->place.probe_tag_offset;
+        annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
+        memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+        status = sc_store_annex_hold(store, extent->annex_of, annex) ? SPEC_OK : SPEC_E_DROPPED;
+    }
+    if (status != SPEC_OK) {
+        sc_store_extent_discard(extent);
+        return sc_fail(reterr, status, "the annex was not written, or its extent has gone");
+    }
+    /* Its pages are the extent's now: without a record they are held until the extent goes. */
+    pthread_mutex_lock(&store->log_lock);
+    status = annex_append(extent, annex, reterr);
+    pthread_mutex_unlock(&store->log_lock);
+    if (status != SPEC_OK && status != SPEC_E_DROPPED)
+        sc_store_pause(store, status, "writing the log");
+    sc_store_log_unreserve(store, extent->log_bytes);
+    extent_put(extent);
+    return status;
 }
 
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)

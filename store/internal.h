@@ -8,6 +8,7 @@
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
  *   average.c   records of average importance     pool.c     memory of sketches
+ *   build.c     sections that extents lack
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -24,11 +25,11 @@
 
 #include <pthread.h>
 
-#define SC_STORE_SPACES_MAX    4096u          /* namespaces in one directory */
-#define SC_STORE_SEGMENT_MIN   (1ull << 20)   /* the shortest that is made when space runs out */
-#define SC_STORE_FIXED_BYTES   (48ull << 10)  /* identity, locks, directories, mail */
-#define SC_STORE_DEFAULT_BYTES (20ull << 30)  /* disk_bytes when the configuration says 0 */
-#define SC_STORE_RETRY_NS      5000000000ull  /* after ENOSPC or EIO: no new extents for so long */
+#define SC_STORE_SPACES_MAX    4096u         /* namespaces in one directory */
+#define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* the shortest that is made when space runs out */
+#define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, mail */
+#define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
+#define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for so long */
 
 /* Geometry of a namespace, as recorded. */
 struct sc_store_shape {
@@ -57,7 +58,7 @@ struct sc_store_write { /* one frame on its way to disk */
     uint32_t segment;
 };
 
-struct sc_store_starved { /* a load that the spare frame may serve: starved_lock */
+struct sc_store_starved {   /* a load that the spare frame may serve: starved_lock */
     _Atomic uint32_t *word; /* changes when the frame came back; constant */
     struct sc_store_starved *next;
     bool is_queued;
@@ -74,7 +75,7 @@ struct sc_store_segment {
 #define SC_STORE_RELEASE_MAX    1024u /* pieces freed in a host's call: a bounded wait */
 #define SC_STORE_WRITES_AT_ONCE 8u    /* queued by one call */
 
-struct sc_store_bucket { /* quarantined pieces of about one time, linked by their entries */
+struct sc_store_bucket {       /* quarantined pieces of about one time, linked by their entries */
     uint64_t begin_ns, due_ns; /* wall clock; due: of the last of them */
     uint32_t head, tail;
 };
@@ -91,7 +92,7 @@ struct sc_store_journal {
     uint64_t kept_bytes;      /* what the last checkpoint left; 0: there was none since open */
     uint64_t pieces_read;     /* piece records in it then, or at open, */
     uint64_t piece_next_read; /* and the id that came next */
-    uint8_t *buffer; /* records of one append, or what a follower reads */
+    uint8_t *buffer;          /* records of one append, or what a follower reads */
     uint64_t buffer_bytes;
 };
 
@@ -101,7 +102,7 @@ struct sc_store_averages {
         uint32_t piece; /* 0: nothing here */
         uint32_t bytes; /* of the frame */
         uint64_t offset;
-    } *places;           /* [room], open addressing */
+    } * places;          /* [room], open addressing */
     uint64_t room;       /* a power of two, or 0 */
     uint64_t count;      /* <= room / 2 */
     uint64_t all_bytes;  /* of average records in the log */
@@ -117,7 +118,7 @@ struct sc_store_replay {
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
     struct sc_store_provenance provenance;
-    uint16_t *codes; /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
+    uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
     uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
     bool is_numbered;
@@ -143,9 +144,9 @@ struct sc_store {
     char *descriptor; /* a copy of params.space.descriptor */
     struct sc_io *io;
     struct sc_frames *frames;
-    struct sc_store_shape shape; /* this connector's namespace */
+    struct sc_store_shape shape;    /* this connector's namespace */
     struct sc_store_replay *replay; /* during a writer's open; all of a follower's life */
-    char *dir;                   /* .../rank-RRRR-of-NNNN */
+    char *dir;                      /* .../rank-RRRR-of-NNNN */
     struct sc_io_file *lock_file;
     uint8_t store_id[16];
     uint64_t disk_bytes_max, rows_max, pieces_max, op_bytes, segment_max, extent_max, write_max;
@@ -164,7 +165,7 @@ struct sc_store {
     uint64_t quarantine_bytes;         /* pages that only quarantined pieces hold */
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* a ring, by due time */
     uint32_t bucket_first, bucket_count;
-    uint32_t number_next;              /* of a new segment */
+    uint32_t number_next; /* of a new segment */
     struct sc_store_extent *extents, *extents_free;
     struct sc_store_write *writes, *writes_free;
     bool maker_posted;
@@ -181,7 +182,7 @@ struct sc_store {
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
     struct sc_store_averages averages;
-    uint32_t unwritten;        /* DROPPED pieces without a record, linked by their entries */
+    uint32_t unwritten; /* DROPPED pieces without a record, linked by their entries */
 
     /* One task at a time: mail.c. */
     struct sc_io_file *mail_file;
@@ -201,12 +202,13 @@ struct sc_store {
     /* The device model (device.c); 0: not measured. */
     _Atomic uint64_t device_bytes_per_s, device_op_ns;
     struct sc_store_probe *probe; /* NULL: not a writer */
+    struct sc_store_build *build; /* likewise (build.c) */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
-    _Atomic uint64_t evicted_pieces, checkpoints;
+    _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint32_t loads;      /* that are begun and not complete */
     _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
 };
@@ -363,6 +365,49 @@ void sc_store_busy_end(struct sc_store *store);
 void sc_store_segment_avoid(struct sc_store *store, uint32_t index);
 /* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
+
+/* ---- What is built later (extent.c, build.c) ---------------------------------------------------
+ */
+
+/* Where an extent's probe rows are: in front of its rows, or in an annex. */
+struct sc_store_probes {
+    const struct sc_store_part *parts;
+    uint32_t part_count;
+    uint32_t row_bytes; /* 0: it has none */
+    uint64_t stride, offset, tag_offset;
+};
+static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
+{
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->annex, memory_order_acquire);
+    if (annex != NULL && annex->probe_row_bytes > extent->probe_row_bytes)
+        return (struct sc_store_probes){annex->parts,           annex->part_count,
+                                        annex->probe_row_bytes, annex->stride,
+                                        annex->probe_offset,    annex->probe_tag_offset};
+    return (struct sc_store_probes){extent->parts,  extent->part_count,   extent->probe_row_bytes,
+                                    extent->stride, extent->probe_offset, extent->probe_tag_offset};
+}
+
+/* Reserves an annex with probe rows of params.probe_row_bytes for an extent, whose rows from the
+ * first to the last `pieces` cover, in order (positions do not matter). Written as an extent is, by
+ * put_layer with PROBE rows alone; `written` is called in the place of params.on_written. */
+spec_status
+sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
+                     const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                     void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
+                     void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr);
+/* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
+ * has gone meanwhile. The object returns to its pool. Executor thread. */
+spec_status sc_store_annex_commit(struct sc_store_extent *annex, struct spec_error *reterr);
+/* quarantine.c: its pages are the extent's from now on, and go with its last piece; false: the
+ * extent holds nothing that lives, or has one. No lock held. */
+bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex);
+bool sc_store_annex_is_held(struct sc_store *store, uint64_t id);
+
+bool sc_store_build_runs(const struct sc_store *store); /* space lock held */
+spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reterr);
+/* No step is posted or will be once store->busy is 0. */
+void sc_store_build_stop(struct sc_store *store);
+void sc_store_build_close(struct sc_store *store);
 
 /* ---- Dropped pieces (quarantine.c) ----------------------------------------------------------- */
 

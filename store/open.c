@@ -192,6 +192,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_device_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_build_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
     return status;
 }
@@ -200,6 +202,7 @@ static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_device_close(store);
+    sc_store_build_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->averages, alloc);
     sc_store_table_done(&store->table);
@@ -262,6 +265,7 @@ void sc_store_close(struct sc_store *store)
     if (store == NULL)
         return;
     sc_store_device_stop(store);
+    sc_store_build_stop(store);
     for (;;) {
         uint32_t busy = atomic_load(&store->busy);
         if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))
@@ -299,6 +303,8 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .stage_full = sc_store_counted(&store->stage_full),
                                    .evicted_pieces = sc_store_counted(&store->evicted_pieces),
                                    .checkpoints = sc_store_counted(&store->checkpoints),
+                                   .built_pieces = sc_store_counted(&store->built_pieces),
+                                   .built_bytes = sc_store_counted(&store->built_bytes),
                                    .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);

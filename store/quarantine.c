@@ -128,11 +128,23 @@ static uint64_t span_free(const struct sc_store *store, const struct sc_store_ex
     return count;
 }
 
-/* Pages that the last piece, whose span this is, still holds: tags and padding too. */
+static uint64_t annex_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    const struct sc_store_annex *annex = atomic_load(&extent->held_annex);
+    uint64_t count = 0;
+    for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
+        const struct sc_store_part *part = &annex->parts[i];
+        uint64_t first = part->offset / PAGE, pages = sc_store_part_pages(part, annex->stride);
+        count += run_free(map, part->segment, first, first + pages);
+    }
+    return count;
+}
+
+/* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
-    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    uint64_t count = annex_free(extent, map), row_bytes = extent_shape(store, extent)->row_bytes;
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
         uint64_t next = part->offset / PAGE;
@@ -202,6 +214,29 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t id)
     pthread_mutex_unlock(&store->space_lock);
 }
 
+bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < annex->part_count; i++)
+        pages += sc_store_part_pages(&annex->parts[i], annex->stride);
+    pthread_mutex_lock(&store->space_lock);
+    bool holds = extent->trimmed && extent->held_pages > extent->void_pages &&
+                 atomic_load(&extent->held_annex) == NULL;
+    if (holds) {
+        atomic_store(&extent->held_annex, annex);
+        extent->held_pages += (uint32_t)pages;
+    }
+    pthread_mutex_unlock(&store->space_lock);
+    return holds;
+}
+
+bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    return extent != NULL && atomic_load(&extent->held_annex) != NULL;
+}
+
 /* ---- Quarantine ----------------------------------------------------------------------------- */
 
 static uint64_t time_after(uint64_t wall_ns, uint64_t wait_ns)
@@ -238,6 +273,8 @@ static void piece_free(struct sc_store *store, uint64_t id)
                                 : span_free(store, extent, &span, &store->space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
+    if (span.alone)
+        atomic_store(&extent->held_annex, NULL);
     extent->void_pages -= (uint32_t)pages;
     store->quarantine_bytes -= pages * PAGE;
     pages_gone(store, extent, pages);

@@ -164,6 +164,19 @@ static void pack_provenance(msgpack_packer *packer, const struct sc_store_proven
         msgpack_pack_uint32(packer, values[i]);
 }
 
+static void pack_parts(msgpack_packer *packer, const struct sc_store_part *parts, uint32_t count)
+{
+    pack_key(packer, "parts");
+    msgpack_pack_array(packer, count);
+    for (uint32_t i = 0; i < count; i++) {
+        msgpack_pack_array(packer, 4);
+        msgpack_pack_uint32(packer, parts[i].segment);
+        msgpack_pack_uint64(packer, parts[i].offset);
+        msgpack_pack_uint32(packer, parts[i].layer_first);
+        msgpack_pack_uint32(packer, parts[i].layer_count);
+    }
+}
+
 void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
@@ -180,15 +193,19 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
         pack_uint(&packer, "tags", extent->tag_offset);
     }
     pack_provenance(&packer, &extent->provenance);
-    pack_key(&packer, "parts");
-    msgpack_pack_array(&packer, extent->part_count);
-    for (uint32_t i = 0; i < extent->part_count; i++) {
-        msgpack_pack_array(&packer, 4);
-        msgpack_pack_uint32(&packer, extent->parts[i].segment);
-        msgpack_pack_uint64(&packer, extent->parts[i].offset);
-        msgpack_pack_uint32(&packer, extent->parts[i].layer_first);
-        msgpack_pack_uint32(&packer, extent->parts[i].layer_count);
-    }
+    pack_parts(&packer, extent->parts, extent->part_count);
+}
+
+void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
+                               const struct sc_store_record_extent *annex)
+{
+    msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_ANNEX, extent_id);
+    pack_uint(&packer, "kind", SC_STORE_ANNEX_PROBES);
+    pack_uint(&packer, "prow", annex->probe_row_bytes);
+    pack_uint(&packer, "probe", annex->probe_offset);
+    pack_uint(&packer, "ptags", annex->probe_tag_offset);
+    pack_uint(&packer, "stride", annex->stride);
+    pack_parts(&packer, annex->parts, annex->part_count);
 }
 
 static uint64_t piece_token_count(const struct sc_store_piece *piece)
@@ -338,6 +355,11 @@ uint64_t sc_store_record_bytes_head(void)
 uint64_t sc_store_record_bytes_average(uint64_t code_count)
 {
     return SC_STORE_FRAME_BYTES + 64 + code_count * 2;
+}
+
+uint64_t sc_store_record_bytes_annex(uint64_t part_count)
+{
+    return SC_STORE_FRAME_BYTES + 128 + part_count * 25;
 }
 
 /* ---- Decoding: a cursor over msgpack ---------------------------------------------------------
@@ -623,9 +645,8 @@ bool sc_store_record_get_device(const uint8_t *payload, uint64_t bytes,
     if (!map_decode(payload, bytes, fields, 4) || fields[0].value != strlen(DEVICE_MAGIC) ||
         memcmp(fields[0].bytes, DEVICE_MAGIC, fields[0].value) != 0)
         return false;
-    *ret_device = (struct sc_store_record_device){.bytes_per_s = fields[1].value,
-                                                  .op_ns = fields[2].value,
-                                                  .measured_ns = fields[3].value};
+    *ret_device = (struct sc_store_record_device){
+        .bytes_per_s = fields[1].value, .op_ns = fields[2].value, .measured_ns = fields[3].value};
     return true;
 }
 
@@ -744,6 +765,34 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
     return extent->row_offset >= extent->tag_offset + rows * tags_per_row * 8 &&
            extent->stride >= extent->row_offset &&
            extent->stride - extent->row_offset >= rows * 2 * k_row_bytes;
+}
+
+static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELDS_COMMON,
+                             FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES),
+                             FIELD_UINT("prow", 1, SC_STORE_K_ROW_BYTES_MAX),
+                             FIELD_UINT("probe", 0, UINT64_C(1) << 40),
+                             FIELD_UINT("ptags", 0, UINT64_C(1) << 40),
+                             FIELD_UINT("stride", 8, UINT64_C(1) << 40),
+                             {FIELD_KEY("parts"), .kind = 'a'}};
+    if (!map_decode(payload, bytes, fields, COMMON + 6))
+        return false;
+    struct sc_store_record_extent *annex = &record->extent;
+    annex->probe_row_bytes = fields[COMMON + 1].value;
+    annex->probe_offset = fields[COMMON + 2].value;
+    annex->probe_tag_offset = fields[COMMON + 3].value;
+    annex->stride = fields[COMMON + 4].value;
+    return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
+           annex->stride % 8 == 0 && decode_parts(fields[COMMON + 5].bytes, payload + bytes, annex);
+}
+
+bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
+                                uint64_t k_row_bytes)
+{
+    return annex->probe_row_bytes <= k_row_bytes &&
+           annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
+           annex->stride >= annex->probe_tag_offset + row_count * 8;
 }
 
 /* Lists of the piece, whose other members are decoded. Marks ascend inside the piece's tokens. */
@@ -952,6 +1001,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_head(payload, bytes, record);
     case SC_STORE_RECORD_AVERAGE:
         return decode_average(payload, bytes, record);
+    case SC_STORE_RECORD_ANNEX:
+        return decode_annex(payload, bytes, record);
     default:
         return false;
     }

@@ -45,8 +45,11 @@ enum sc_store_record_type {
     SC_STORE_RECORD_EPOCH = 5,
     SC_STORE_RECORD_HEAD = 6,
     SC_STORE_RECORD_AVERAGE = 7,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_AVERAGE
+    SC_STORE_RECORD_ANNEX = 8,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ANNEX
 };
+
+enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1 }; /* kinds 3 and 4 are for coarse blocks */
 
 struct sc_store_part { /* whole layers, contiguous, in one segment */
     uint64_t offset;   /* bytes from the segment's start, a multiple of 4 KiB */
@@ -101,10 +104,10 @@ struct sc_store_record {
     struct sc_store_record_epoch epoch;
     struct sc_store_record_average average;
     struct sc_store_record_space space;
-    struct sc_store_record_extent extent;
-    struct sc_store_piece piece; /* tokens, marks: the two arrays below; no provenance */
-    uint32_t *tokens;            /* [SC_STORE_ROWS_MAX], the caller's */
-    struct sc_store_mark *marks; /* [SC_STORE_MARKS_MAX], the caller's */
+    struct sc_store_record_extent extent; /* an annex too: its probe members, stride and parts */
+    struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
+    uint32_t *tokens;                     /* [SC_STORE_ROWS_MAX], the caller's */
+    struct sc_store_mark *marks;          /* [SC_STORE_MARKS_MAX], the caller's */
 };
 
 struct sc_store_writer { /* an encoder's target */
@@ -151,6 +154,9 @@ void sc_store_record_put_head(struct sc_store_writer *writer,
                               const struct sc_store_record_head *head);
 void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
                                  const uint16_t *codes, uint64_t code_count);
+/* Sections of an extent that lie elsewhere. extent: its probe members, stride and parts. */
+void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
+                               const struct sc_store_record_extent *annex);
 
 struct sc_store_identity {
     uint64_t version;
@@ -183,6 +189,10 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
 bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
                                  uint64_t k_row_bytes);
 
+/* The same of an annex to an extent of so many rows. */
+bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
+                                uint64_t k_row_bytes);
+
 /* Upper bounds of whole frames, for reserving log space. */
 uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes);
 uint64_t sc_store_record_bytes_extent(uint64_t part_count);
@@ -191,5 +201,6 @@ uint64_t sc_store_record_bytes_drop(void);
 uint64_t sc_store_record_bytes_epoch(void);
 uint64_t sc_store_record_bytes_head(void);
 uint64_t sc_store_record_bytes_average(uint64_t code_count);
+uint64_t sc_store_record_bytes_annex(uint64_t part_count);
 
 #endif

@@ -410,6 +410,67 @@ void sc_store_replay_extent_end(struct sc_store *store)
         sc_store_extent_trim(store, id);
 }
 
+static bool annex_is(const struct sc_store_annex *annex,
+                     const struct sc_store_record_extent *record)
+{
+    return annex->stride == record->stride && annex->probe_offset == record->probe_offset &&
+           annex->probe_tag_offset == record->probe_tag_offset &&
+           annex->probe_row_bytes == record->probe_row_bytes &&
+           annex->part_count == record->part_count &&
+           memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
+}
+
+/* Sections of an extent that stands before. One of an extent that is not there, or holds nothing
+ * any more, is no use, and no lie. */
+static spec_status replay_annex(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record_extent *record = &replay->record.extent;
+    uint64_t id = replay->record.id + replay->extent_base;
+    bool is_known = replay->record.id > 0 && replay->record.id < replay->extent_next;
+    struct sc_store_extent_entry *extent =
+        is_known ? sc_store_table_extent(&store->table, id) : NULL;
+    if (extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
+        (is_writer(store) && extent->held_pages == extent->void_pages))
+        return SPEC_OK;
+    const struct sc_store_shape *shape = &store->spaces[extent->space - 1];
+    const struct sc_store_part *last = &record->parts[record->part_count - 1];
+    const struct sc_store_annex *known = atomic_load(&extent->annex);
+    bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
+                last->layer_first + last->layer_count == shape->layer_count;
+    if (!fits || (is_writer(store) && known != NULL)) {
+        replay_lie(store, fits ? "a second annex" : "an annex' geometry");
+        return SPEC_OK;
+    }
+    bool placed =
+        is_writer(store)
+            ? replay_places(store, record->parts, record->part_count, record->stride)
+            : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
+    if (!placed) {
+        replay_lie(store, "an annex' place is outside or taken");
+        return SPEC_OK;
+    }
+    if (known != NULL && annex_is(known, record))
+        return SPEC_OK; /* read again */
+    table_lock(store);
+    struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count);
+    table_unlock(store);
+    if (annex == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
+                       record->part_count);
+    annex->stride = record->stride;
+    annex->probe_offset = record->probe_offset;
+    annex->probe_tag_offset = record->probe_tag_offset;
+    annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
+    memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
+    if (is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
+        sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
+        return SPEC_OK;
+    }
+    atomic_store_explicit(&extent->annex, annex, memory_order_release);
+    return SPEC_OK;
+}
+
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
 /* A piece that is not believed, for what stands in the log or for what became of its segment, gets
@@ -712,6 +773,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         replay_drop_record(store);
     else if (record->type == SC_STORE_RECORD_EPOCH)
         replay_epoch(store, replay);
+    else if (record->type == SC_STORE_RECORD_ANNEX)
+        return replay_annex(store, reterr);
     else if (record->type == SC_STORE_RECORD_AVERAGE)
         return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
     else

@@ -2,7 +2,8 @@
  * whoever completes the reads.
  *
  *   run      adjacent rows of one extent
- *   block    rows of a run: their probe rows, the tags of those, the rows' tags; one frame
+ *   block    rows of a run: their probe rows, the tags of those, the rows' tags; one frame. The
+ *            first two may lie in the extent's annex
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for this load alone
  *
@@ -39,18 +40,19 @@
 struct section {
     uint64_t start, end; /* of the segment file */
     uint64_t at;         /* of start, in the frame */
+    uint32_t segment;
 };
 
 /* All that a completion needs: the ranges may be gone by then. */
 struct block {
-    const struct sc_store_extent_entry *extent;
     uint64_t extent_id, piece; /* of the first row */
     uint64_t extent_row, row_first, row_count;
-    uint64_t wanted_bytes; /* of each probe row */
-    uint32_t layer, segment, part_count;
+    uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
+    uint32_t layer, part_count;
     struct section probes, probe_tags, tags; /* the first two are empty when nothing is wanted */
     struct {
         uint64_t offset, bytes, at; /* pages of the segment file, and of the frame */
+        uint32_t segment;
     } parts[SECTIONS];
 };
 
@@ -97,6 +99,7 @@ struct sc_store_sketch {
     struct {
         uint64_t range, range_row, row_next; /* the next row */
         const struct sc_store_extent_entry *extent;
+        struct sc_store_probes probes;
         uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
     } cursor;
     struct block block;
@@ -146,11 +149,11 @@ static uint64_t tags_bytes_of(const struct sc_store *store, uint64_t rows)
 /* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
  * rounded out to pages, in blocks of one size. */
 static uint64_t rows_even(const struct sc_store_sketch *sketch,
-                          const struct sc_store_extent_entry *extent, uint64_t rows)
+                          const struct sc_store_probes *probes, uint64_t rows)
 {
     uint64_t each = tags_bytes_of(sketch->store, 1);
     if (sketch->wanted_bytes > 0)
-        each += extent->probe_row_bytes + 8;
+        each += probes->row_bytes + 8;
     uint64_t most = (sketch->store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE) / each;
     if (most == 0)
         return 0;
@@ -178,7 +181,8 @@ static bool run_open(struct sc_store_sketch *sketch)
     }
     sketch->cursor.extent = extent;
     sketch->cursor.left = left;
-    sketch->cursor.step = rows_even(sketch, extent, left);
+    sketch->cursor.probes = sc_store_probes_of(extent);
+    sketch->cursor.step = rows_even(sketch, &sketch->cursor.probes, left);
     return sketch->cursor.step > 0;
 }
 
@@ -203,7 +207,7 @@ static void cursor_advance(struct sc_store_sketch *sketch, uint64_t count)
 static void block_parts(struct block *block, uint64_t frame_bytes)
 {
     struct section *const sections[SECTIONS] = {&block->probes, &block->probe_tags, &block->tags};
-    uint64_t room = frame_bytes, at = 0, end = 0;
+    uint64_t room = frame_bytes, at = 0, begin = 0, end = 0;
     block->part_count = 0;
     for (uint32_t i = 0; i < SECTIONS; i++)
         if (sections[i]->start < sections[i]->end)
@@ -215,7 +219,12 @@ static void block_parts(struct block *block, uint64_t frame_bytes)
         if (section->start >= section->end)
             continue;
         uint64_t gap = first > end ? first - end : 0;
-        if (block->part_count == 0 || gap > GAP_BYTES || gap > room) {
+        bool is_near = block->part_count > 0 && first >= begin && gap <= GAP_BYTES && gap <= room &&
+                       block->parts[block->part_count - 1].segment == section->segment;
+        if (!is_near) {
+            begin = first;
+            end = 0;
+            block->parts[block->part_count].segment = section->segment;
             block->parts[block->part_count].offset = first;
             block->parts[block->part_count].at = at;
             block->part_count++;
@@ -230,10 +239,14 @@ static void block_parts(struct block *block, uint64_t frame_bytes)
     }
 }
 
-static struct section section_of(uint64_t start, uint64_t row_bytes, uint64_t row, uint64_t count)
+/* Rows of a section that begins `offset` behind the start of each layer. */
+static struct section section_of(const struct sc_store_part *part, uint64_t stride, uint32_t layer,
+                                 uint64_t offset, uint64_t row_bytes, uint64_t row, uint64_t count)
 {
+    uint64_t start = part->offset + (layer - part->layer_first) * stride + offset;
     return (struct section){.start = start + row * row_bytes,
-                            .end = start + (row + count) * row_bytes};
+                            .end = start + (row + count) * row_bytes,
+                            .segment = part->segment};
 }
 
 /* Lock held. The next block; false: all is planned, or the load failed. */
@@ -252,25 +265,27 @@ static bool block_plan(struct sc_store_sketch *sketch)
     const struct sc_store_extent_entry *extent = sketch->cursor.extent;
     const struct sc_store_part *part =
         sc_store_part_of(extent->parts, extent->part_count, sketch->layer);
-    uint64_t layer = part->offset + (sketch->layer - part->layer_first) * extent->stride;
+    const struct sc_store_probes *probes = &sketch->cursor.probes;
     uint64_t row = sketch->cursor.row, count = sketch->cursor.left, piece;
     count = count < sketch->cursor.step ? count : sketch->cursor.step;
     piece = sketch->ranges[sketch->cursor.range].piece;
-    *block = (struct block){.extent = extent,
-                            .extent_id = sc_store_table_piece(&sketch->store->table, piece)->extent,
-                            .piece = piece,
-                            .extent_row = row,
-                            .row_first = sketch->cursor.row_next,
-                            .row_count = count,
-                            .wanted_bytes = sketch->wanted_bytes,
-                            .layer = sketch->layer,
-                            .segment = part->segment,
-                            .tags = section_of(layer + extent->tag_offset,
-                                               tags_bytes_of(sketch->store, 1), row, count)};
+    *block =
+        (struct block){.extent_id = sc_store_table_piece(&sketch->store->table, piece)->extent,
+                       .piece = piece,
+                       .extent_row = row,
+                       .row_first = sketch->cursor.row_next,
+                       .row_count = count,
+                       .probe_row_bytes = probes->row_bytes,
+                       .wanted_bytes = sketch->wanted_bytes,
+                       .layer = sketch->layer,
+                       .tags = section_of(part, extent->stride, sketch->layer, extent->tag_offset,
+                                          tags_bytes_of(sketch->store, 1), row, count)};
     if (sketch->wanted_bytes > 0) {
-        block->probes =
-            section_of(layer + extent->probe_offset, extent->probe_row_bytes, row, count);
-        block->probe_tags = section_of(layer + extent->probe_tag_offset, 8, row, count);
+        part = sc_store_part_of(probes->parts, probes->part_count, sketch->layer);
+        block->probes = section_of(part, probes->stride, sketch->layer, probes->offset,
+                                   probes->row_bytes, row, count);
+        block->probe_tags =
+            section_of(part, probes->stride, sketch->layer, probes->tag_offset, 8, row, count);
     }
     block_parts(block, sketch->store->op_bytes + SC_FRAMES_SLACK_BYTES);
     cursor_advance(sketch, count);
@@ -357,7 +372,7 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     sketch->cost.wanted_bytes +=
         block->row_count * block->wanted_bytes + tags_bytes_of(store, block->row_count);
     for (uint32_t i = 0; i < block->part_count; i++) {
-        slot->ops[i] = (struct sc_io_op){.file = store->segments[block->segment].file,
+        slot->ops[i] = (struct sc_io_op){.file = store->segments[block->parts[i].segment].file,
                                          .offset = block->parts[i].offset,
                                          .bytes = block->parts[i].bytes,
                                          .kind = SC_IO_READ,
@@ -458,7 +473,7 @@ piece_with(const struct sc_store *store, const struct block *block, uint64_t *id
 static bool probes_take(const struct sc_store *store, const struct slot *slot, uint8_t *keys)
 {
     const struct block *block = &slot->block;
-    uint64_t bytes = block->extent->probe_row_bytes, wanted = block->wanted_bytes;
+    uint64_t bytes = block->probe_row_bytes, wanted = block->wanted_bytes;
     const uint8_t *rows = slot->frame + block->probes.at;
     const uint64_t *tags = (const uint64_t *)(const void *)(slot->frame + block->probe_tags.at);
     uint8_t *dst = keys + block->row_first * wanted;
@@ -672,7 +687,7 @@ static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
             continue;
         const struct sc_store_extent_entry *extent =
             sc_store_range_find(sketch->store, layer, &ranges[i], &row);
-        if (extent == NULL || extent->probe_row_bytes < probe_row_bytes)
+        if (extent == NULL || sc_store_probes_of(extent).row_bytes < probe_row_bytes)
             return UINT64_MAX;
         rows += ranges[i].row_count;
     }

@@ -154,7 +154,8 @@ struct sc_store_stats {
     uint64_t stage_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
-    uint64_t sketches_refused; /* not begun, because no memory was free */
+    uint64_t sketches_refused;          /* not begun, because no memory was free */
+    uint64_t built_pieces, built_bytes; /* that got probe rows since open; of those */
 };
 
 /* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there
@@ -267,6 +268,11 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
 /* Drops pieces that no lookup of this connector can find (other namespaces', earlier epochs'), the
  * oldest first, until about `bytes` are given back; returns how many were. Executor thread. */
 uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
+
+/* Begins to build what extents of this namespace lack of params.probe_row_bytes, in the background,
+ * reading no more than bytes_per_s (0: as fast as it goes); once more, when it runs already. Their
+ * rows are found by sketches as soon as each is whole. Never blocks. A follower: no effect. */
+void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 
 /* A namespace's epoch counts its resets, from 0. */
 uint64_t sc_store_epoch(struct sc_store *store);

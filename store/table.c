@@ -50,6 +50,11 @@ void sc_store_table_done(struct sc_store_table *table)
         table->parts = slab->next;
         sc_alloc_free(table->alloc, slab);
     }
+    while (table->annexes != NULL) {
+        struct sc_store_annex *annex = table->annexes;
+        table->annexes = annex->next;
+        sc_alloc_free(table->alloc, annex);
+    }
     root_free(table->alloc, table->pieces);
     root_free(table->alloc, table->extents);
     *table = (struct sc_store_table){0};
@@ -123,6 +128,18 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
     struct sc_store_part *parts = table->parts->parts + table->parts->used;
     table->parts->used += count;
     return parts;
+}
+
+struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count)
+{
+    struct sc_store_annex *annex =
+        sc_alloc_zero(table->alloc, sizeof(*annex) + part_count * sizeof(annex->parts[0]));
+    if (annex == NULL)
+        return NULL;
+    annex->part_count = part_count;
+    annex->next = table->annexes;
+    table->annexes = annex;
+    return annex;
 }
 
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id)

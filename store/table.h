@@ -54,12 +54,24 @@ struct sc_store_extent_entry {
     uint32_t space;      /* id of its namespace */
     uint32_t live_count; /* log lock: pieces LIVE or DOOMED */
     struct sc_store_provenance provenance;
+    /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
+    struct sc_store_annex *_Atomic annex;
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
     uint32_t held_pages; /* of the space map, from the trim on */
     uint32_t void_pages; /* of them, those that only QUARANTINED pieces hold */
     bool trimmed;        /* rows that no piece covers were given back */
+    /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
+    struct sc_store_annex *_Atomic held_annex;
+};
+
+/* Sections of an extent that were built later and lie elsewhere; constant. */
+struct sc_store_annex {
+    struct sc_store_annex *next; /* the table's list */
+    uint64_t stride, probe_offset, probe_tag_offset;
+    uint32_t probe_row_bytes, part_count;
+    struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
 struct sc_store_table_folder;
@@ -69,6 +81,7 @@ struct sc_store_table {
     struct sc_store_table_folder *_Atomic *pieces; /* [SC_STORE_TABLE_FOLDER] */
     struct sc_store_table_folder *_Atomic *extents;
     struct sc_store_parts_slab *parts; /* newest first */
+    struct sc_store_annex *annexes;    /* all that were ever made */
     uint64_t piece_next, extent_next;  /* ids that come next */
 };
 
@@ -82,6 +95,10 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
                             uint64_t parts);
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
+
+/* An annex that stays until the table is done: its members and parts are the caller's to set. NULL:
+ * no memory. */
+struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

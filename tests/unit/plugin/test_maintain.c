@@ -35,7 +35,7 @@ static void flags_are_checked(void **state)
         spec_status status;
     } CASES[] = {
         {0, SPEC_E_INVALID},
-        {16, SPEC_E_INVALID},
+        {32, SPEC_E_INVALID},
         {SPEC_MAINTAIN_EVICT | 1u << 31, SPEC_E_INVALID},
         {SPEC_MAINTAIN_REORDER, SPEC_E_UNSUPPORTED},
         {SPEC_MAINTAIN_BYPASS, SPEC_E_UNSUPPORTED},
@@ -43,6 +43,7 @@ static void flags_are_checked(void **state)
         {SPEC_MAINTAIN_CHECKPOINT, SPEC_OK},
         {SPEC_MAINTAIN_EVICT, SPEC_OK},
         {SPEC_MAINTAIN_EVICT | SPEC_MAINTAIN_CHECKPOINT, SPEC_OK},
+        {SPEC_MAINTAIN_BUILD, SPEC_OK},
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         assert_int_equal(maintain(&rig, CASES[i].flags), CASES[i].status);

@@ -79,6 +79,17 @@ static inline void check_extent(struct sc_store *store, uint64_t id, uint8_t *pa
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;
         }
     }
+    const struct sc_store_annex *annex = atomic_load(&extent->held_annex);
+    assert_true(annex == NULL || most > 0); /* it goes with the last piece */
+    for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
+        const struct sc_store_part *part = &annex->parts[i];
+        uint64_t count = sc_store_part_pages(part, annex->stride);
+        for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
+            held_pages++;
+            void_pages += most == 1;
+            pages[part->segment * pages_max + page]++;
+        }
+    }
     assert_int_equal(extent->held_pages, held_pages);
     assert_int_equal(extent->void_pages, void_pages);
     sums->held_pages += held_pages;

@@ -1,0 +1,539 @@
+/* Sections that extents lack, built from their rows: an annex each (docs/decisions/0008).
+ *
+ *   extent   [tags][pad][r r r r r r r r]   layer l: read in windows, verified by their tags
+ *                        |-- window --|
+ *   keys     [k k k k k k . .]              the first bytes of each row's K, of one layer
+ *   annex    [probe rows][probe tags]       put when the layer is whole
+ *
+ *   LOOK -> (extent found) -> READ -> ... -> WRITE -> LOOK -> ... -> over
+ *             window after window,     |  ^ all its writes ended
+ *             layer after layer        +--+ also after an abort
+ *
+ * One run goes through the table once. It is slow on purpose: one window in flight, in the lowest
+ * lane, and a pause after it so that bytes_per_s holds.
+ *
+ * Holds: keys come from rows that agree with their tags; an extent with a row that does not, or
+ * that cannot be read, is passed over (what is wrong with it, its load will find); rows that no
+ * live piece has are zeros in the annex, and nothing leads to them. A step waits for nothing.
+ * Does not: move rows, drop pieces, start by itself.
+ * Threads: start, stop: any; steps: the executor's, one at a time.
+ * Tests: tests/unit/store/test_build.c, tests/fault/test_store_faults.c */
+#include "store/internal.h"
+
+#include "store/tag.h"
+
+#include <string.h>
+
+#define PAGE     ((uint64_t)SC_IO_PAGE_BYTES)
+#define LOOKS    1024u        /* extents that a step looks at */
+#define AGAIN_NS 100000000ull /* after a lack of frames or objects */
+#define TRIES    16u          /* of an extent that meets one */
+
+enum state { LOOK, READ, WRITE };
+
+struct span { /* rows that a live piece has, or none has */
+    uint64_t first, count;
+    uint64_t piece_row; /* of the piece's first row */
+    bool is_gap;
+};
+
+struct sc_store_build {
+    struct sc_store *store;
+    struct sc_task task;
+
+    /* Guarded by the space lock. */
+    bool runs, again, closing;
+    uint64_t rate; /* bytes a second; 0: as fast as it goes */
+
+    /* The run's, one step after the other. */
+    enum state state;
+    uint64_t next, end; /* ids of extents; end 0: the run has not looked yet */
+    uint64_t extent_id, row_count, piece_count;
+    uint32_t tries, layer;
+    struct sc_store_extent *annex;
+    struct sc_store_piece_plan *plans; /* [store->pieces_max] */
+    struct span *spans;                /* likewise */
+    uint64_t span_count, span;
+    uint64_t row, rows; /* the window: its first row, and how many */
+    uint8_t *bytes;     /* rows of a window, then their tags; pages */
+    uint64_t rows_max, tags_at;
+    uint8_t *keys;             /* [row_count][probe_row_bytes] */
+    struct sc_io_op ops[2];    /* rows, tags */
+    uint64_t rows_in, tags_in; /* where they begin in what was read */
+    _Atomic uint32_t flying;
+    spec_status written;
+};
+
+/* ---- Which extents -------------------------------------------------------------------------- */
+
+/* Log lock held. */
+static bool extent_lacks(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+{
+    return extent != NULL && extent->live_count > 0 &&
+           extent->space == atomic_load(&store->space_id) &&
+           atomic_load(&extent->held_annex) == NULL &&
+           sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
+}
+
+/* The next one from build->next on; 0: none among LOOKS, or none at all. */
+static uint64_t extent_next(struct sc_store_build *build)
+{
+    struct sc_store *store = build->store;
+    uint64_t found = 0;
+    pthread_mutex_lock(&store->log_lock);
+    build->end = build->end > 0 ? build->end : store->table.extent_next;
+    for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++, build->next++)
+        if (extent_lacks(store, sc_store_table_extent(&store->table, build->next)))
+            found = build->next;
+    pthread_mutex_unlock(&store->log_lock);
+    return found;
+}
+
+static void span_add(struct sc_store_build *build, uint64_t first, uint64_t end,
+                     const struct sc_store_piece_entry *piece)
+{
+    struct sc_store_piece_plan *plan = &build->plans[build->span_count];
+    if (first == end)
+        return;
+    build->spans[build->span_count++] = (struct span){.first = first,
+                                                      .count = end - first,
+                                                      .piece_row = piece ? piece->extent_row : 0,
+                                                      .is_gap = piece == NULL};
+    *plan = (struct sc_store_piece_plan){.row_count = (uint32_t)(end - first)};
+    if (piece == NULL)
+        return;
+    plan->first_position = piece->first_position + (first - piece->extent_row);
+    memcpy(plan->hash, piece->hash, sizeof(plan->hash));
+    build->piece_count++;
+}
+
+/* The extent's rows, from the first to the last; false: too many pieces. */
+static bool spans_make(struct sc_store_build *build)
+{
+    const struct sc_store *store = build->store;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, build->extent_id);
+    uint64_t row = 0;
+    build->span_count = build->piece_count = 0;
+    build->row_count = extent->row_count;
+    for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
+        if (piece == NULL || piece->extent != build->extent_id)
+            continue;
+        if (build->span_count + 3 > store->pieces_max)
+            return false;
+        uint64_t first = piece->extent_row + piece->skip;
+        span_add(build, row, first, NULL);
+        row = (uint64_t)piece->extent_row + piece->row_count;
+        span_add(build, first, row, piece);
+    }
+    span_add(build, row, extent->row_count, NULL);
+    return build->piece_count > 0;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static void run_free(struct sc_store_build *build)
+{
+    struct sc_alloc *alloc = build->store->params.alloc;
+    sc_alloc_free(alloc, build->keys);
+    sc_alloc_free(alloc, build->bytes);
+    sc_alloc_free(alloc, build->spans);
+    sc_alloc_free(alloc, build->plans);
+    build->keys = build->bytes = NULL;
+    build->spans = NULL;
+    build->plans = NULL;
+}
+
+static bool run_alloc(struct sc_store_build *build)
+{
+    const struct sc_store *store = build->store;
+    struct sc_alloc *alloc = store->params.alloc;
+    uint64_t row_bytes = store->shape.row_bytes;
+    uint64_t rows = store->op_bytes / row_bytes > 0 ? store->op_bytes / row_bytes : 1;
+    build->rows_max = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
+    build->tags_at = sc_store_up(build->rows_max * row_bytes, PAGE) + 2 * PAGE;
+    uint64_t tags_bytes =
+        sc_store_up(build->rows_max * store->shape.tags_per_row * 8, PAGE) + 2 * PAGE;
+    build->bytes = sc_alloc_aligned(alloc, build->tags_at + tags_bytes, PAGE);
+    build->plans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->plans));
+    build->spans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->spans));
+    return build->bytes != NULL && build->plans != NULL && build->spans != NULL;
+}
+
+/* ---- Windows -------------------------------------------------------------------------------- */
+
+static bool is_split(const struct sc_store *store)
+{
+    return store->shape.layout == SC_STORE_SPLIT;
+}
+
+/* Bytes of what a row's keys are verified with: the row, or its K. */
+static uint64_t item_bytes(const struct sc_store *store)
+{
+    return is_split(store) ? store->shape.k_row_bytes : store->shape.row_bytes;
+}
+
+static void on_read(struct sc_io_op *op)
+{
+    struct sc_store_build *build = op->user;
+    if (atomic_fetch_sub(&build->flying, 1) == 1)
+        sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
+}
+
+/* An operation for bytes [start, end) of the segment, in whole pages. */
+static void op_set(struct sc_store_build *build, uint32_t i, uint32_t segment, uint64_t start,
+                   uint64_t end, uint8_t *buffer)
+{
+    build->ops[i] = (struct sc_io_op){.file = build->store->segments[segment].file,
+                                      .buffer = buffer,
+                                      .offset = sc_store_down(start, PAGE),
+                                      .bytes = sc_store_up(end, PAGE) - sc_store_down(start, PAGE),
+                                      .kind = SC_IO_READ,
+                                      .lane = SC_LANE_BACKGROUND,
+                                      .done = on_read,
+                                      .user = build};
+    sc_store_count(&build->store->read_bytes, build->ops[i].bytes);
+    sc_store_count(&build->store->read_ops, 1);
+}
+
+/* Rows from build->row on that one read takes: of a paired layout also of several pieces. */
+static void window_size(struct sc_store_build *build)
+{
+    const struct sc_store *store = build->store;
+    const struct span *span = &build->spans[build->span];
+    uint64_t end = span->first + span->count;
+    for (uint64_t i = build->span + 1; !is_split(store) && i < build->span_count; i++) {
+        if (build->spans[i].is_gap)
+            break;
+        end = build->spans[i].first + build->spans[i].count;
+    }
+    build->rows = end - build->row < build->rows_max ? end - build->row : build->rows_max;
+}
+
+/* Reads the window at build->row, which is in no gap. */
+static void window_read(struct sc_store_build *build)
+{
+    struct sc_store *store = build->store;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, build->extent_id);
+    const struct sc_store_part *part =
+        sc_store_part_of(extent->parts, extent->part_count, build->layer);
+    const struct span *span = &build->spans[build->span];
+    struct sc_io_op *ops[2] = {&build->ops[0], &build->ops[1]};
+    uint64_t layer = part->offset + (build->layer - part->layer_first) * extent->stride;
+    uint64_t tag_bytes = 8ull * store->shape.tags_per_row, bytes = item_bytes(store);
+    uint64_t tags = layer + extent->tag_offset + build->row * tag_bytes;
+    uint64_t rows = layer + extent->row_offset + build->row * bytes;
+    if (is_split(store)) /* K of the piece's row i: behind those before it, V's are elsewhere */
+        rows = layer + extent->row_offset + span->piece_row * store->shape.row_bytes +
+               (build->row - span->piece_row) * bytes;
+    window_size(build);
+    op_set(build, 0, part->segment, rows, rows + build->rows * bytes, build->bytes);
+    op_set(build, 1, part->segment, tags, tags + build->rows * tag_bytes,
+           build->bytes + build->tags_at);
+    build->rows_in = rows % PAGE;
+    build->tags_in = build->tags_at + tags % PAGE;
+    atomic_store(&build->flying, 2);
+    sc_io_submit(store->io, ops, 2);
+}
+
+/* Verifies rows [row, row + count) of a span, which lie at `at` of the window, and takes their
+ * keys. */
+static bool span_take(struct sc_store_build *build, uint64_t row, uint64_t count, uint64_t at)
+{
+    const struct sc_store *store = build->store;
+    const struct sc_store_piece_plan *plan = &build->plans[build->span];
+    uint64_t bytes = item_bytes(store), keys_bytes = store->params.probe_row_bytes;
+    uint64_t step = store->shape.tags_per_row;
+    const uint8_t *rows = build->bytes + build->rows_in + at * bytes;
+    const uint64_t *tags =
+        (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
+    uint64_t base = sc_store_tag_base(store->shape.digest, plan->hash, build->layer,
+                                      is_split(store) ? SC_STORE_PART_K : SC_STORE_PART_ROW);
+    uint64_t position = plan->first_position + (row - build->spans[build->span].first);
+    if (sc_store_tag_verify(base, position, rows, bytes, bytes, count, tags, step) != count)
+        return false;
+    for (uint64_t i = 0; i < count; i++)
+        memcpy(build->keys + (row + i) * keys_bytes, rows + i * bytes, keys_bytes);
+    return true;
+}
+
+/* What was read; false: it cannot be had, or is not what it was. */
+static bool window_take(struct sc_store_build *build)
+{
+    uint64_t end = build->row + build->rows, first = build->row;
+    if (build->ops[0].status != SPEC_OK || build->ops[1].status != SPEC_OK)
+        return false;
+    while (build->row < end) {
+        const struct span *span = &build->spans[build->span];
+        uint64_t span_end = span->first + span->count;
+        uint64_t count = (span_end < end ? span_end : end) - build->row;
+        if (!span_take(build, build->row, count, build->row - first))
+            return false;
+        build->row += count;
+        build->span += build->row == span_end;
+    }
+    return true;
+}
+
+/* Rows that no piece has. */
+static void gap_take(struct sc_store_build *build)
+{
+    while (build->span < build->span_count && build->spans[build->span].is_gap) {
+        const struct span *span = &build->spans[build->span++];
+        uint64_t bytes = build->store->params.probe_row_bytes;
+        memset(build->keys + span->first * bytes, 0, span->count * bytes);
+        build->row = span->first + span->count;
+    }
+}
+
+/* ---- Layers --------------------------------------------------------------------------------- */
+
+static void pack_keys(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                      uint8_t *dst)
+{
+    const struct sc_store_build *build = user;
+    uint64_t bytes = build->store->params.probe_row_bytes;
+    (void)part; /* an annex has probe rows alone */
+    memcpy(dst, build->keys + row_first * bytes, row_count * bytes);
+}
+
+static void layer_begin(struct sc_store_build *build)
+{
+    build->row = build->span = 0;
+    gap_take(build);
+}
+
+/* False: the put was the last, or failed. Then the next step may run already. */
+static bool layer_put(struct sc_store_build *build)
+{
+    bool last = build->layer + 1 == build->store->shape.layer_count;
+    build->state = WRITE;
+    spec_status status =
+        sc_store_extent_put_layer(build->annex, build->layer, pack_keys, build, NULL);
+    if (status != SPEC_OK || last)
+        return false;
+    build->state = READ;
+    build->layer++;
+    layer_begin(build);
+    return true;
+}
+
+static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
+{
+    struct sc_store_build *build = user;
+    SC_ASSERT(build->store->params.poison, annex == build->annex);
+    build->written = status;
+    sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
+}
+
+/* ---- The run -------------------------------------------------------------------------------- */
+
+static bool is_closing(struct sc_store_build *build)
+{
+    pthread_mutex_lock(&build->store->space_lock);
+    bool closing = build->closing;
+    pthread_mutex_unlock(&build->store->space_lock);
+    return closing;
+}
+
+static void post_after(struct sc_store_build *build, uint64_t wait_ns)
+{
+    struct sc_exec *exec = build->store->params.exec;
+    pthread_mutex_lock(&build->store->space_lock); /* stop cancels what is posted under it */
+    if (wait_ns == 0 || build->closing)
+        sc_exec_post(exec, &build->task, SC_LANE_BACKGROUND);
+    else
+        sc_exec_post_at(exec, &build->task, SC_LANE_BACKGROUND, sc_exec_now_ns(exec) + wait_ns);
+    pthread_mutex_unlock(&build->store->space_lock);
+}
+
+/* Nothing of it is touched afterwards. */
+static void run_end(struct sc_store_build *build)
+{
+    struct sc_store *store = build->store;
+    run_free(build);
+    pthread_mutex_lock(&store->space_lock);
+    bool again = build->again && !build->closing;
+    build->again = false;
+    build->runs = again;
+    build->next = 1;
+    build->end = 0;
+    if (again)
+        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    pthread_mutex_unlock(&store->space_lock);
+    if (!again)
+        sc_store_busy_end(store);
+}
+
+/* Begins the annex of build->extent_id. */
+static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
+{
+    struct sc_store *store = build->store;
+    if (build->bytes == NULL && !run_alloc(build))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
+    if (!spans_make(build))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
+    sc_alloc_free(store->params.alloc, build->keys);
+    build->keys = sc_alloc(store->params.alloc, build->row_count * store->params.probe_row_bytes);
+    if (build->keys == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "keys of %" PRIu64 " rows", build->row_count);
+    return sc_store_annex_begin(store, build->extent_id, build->plans, build->span_count,
+                                on_written, build, &build->annex, reterr);
+}
+
+static void look(struct sc_store_build *build)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (build->extent_id == 0)
+        build->extent_id = extent_next(build);
+    if (build->extent_id == 0 && build->next < build->end) {
+        post_after(build, 0);
+        return;
+    }
+    spec_status status = build->extent_id != 0 ? extent_begin(build, &error) : SPEC_OK;
+    if (build->extent_id == 0 || (status != SPEC_OK && status != SPEC_E_UNSUPPORTED &&
+                                  (status != SPEC_E_BUSY || build->tries >= TRIES))) {
+        if (status != SPEC_OK)
+            SC_LOG(build->store->params.log, 1, "sketches are not built: %s", error.text);
+        build->extent_id = 0;
+        run_end(build);
+        return;
+    }
+    if (status == SPEC_OK) {
+        build->state = READ;
+        build->layer = 0;
+        layer_begin(build);
+        window_read(build);
+    } else {
+        build->tries += status == SPEC_E_BUSY;
+        build->extent_id = status == SPEC_E_BUSY ? build->extent_id : 0;
+        post_after(build, status == SPEC_E_BUSY ? AGAIN_NS : 0);
+    }
+}
+
+/* The window is there, or the pause after it is over (rows 0). */
+static void read_on(struct sc_store_build *build)
+{
+    bool good = build->rows == 0 || window_take(build);
+    if (!good) {
+        SC_LOG(build->store->params.log, 1,
+               "extent %" PRIu64 " layer %" PRIu32 " gets no sketch: its rows cannot be had",
+               build->extent_id, build->layer);
+        build->state = WRITE;
+        build->tries = TRIES;
+        sc_store_extent_abort(build->annex);
+        return;
+    }
+    uint64_t bytes = build->rows > 0 ? build->ops[0].bytes + build->ops[1].bytes : 0;
+    build->rows = 0;
+    gap_take(build);
+    if (build->row == build->row_count && !layer_put(build))
+        return;
+    pthread_mutex_lock(&build->store->space_lock);
+    uint64_t rate = build->rate;
+    pthread_mutex_unlock(&build->store->space_lock);
+    if (rate > 0 && bytes > 0)
+        post_after(build, (uint64_t)((double)bytes * 1e9 / (double)rate));
+    else
+        window_read(build);
+}
+
+/* All writes ended. */
+static void write_end(struct sc_store_build *build, bool closing)
+{
+    struct sc_store *store = build->store;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t wait_ns = 0;
+    if (build->written == SPEC_OK && !closing) {
+        uint64_t keys_bytes = build->row_count * store->params.probe_row_bytes;
+        spec_status status = sc_store_annex_commit(build->annex, &error);
+        sc_store_count(&store->built_pieces, status == SPEC_OK ? build->piece_count : 0);
+        sc_store_count(&store->built_bytes,
+                       status == SPEC_OK ? keys_bytes * store->shape.layer_count : 0);
+        build->extent_id = build->tries = 0;
+    } else {
+        sc_store_extent_discard(build->annex);
+        if (++build->tries > TRIES) /* it is passed over */
+            build->extent_id = build->tries = 0;
+        else
+            wait_ns = AGAIN_NS;
+    }
+    build->annex = NULL;
+    build->state = LOOK;
+    post_after(build, wait_ns);
+}
+
+static void build_step(struct sc_task *task)
+{
+    struct sc_store_build *build =
+        (struct sc_store_build *)((char *)task - offsetof(struct sc_store_build, task));
+    bool closing = is_closing(build);
+    if (build->state == WRITE) {
+        write_end(build, closing);
+    } else if (closing && build->state == READ) {
+        build->state = WRITE;
+        sc_store_extent_abort(build->annex);
+    } else if (closing) {
+        build->extent_id = 0;
+        run_end(build);
+    } else if (build->state == LOOK) {
+        look(build);
+    } else {
+        read_on(build);
+    }
+}
+
+/* ---- Start and stop ------------------------------------------------------------------------- */
+
+spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reterr)
+{
+    store->build = sc_alloc_zero(store->params.alloc, sizeof(*store->build));
+    if (store->build == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds sketches");
+    store->build->store = store;
+    store->build->task.step = build_step;
+    store->build->next = 1;
+    return SPEC_OK;
+}
+
+void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL || store->params.probe_row_bytes == 0)
+        return;
+    pthread_mutex_lock(&store->space_lock);
+    build->rate = bytes_per_s;
+    if (build->runs) {
+        build->again = true;
+    } else if (!build->closing) {
+        build->runs = true;
+        atomic_fetch_add(&store->busy, 1);
+        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    }
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+bool sc_store_build_runs(const struct sc_store *store)
+{
+    return store->build->runs;
+}
+
+void sc_store_build_stop(struct sc_store *store)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL)
+        return;
+    pthread_mutex_lock(&store->space_lock);
+    build->closing = true;
+    if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: it ends now */
+        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+void sc_store_build_close(struct sc_store *store)
+{
+    sc_alloc_free(store->params.alloc, store->build);
+    store->build = NULL;
+}

@@ -1,0 +1,465 @@
+/* Sections that are built later: what lacked probe rows gives sketches afterwards, whatever the
+ * layout, the back end and the holes; nothing that is stored changes or is lost, with any fault and
+ * after any power cut; pages come back with their extents.
+ *
+ * Threads: the fixture's. */
+#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/space_check.h"
+
+static const struct world_setup setups[] = {
+    {.name = "sim, paired",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, split, windows cut pieces",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .probe_row_bytes = 198,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, paired rows of 8 KiB",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .k_row_bytes = 4096,
+     .probe_row_bytes = 2048,
+     .disk_bytes = 256u << 20,
+     .segment_bytes = 16u << 20,
+     .op_bytes = 256u << 10},
+    {.name = "pread, paired, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "io_uring, split, 3 threads",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 256,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+/* A store without probe rows, that is then opened by who wants them. */
+static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    world->params.probe_row_bytes = 0;
+    spec_status status = world_open(world);
+    if (status == SPEC_E_UNSUPPORTED) {
+        print_message("%s: skipped: %s\n", setup->name, world->error.text);
+        world_free(world);
+        return NULL;
+    }
+    assert_int_equal(status, SPEC_OK);
+    return world;
+}
+
+static void reopen(struct world *world, uint64_t probe_row_bytes)
+{
+    world_close(world);
+    world->params.probe_row_bytes = probe_row_bytes;
+    world_open_ok(world);
+}
+
+static bool runs(struct world *world)
+{
+    pthread_mutex_lock(&world->store->space_lock);
+    bool runs = sc_store_build_runs(world->store);
+    pthread_mutex_unlock(&world->store->space_lock);
+    return runs;
+}
+
+/* Until the run is over: busy moves when it ends. */
+static void build_wait(struct world *world)
+{
+    while (runs(world)) {
+        uint32_t busy = atomic_load(&world->store->busy);
+        if (runs(world) &&
+            !sc_exec_wait(world->exec, &world->store->busy, busy,
+                          sc_exec_now_ns(world->exec) + 20000000) &&
+            sc_exec_is_loop(world->exec) && !runs(world))
+            break;
+    }
+}
+
+static void build_all(struct world *world, uint64_t bytes_per_s)
+{
+    sc_store_build_start(world->store, bytes_per_s);
+    build_wait(world);
+}
+
+static uint64_t built(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.built_pieces;
+}
+
+static bool has_sketch(struct world *world, uint64_t key)
+{
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, key);
+    bool begins = sc_store_sketch_begin(sketch, 0, match.ranges, match.count,
+                                        world->params.probe_row_bytes, SC_LANE_DEMAND, NULL, NULL);
+    sc_store_sketch_close(sketch);
+    return begins;
+}
+
+static void sketches_ok(struct world *world, uint64_t key)
+{
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, key);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+        for (uint64_t wanted = world->params.probe_row_bytes; wanted > 0; wanted /= 97) {
+            spec_status status = match_load(&match, sketch, layer, wanted & ~UINT64_C(1));
+            if (status != SPEC_OK)
+                fail_msg("%s: layer %u: %d: %s", world->setup->name, layer, (int)status,
+                         world->last_line);
+            match_check(world, &match, layer, wanted & ~UINT64_C(1), sketch, true);
+        }
+    }
+    sc_store_sketch_close(sketch);
+}
+
+static void rows_ok(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
+            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
+    sc_store_reader_close(reader);
+}
+
+static void build_gives_old_rows_their_sketches(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_bare(&setups[i], 7);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        reopen(world, setups[i].probe_row_bytes);
+        assert_int_equal(world_store(world, 3, 0, 100), SPEC_OK); /* has its own */
+        assert_false(has_sketch(world, 1));
+        uint64_t pieces = world->piece_count - 2;
+        build_all(world, i % 2 == 0 ? 0 : 500u << 20);
+        assert_int_equal(built(world), pieces);
+        space_check(world->store);
+        for (uint32_t opened = 0; opened < 4; opened++) {
+            for (uint64_t key = 1; key <= 3; key++) {
+                sketches_ok(world, key);
+                rows_ok(world, key);
+            }
+            build_all(world, 0); /* nothing is left to be built */
+            assert_int_equal(built(world), opened == 0 ? pieces : 0);
+            if (opened == 1)
+                assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            reopen(world, setups[i].probe_row_bytes);
+            space_check(world->store);
+        }
+        world_free(world);
+    }
+}
+
+/* The same extents with holes: pieces that were never committed, skipped rows, dropped pieces. */
+static void build_passes_over_rows_that_no_piece_has(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct world *world = world_bare(&setups[i], 9);
+        struct pass *pass = pass_make(world, 5, 10, 300);
+        pass->commit.piece_first = 1;
+        pass->commit.skip = 7;
+        assert_int_equal(pass_begin(pass), SPEC_OK);
+        while (pass->layer < setups[i].layers)
+            assert_int_equal(pass_put(pass), SPEC_OK);
+        pass_wait(pass);
+        assert_int_equal(pass->status, SPEC_OK);
+        pass_note(pass);
+        pass_free(pass);
+        assert_int_equal(world_store(world, 6, 0, 256), SPEC_OK);
+        uint64_t dropped = world->pieces[1].id;
+        sc_store_piece_drop(world->store, dropped);
+        reopen(world, setups[i].probe_row_bytes);
+        build_all(world, 0);
+        space_check(world->store);
+        sketches_ok(world, 6);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_add(&match, &world->pieces[0], 7, 57);
+        for (uint32_t p = 2; p < 4; p++)
+            match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
+            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
+        }
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
+/* The annex' pages go with the extent's last piece, after the quarantine, also over a reopen. */
+static void build_gives_its_pages_back_with_the_extent(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 3);
+    world->config.lease_ns_max = 1000000000;
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    reopen(world, setups[0].probe_row_bytes);
+    struct sc_store_stats before, after;
+    sc_store_stats(world->store, &before);
+    build_all(world, 0);
+    sc_store_stats(world->store, &after);
+    assert_true(after.extent_bytes >= before.extent_bytes + after.built_bytes);
+    for (uint32_t i = 0; i < 4; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    space_check(world->store);
+    reopen(world, setups[0].probe_row_bytes);
+    space_check(world->store);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    reopen(world, setups[0].probe_row_bytes);
+    space_check(world->store);
+    sketches_ok(world, 2);
+    for (uint32_t i = 4; i < 8; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    sc_store_stats(world->store, &after);
+    assert_int_equal(after.extent_bytes, 0);
+    reopen(world, setups[0].probe_row_bytes);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    world_free(world);
+}
+
+/* A row that fails its tag: its extent gets no sketch, the others do, and no load is touched. */
+static void build_takes_no_keys_of_damaged_rows(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+    uint64_t offset = extent->parts[0].offset + 2 * extent->stride + extent->row_offset + 77777;
+    uint8_t byte;
+    reopen(world, setups[0].probe_row_bytes);
+    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
+    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
+    byte ^= 4;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    build_all(world, 0);
+    assert_int_equal(built(world), 4);
+    assert_false(has_sketch(world, 1));
+    sketches_ok(world, 2);
+    space_check(world->store);
+    byte ^= 4;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    build_all(world, 0);
+    sketches_ok(world, 1);
+    rows_ok(world, 1);
+    world_free(world);
+}
+
+/* Closing at any step leaves a store that is whole, and what is built next is too. */
+static void build_ends_with_the_store_at_any_step(void **state)
+{
+    (void)state;
+    bool ended = false;
+    for (uint32_t steps = 0; !ended; steps++) {
+        struct world *world = world_bare(&setups[0], 6);
+        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+        reopen(world, setups[0].probe_row_bytes);
+        sc_store_build_start(world->store, steps % 2 == 0 ? 0 : 100u << 20);
+        for (uint32_t s = 0; s < steps && runs(world); s++)
+            (void)sc_exec_step_one(world->exec);
+        ended = !runs(world);
+        reopen(world, setups[0].probe_row_bytes);
+        space_check(world->store);
+        rows_ok(world, 1);
+        build_all(world, 0);
+        sketches_ok(world, 1);
+        sketches_ok(world, 2);
+        world_free(world);
+    }
+}
+
+/* Every n-th allocation, read, write, completion and reservation failed once. */
+static void build_survives_every_fault(void **state)
+{
+    (void)state;
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
+                                               SC_FAULT_COMPLETION, SC_FAULT_RESERVE};
+    for (uint32_t kind = 0; kind < 5; kind++) {
+        uint64_t fired = 0;
+        for (uint64_t n = 0;; n++) {
+            struct world *world = world_bare(&setups[0], 6);
+            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+            world->params.fault = &world->fault;
+            world->alloc.fault = &world->fault;
+            reopen(world, setups[0].probe_row_bytes);
+            sc_fault_arm(&world->fault, KINDS[kind], n);
+            build_all(world, 0);
+            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
+            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
+            fired += fires;
+            space_check(world->store);
+            rows_ok(world, 1);
+            rows_ok(world, 2);
+            if (has_sketch(world, 1))
+                sketches_ok(world, 1);
+            reopen(world, setups[0].probe_row_bytes);
+            space_check(world->store);
+            rows_ok(world, 2);
+            build_all(world, 0);
+            sketches_ok(world, 1);
+            sketches_ok(world, 2);
+            world_free(world);
+            if (!fires)
+                break;
+        }
+        assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
+    }
+}
+
+/* ---- Power cuts ----------------------------------------------------------------------------- */
+
+/* What is found when the power was cut: all rows that were synced, and a sketch that is right or
+ * cannot be had. */
+static uint32_t image_check(const struct world *origin, uint64_t events, uint64_t seed)
+{
+    struct world *world = world_make(origin->setup, seed);
+    uint32_t had = 0;
+    memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
+    world->piece_count = origin->piece_count;
+    sc_io_sim_disk_close(world->disk);
+    world->disk = NULL;
+    assert_int_equal(sc_io_sim_disk_fork(origin->disk, events, seed, &world->disk, NULL), SPEC_OK);
+    world->params.sim_disk = world->disk;
+    world_open_ok(world);
+    assert_int_equal(world->open_count, origin->piece_count);
+    space_check(world->store);
+    for (uint64_t key = 1; key <= 2; key++) {
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        uint64_t wanted = world->params.probe_row_bytes;
+        match_key(world, &match, key);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            if (!sc_store_sketch_begin(sketch, layer, match.ranges, match.count, wanted,
+                                       SC_LANE_DEMAND, NULL, NULL))
+                continue;
+            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+            assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);
+            had += status == SPEC_OK;
+            if (status == SPEC_OK)
+                match_check(world, &match, layer, wanted, sketch, true);
+        }
+        sc_store_sketch_close(sketch);
+        rows_ok(world, key);
+    }
+    build_all(world, 0); /* what is still missing */
+    assert_true(has_sketch(world, 1));
+    space_check(world->store);
+    world_free(world);
+    return had;
+}
+
+static void build_cut_at_any_write_loses_nothing(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.journal = 2;
+    struct world *world = world_bare(&setup, 12);
+    uint32_t none = 0, all = 0, cuts = 0;
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    reopen(world, setup.probe_row_bytes); /* close syncs the log; the rows: */
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->segments[0].file, NULL),
+                     SPEC_OK);
+    uint64_t from = sc_io_sim_disk_events(world->disk);
+    build_all(world, 0);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    uint64_t to = sc_io_sim_disk_events(world->disk);
+    assert_true(to > from);
+    for (uint64_t events = from; events <= to; events++)
+        for (uint64_t seed = 0; seed < 8; seed++, cuts++) {
+            uint32_t had = image_check(world, events, seed * 1000 + events);
+            none += had == 0;
+            all += had == 2 * setup.layers;
+        }
+    print_message("%u power cuts: %u without a sketch, %u with all\n", cuts, none, all);
+    assert_true(none > 0);
+    assert_true(all > 0);
+    world_free(world);
+}
+
+/* ---- Followers ------------------------------------------------------------------------------ */
+
+static void build_is_seen_by_a_follower(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[3], 2);
+    assert_non_null(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    reopen(world, setups[3].probe_row_bytes);
+    struct sc_store_params params = world->params;
+    struct sc_store *reader = NULL, *writer = world->store;
+    bool more = true;
+    params.role = SC_STORE_READER;
+    params.on_piece = NULL;
+    params.on_piece = world->params.on_piece;
+    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
+    world->store = reader;
+    assert_false(has_sketch(world, 1));
+    world->store = writer;
+    build_all(world, 0);
+    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
+        world->store = reader;
+        while (more)
+            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
+        sketches_ok(world, 1);
+        rows_ok(world, 1);
+        world->store = writer;
+        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
+        more = true;
+    }
+    sc_store_close(reader);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(build_gives_old_rows_their_sketches),
+        cmocka_unit_test(build_passes_over_rows_that_no_piece_has),
+        cmocka_unit_test(build_gives_its_pages_back_with_the_extent),
+        cmocka_unit_test(build_takes_no_keys_of_damaged_rows),
+        cmocka_unit_test(build_ends_with_the_store_at_any_step),
+        cmocka_unit_test(build_survives_every_fault),
+        cmocka_unit_test(build_cut_at_any_write_loses_nothing),
+        cmocka_unit_test(build_is_seen_by_a_follower),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
