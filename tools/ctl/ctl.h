@@ -26,6 +26,8 @@ struct ctl_space {
     char *descriptor;
     uint64_t pieces, rows; /* that live */
     uint64_t probe_rows;   /* of them, with probe keys */
+    uint64_t annex_rows;   /* of those, in an annex */
+    uint64_t probe_bytes;  /* of all layers, with their tags */
 };
 
 struct ctl_extent {
@@ -36,6 +38,7 @@ struct ctl_extent {
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
+    struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };

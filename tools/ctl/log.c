@@ -199,14 +199,23 @@ bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
     return true;
 }
 
+static void annex_free(struct ctl_extent *annex)
+{
+    if (annex != NULL)
+        free(annex->parts);
+    free(annex);
+}
+
 void ctl_store_close(struct ctl_store *store)
 {
     for (uint64_t i = 0; i < store->rank_count; i++) {
         struct ctl_rank *rank = &store->ranks[i];
         for (uint64_t j = 0; j < rank->space_count; j++)
             free(rank->spaces[j].descriptor);
-        for (uint64_t j = 0; j < rank->extent_count; j++)
+        for (uint64_t j = 0; j < rank->extent_count; j++) {
+            annex_free(rank->extents[j].annex);
             free(rank->extents[j].parts);
+        }
         free(rank->spaces);
         free(rank->extents);
         free(rank->pieces);
@@ -328,6 +337,41 @@ static void add_extent(struct ctl_rank *rank, const struct sc_store_record *reco
     rank->extents[rank->extent_count++] = extent;
 }
 
+/* Of an extent that is not there: ignored, as a replay does. */
+static void add_annex(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    const struct sc_store_record_extent *in = &record->extent;
+    struct ctl_extent *extent = NULL;
+    for (uint64_t i = rank->extent_count; extent == NULL && i-- > 0;)
+        extent = rank->extents[i].id == record->id ? &rank->extents[i] : NULL;
+    if (extent == NULL)
+        return;
+    uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
+    const struct sc_store_part *last = &in->parts[in->part_count - 1];
+    if (extent->annex != NULL ||
+        last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
+        !sc_store_record_annex_fits(in, extent->row_count, k_row_bytes)) {
+        rank->lie_count++;
+        return;
+    }
+    struct ctl_extent *annex = calloc(1, sizeof(*annex));
+    struct sc_store_part *parts = calloc(in->part_count, sizeof(*parts));
+    if (annex == NULL || parts == NULL)
+        no_memory();
+    memcpy(parts, in->parts, in->part_count * sizeof(*parts));
+    *annex = (struct ctl_extent){.id = record->id,
+                                 .row_count = extent->row_count,
+                                 .stride = in->stride,
+                                 .probe_offset = in->probe_offset,
+                                 .probe_tag_offset = in->probe_tag_offset,
+                                 .probe_row_bytes = in->probe_row_bytes,
+                                 .fits = true,
+                                 .space = extent->space,
+                                 .part_count = in->part_count,
+                                 .parts = parts};
+    extent->annex = annex;
+}
+
 static void add_piece(struct ctl_rank *rank, const struct sc_store_record *record)
 {
     const struct sc_store_piece *in = &record->piece;
@@ -411,6 +455,9 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_AVERAGE:
         rank->average_count++;
         break;
+    case SC_STORE_RECORD_ANNEX:
+        add_annex(rank, record);
+        break;
     default:
         rank->checkpoint = record->head.number;
         break;
@@ -429,8 +476,13 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         extent->live_rows += piece->row_count;
         rank->spaces[extent->space].pieces++;
         rank->spaces[extent->space].rows += piece->row_count;
-        if (extent->probe_row_bytes > 0)
-            rank->spaces[extent->space].probe_rows += piece->row_count;
+        const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;
+        struct ctl_space *space = &rank->spaces[extent->space];
+        if (probes->probe_row_bytes == 0)
+            continue;
+        space->probe_rows += piece->row_count;
+        space->annex_rows += extent->annex != NULL ? piece->row_count : 0;
+        space->probe_bytes += piece->row_count * (probes->probe_row_bytes + 8) * space->layer_count;
     }
     return true;
 }

@@ -105,8 +105,8 @@ int ctl_ls(const struct ctl_options *options)
 /* ---- stat ----------------------------------------------------------------------------------- */
 
 struct rank_sum {
-    uint64_t probe_rows, live_pieces, live_rows, live_bytes, live_extents, dropped_pieces,
-        void_pieces;
+    uint64_t probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
+        dropped_pieces, void_pieces;
 };
 
 static struct rank_sum sum_of(const struct ctl_rank *rank)
@@ -120,6 +120,8 @@ static struct rank_sum sum_of(const struct ctl_rank *rank)
     for (uint64_t i = 0; i < rank->space_count; i++) {
         sum.live_rows += rank->spaces[i].rows;
         sum.probe_rows += rank->spaces[i].probe_rows;
+        sum.annex_rows += rank->spaces[i].annex_rows;
+        sum.probe_bytes += rank->spaces[i].probe_bytes;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
@@ -145,6 +147,8 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "live_tokens", u64(sum->live_rows));
     add(object, "live_bytes", u64(sum->live_bytes));
     add(object, "tokens_with_probe_keys", u64(sum->probe_rows));
+    add(object, "tokens_with_built_keys", u64(sum->annex_rows));
+    add(object, "probe_key_bytes", u64(sum->probe_bytes));
     add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
@@ -154,13 +158,16 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
 
 static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
 {
-    char live[32], held[32], log[32];
+    char live[32], held[32], log[32], sketch[32];
     printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
-    printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens (%" PRIu64
-           " with probe keys), %" PRIu64 " pieces, %" PRIu64 " extents\n",
+    printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens, %" PRIu64
+           " pieces, %" PRIu64 " extents\n",
            ctl_bytes_text(sum->live_bytes, live), ctl_bytes_text(rank->segment_bytes, held),
-           rank->segment_count, sum->live_rows, sum->probe_rows, sum->live_pieces,
-           sum->live_extents);
+           rank->segment_count, sum->live_rows, sum->live_pieces, sum->live_extents);
+    printf("  sketches  %s probe keys of %" PRIu64 " tokens, those of %" PRIu64
+           " built later; averages: %" PRIu64 " records\n",
+           ctl_bytes_text(sum->probe_bytes, sketch), sum->probe_rows, sum->annex_rows,
+           rank->average_count);
     printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
@@ -220,10 +227,23 @@ static void dump_space(struct json_object *line, const struct sc_store_record *r
         json_object_new_string_len(space->descriptor, (int)record->space.descriptor_bytes));
 }
 
+static struct json_object *dump_parts(const struct sc_store_record_extent *extent)
+{
+    struct json_object *parts = json_object_new_array();
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        struct json_object *part = json_object_new_object();
+        add(part, "segment", u64(extent->parts[i].segment));
+        add(part, "offset", u64(extent->parts[i].offset));
+        add(part, "layer_first", u64(extent->parts[i].layer_first));
+        add(part, "layers", u64(extent->parts[i].layer_count));
+        json_object_array_add(parts, part);
+    }
+    return parts;
+}
+
 static void dump_extent(struct json_object *line, const struct sc_store_record *record)
 {
     const struct sc_store_record_extent *extent = &record->extent;
-    struct json_object *parts = json_object_new_array();
     add(line, "namespace", u64(extent->space));
     add(line, "rows", u64(extent->row_count));
     add(line, "row_offset", u64(extent->row_offset));
@@ -235,15 +255,7 @@ static void dump_extent(struct json_object *line, const struct sc_store_record *
         add(line, "probe_tag_offset", u64(extent->probe_tag_offset));
     }
     add(line, "computed_on", u64(extent->provenance.computed_on));
-    for (uint32_t i = 0; i < extent->part_count; i++) {
-        struct json_object *part = json_object_new_object();
-        add(part, "segment", u64(extent->parts[i].segment));
-        add(part, "offset", u64(extent->parts[i].offset));
-        add(part, "layer_first", u64(extent->parts[i].layer_first));
-        add(part, "layers", u64(extent->parts[i].layer_count));
-        json_object_array_add(parts, part);
-    }
-    add(line, "parts", parts);
+    add(line, "parts", dump_parts(extent));
 }
 
 static void dump_piece(struct json_object *line, const struct sc_store_record *record, bool tokens)
@@ -271,8 +283,8 @@ static void dump_piece(struct json_object *line, const struct sc_store_record *r
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
-    static const char *const names[] = {"?",    "namespace", "extent", "piece",
-                                        "drop", "epoch",     "log",    "average"};
+    static const char *const names[] = {"?",     "namespace", "extent",  "piece", "drop",
+                                        "epoch", "log",       "average", "annex"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));
@@ -297,6 +309,13 @@ static void dump_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_AVERAGE:
         add(line, "requests", u64(record->average.requests));
         add(line, "codes", u64(record->average.codes_bytes / 2));
+        break;
+    case SC_STORE_RECORD_ANNEX:
+        add(line, "probe_row_bytes", u64(record->extent.probe_row_bytes));
+        add(line, "probe_offset", u64(record->extent.probe_offset));
+        add(line, "probe_tag_offset", u64(record->extent.probe_tag_offset));
+        add(line, "stride", u64(record->extent.stride));
+        add(line, "parts", dump_parts(&record->extent));
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));

@@ -131,6 +131,28 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
     return good;
 }
 
+static bool annex_good(struct verify *verify, const struct ctl_space *space,
+                       const struct ctl_extent *annex, const struct ctl_piece *piece,
+                       uint32_t layer)
+{
+    const uint8_t *bytes = layer_read(verify, annex, layer);
+    uint64_t *tags = malloc(piece->row_count * 8ull);
+    bool good = false;
+    if (bytes != NULL && tags != NULL) {
+        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_PROBE);
+        memcpy(tags, bytes + annex->probe_tag_offset + piece->extent_row * 8ull,
+               piece->row_count * 8ull);
+        good = sc_store_tag_verify(base, piece->first_position + piece->skip,
+                                   bytes + annex->probe_offset +
+                                       (piece->extent_row + piece->skip) * annex->probe_row_bytes,
+                                   annex->probe_row_bytes, annex->probe_row_bytes,
+                                   piece->row_count - piece->skip, tags + piece->skip,
+                                   1) == piece->row_count - piece->skip;
+    }
+    free(tags);
+    return good;
+}
+
 static void note_bad(struct verify *verify, const struct ctl_space *space,
                      const struct ctl_piece *piece, uint32_t layer)
 {
@@ -158,6 +180,11 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
                 continue;
             verify->rows += piece->row_count;
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
+                note_bad(verify, space, piece, layer);
+        }
+        for (uint64_t i = first; i < end && extent->annex != NULL; i++) {
+            const struct ctl_piece *piece = &verify->rank->pieces[i];
+            if (piece->state == CTL_LIVE && !annex_good(verify, space, extent->annex, piece, layer))
                 note_bad(verify, space, piece, layer);
         }
         say_progress(verify);
