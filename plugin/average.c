@@ -3,8 +3,8 @@
  *   heads [2^n] -> slot -> slot (same hash) ...      a hand goes round the slots for one to reuse:
  *                                                    a slot that was used since it came by stays
  *
- * Threads: any; one lock, of no call that a lookup waits for. Tests: tests/unit/plugin/
- * test_average.c */
+ * Threads: any; one lock, of no call that a lookup waits for, and one for those who write. Tests:
+ * tests/unit/plugin/ test_average.c */
 #include "plugin/average.h"
 #include "kernels/exp2.h"
 
@@ -40,7 +40,10 @@ struct sc_plugin_averages {
     uint32_t hand;
 
     uint32_t cursor;   /* flush's */
-    uint16_t *staging; /* flush's: [SC_PLUGIN_AVERAGES_BATCH][codes_each] */
+    bool was_refused;  /* the last batch: put did not take it */
+    uint16_t *staging; /* guarded by flush_lock: [SC_PLUGIN_AVERAGES_BATCH][codes_each] */
+
+    pthread_mutex_t flush_lock; /* rank 29: held while put writes; background threads and close */
 };
 
 /* ---- Codes ---------------------------------------------------------------------------------- */
@@ -153,6 +156,7 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
     averages->head_mask = (uint32_t)heads - 1;
     averages->codes_each = each;
     (void)pthread_mutex_init(&averages->lock, NULL);
+    (void)pthread_mutex_init(&averages->flush_lock, NULL);
     averages->slots = sc_alloc_zero(alloc, count * sizeof(*averages->slots));
     averages->counts = sc_alloc(alloc, count * layers * sizeof(*averages->counts));
     averages->codes = sc_alloc(alloc, count * each * sizeof(*averages->codes));
@@ -174,6 +178,7 @@ void sc_plugin_averages_close(struct sc_plugin_averages *averages)
         return;
     struct sc_alloc *alloc = averages->params.alloc;
     (void)pthread_mutex_destroy(&averages->lock);
+    (void)pthread_mutex_destroy(&averages->flush_lock);
     sc_alloc_free(alloc, averages->slots);
     sc_alloc_free(alloc, averages->counts);
     sc_alloc_free(alloc, averages->codes);
@@ -293,16 +298,12 @@ void sc_plugin_averages_load(struct sc_plugin_averages *averages,
     pthread_mutex_unlock(&averages->lock);
 }
 
-bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
-                              spec_status (*put)(void *user, const struct sc_store_average *average,
-                                                 uint64_t count),
-                              void *user)
+/* What changed enough since it was written, into staging; ret_unsaved: what each has then not been
+ * written of. */
+static uint64_t batch_take(struct sc_plugin_averages *averages, bool all,
+                           struct sc_store_average *ret_batch, uint32_t *ret_unsaved)
 {
-    struct sc_store_average batch[SC_PLUGIN_AVERAGES_BATCH];
     uint64_t count = 0;
-    if (averages == NULL)
-        return false;
-    pthread_mutex_lock(&averages->lock);
     for (uint32_t looked = 0; looked < LOOKS_MAX && averages->cursor < averages->slot_count &&
                               count < SC_PLUGIN_AVERAGES_BATCH;
          looked++) {
@@ -313,14 +314,61 @@ bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
         for (uint32_t layer = 0; layer < averages->params.layer_count; layer++)
             memcpy(codes + (uint64_t)layer * slot->rows, codes_of(averages, slot, layer),
                    slot->rows * sizeof(*codes));
-        batch[count++] = (struct sc_store_average){slot->piece, slot->requests, slot->rows, codes};
+        ret_unsaved[count] = slot->unsaved;
+        ret_batch[count++] =
+            (struct sc_store_average){slot->piece, slot->requests, slot->rows, codes};
         slot->unsaved = 0;
     }
+    return count;
+}
+
+/* The batch was refused: its pieces are as they were, and are looked at first next time. */
+static void batch_give_back(struct sc_plugin_averages *averages,
+                            const struct sc_store_average *batch, const uint32_t *unsaved,
+                            uint64_t count, uint32_t cursor)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct slot *slot = slot_find(averages, batch[i].piece);
+        if (slot != NULL)
+            slot->unsaved += unsaved[i];
+    }
+    averages->cursor = cursor;
+}
+
+bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
+                              spec_status (*put)(void *user, const struct sc_store_average *average,
+                                                 uint64_t count),
+                              void *user)
+{
+    struct sc_store_average batch[SC_PLUGIN_AVERAGES_BATCH];
+    uint32_t unsaved[SC_PLUGIN_AVERAGES_BATCH];
+    if (averages == NULL)
+        return false;
+    pthread_mutex_lock(&averages->flush_lock);
+    pthread_mutex_lock(&averages->lock);
+    uint32_t cursor = averages->cursor;
+    uint64_t count = batch_take(averages, all, batch, unsaved);
     bool more = averages->cursor < averages->slot_count;
     if (!more)
         averages->cursor = 0;
     pthread_mutex_unlock(&averages->lock);
-    if (count > 0)
-        (void)put(user, batch, count);
-    return more;
+    spec_status status = count > 0 ? put(user, batch, count) : SPEC_OK;
+    bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* which it would be again */
+    pthread_mutex_lock(&averages->lock);
+    if (refused)
+        batch_give_back(averages, batch, unsaved, count, cursor);
+    averages->was_refused = refused || (averages->was_refused && count == 0 && more);
+    pthread_mutex_unlock(&averages->lock);
+    pthread_mutex_unlock(&averages->flush_lock);
+    return more && !refused;
+}
+
+bool sc_plugin_averages_refused(struct sc_plugin_averages *averages)
+{
+    if (averages == NULL)
+        return false;
+    pthread_mutex_lock(&averages->lock);
+    bool refused = averages->was_refused;
+    pthread_mutex_unlock(&averages->lock);
+    return refused;
 }

@@ -51,12 +51,16 @@ void sc_plugin_averages_load(struct sc_plugin_averages *averages,
 #define SC_PLUGIN_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
 /* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
  * written after its requests 1 .. 7, 9, 11, 14, 18, ... : a fourth more each time. true: there is
- * more. One thread at a time. What put refuses counts as written. */
+ * more. A batch that put refuses (INVALID excepted, which would be refused again) waits for a later
+ * call, which begins with it. Blocks while another thread's put runs: background threads, close. */
 bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
                               spec_status (*put)(void *user,
                                                  const struct sc_store_average *averages,
                                                  uint64_t count),
                               void *user);
+
+/* Whether a batch that was refused waits for flush. */
+bool sc_plugin_averages_refused(struct sc_plugin_averages *averages);
 
 /* The codes' arithmetic, within one step of the store's (which is exact and slow). */
 uint16_t sc_plugin_average_code(float share);

@@ -57,8 +57,8 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
 
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
 {
-    uint32_t count = conn->config.max_requests;
-    count = count < SCRATCHES_MAX ? count : SCRATCHES_MAX;
+    uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
+    uint32_t count = wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
     uint64_t bytes = lay_out(conn, NULL, NULL);
     conn->scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->scratches));
     conn->scratch_memory = sc_alloc(&conn->alloc, count * bytes);

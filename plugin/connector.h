@@ -259,6 +259,7 @@ struct spec_connector {
     struct sc_plugin_trust *trusts;      /* [layer_count + 1] of guesses; the last: of all layers */
     struct sc_plugin_window window;      /* of compute, that reading ahead may fill */
     struct sc_plugin_averages *averages; /* NULL: none are kept */
+    spec_status average_status;          /* of the last that were written; whoever flushes */
     struct sc_plugin_scratch *scratches; /* [scratch_count] set by open, constant */
     uint8_t *scratch_memory;
     struct sc_plugin_kept *kept; /* select.sticky first: [requests][layers] */

@@ -38,9 +38,10 @@ static spec_status put(void *user, const struct sc_store_average *averages, uint
     spec_connector *conn = user;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_average_put(conn->store, averages, count, &error);
-    if (status != SPEC_OK)
+    if (status != SPEC_OK && status != conn->average_status) /* said once */
         SC_LOG(&conn->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s",
                count, error.text);
+    conn->average_status = status;
     return status;
 }
 

@@ -326,6 +326,8 @@ static bool turn(spec_connector *conn)
     for (uint64_t i = 0; i < conn->peer_count; i++)
         more = turn_peer(&conn->peers[i]) || more;
     sc_plugin_mail_turn(conn);
+    if (sc_plugin_averages_refused(conn->averages)) /* the log did not take some: once more */
+        sc_plugin_kick(conn, SC_JOB_AVERAGE);
     return clear_own(conn) || more;
 }
 

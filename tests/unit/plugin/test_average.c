@@ -24,6 +24,7 @@ struct fixture {
     uint32_t requests[64];
     uint16_t codes[64][LAYERS * ROWS];
     uint64_t put_count, batch_most;
+    spec_status refuses; /* what put says; SPEC_OK: it takes them */
 };
 
 static uint32_t rows_of(void *user, uint64_t piece)
@@ -35,6 +36,8 @@ static uint32_t rows_of(void *user, uint64_t piece)
 static spec_status put(void *user, const struct sc_store_average *averages, uint64_t count)
 {
     struct fixture *fx = user;
+    if (fx->refuses != SPEC_OK)
+        return fx->refuses;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t piece = averages[i].piece;
         assert_true(piece < 64 && averages[i].row_count == rows_of(fx, piece));
@@ -194,6 +197,50 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     sc_plugin_averages_close(fx.averages);
 }
 
+static void note_all(struct fixture *fx, uint64_t piece, const float *sums)
+{
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        note(fx, piece, layer, sums);
+}
+
+static void what_is_refused_is_written_later(void **state)
+{
+    (void)state;
+    const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (int all = 0; all < 2; all++) {
+        struct fixture fx;
+        open_with(&fx, 1 << 20);
+        for (uint64_t piece = 10; piece < 10 + 2 * SC_PLUGIN_AVERAGES_BATCH; piece++)
+            note_all(&fx, piece, sums);
+        assert_false(sc_plugin_averages_refused(fx.averages));
+        fx.refuses = SPEC_E_NO_SPACE;
+        for (uint32_t turn = 0; turn < 3; turn++) { /* it does not go on, nor lose its place */
+            assert_false(sc_plugin_averages_flush(fx.averages, all != 0, put, &fx));
+            assert_true(sc_plugin_averages_refused(fx.averages));
+            note_all(&fx, 10, sums);
+        }
+        fx.refuses = SPEC_OK;
+        while (sc_plugin_averages_flush(fx.averages, false, put, &fx))
+            ;
+        assert_false(sc_plugin_averages_refused(fx.averages));
+        assert_int_equal(fx.put_count, 2 * SC_PLUGIN_AVERAGES_BATCH);
+        assert_int_equal(fx.requests[10], 4);
+        for (uint64_t piece = 11; piece < 10 + 2 * SC_PLUGIN_AVERAGES_BATCH; piece++)
+            assert_int_equal(fx.requests[piece], 1);
+        note_all(&fx, 20, sums); /* what would be refused again is not tried again */
+        fx.refuses = SPEC_E_INVALID;
+        while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
+            ;
+        assert_false(sc_plugin_averages_refused(fx.averages));
+        fx.refuses = SPEC_OK;
+        while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
+            ;
+        assert_int_equal(fx.requests[20], 1);
+        sc_plugin_averages_close(fx.averages);
+    }
+    assert_false(sc_plugin_averages_refused(NULL));
+}
+
 static void what_was_written_comes_back(void **state)
 {
     (void)state;
@@ -271,6 +318,7 @@ int main(void)
         cmocka_unit_test(dead_pieces_and_rows_that_a_piece_lacks_are_left_out),
         cmocka_unit_test(the_cap_drops_what_was_not_used_for_longest),
         cmocka_unit_test(a_piece_is_written_a_fourth_more_requests_later_each_time),
+        cmocka_unit_test(what_is_refused_is_written_later),
         cmocka_unit_test(what_was_written_comes_back),
         cmocka_unit_test(threads_share_the_table),
     };

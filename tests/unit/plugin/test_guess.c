@@ -421,6 +421,56 @@ static void averages_survive_a_restart_and_choose_without_queries(void **state)
     world_done(&world);
 }
 
+/* The one request there may be is scored while its next hint is ranked. */
+static void a_hint_is_ranked_beside_a_scoring(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 0) ", \"max_requests\": 1", 2, 2, 16, SPEC_DTYPE_F16, MATCHED,
+               8);
+    spec_connector *conn = world.rig.conn;
+    spec_request request = look(&world);
+    struct sc_plugin_request *open = sc_plugin_request_find(conn, request);
+    assert_int_equal(sc_plugin_begin_layer(conn, &request, 1, 0, NULL), SPEC_OK);
+    struct sc_plugin_scratch *scores = sc_plugin_scratch_take(conn, SC_EXEC_FOREVER);
+    assert_non_null(scores);
+    prefetch(&world, request, 0);
+    rig_pass_ns(&world.rig, 1000000000);
+    assert_int_equal(open->guesses[1].layer, 1);
+    assert_int_equal(open->guesses[1].count, 65);
+    sc_plugin_scratch_put(conn, scores);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+/* The log does not take them once: a later turn writes them, though no request comes any more. */
+static void averages_that_the_log_refused_are_written_by_a_later_turn(void **state)
+{
+    (void)state;
+    struct world world;
+    float before[MATCHED], after[MATCHED];
+    world_open(&world, CONFIG("none", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    rig_background(&world.rig);
+    sc_fault_arm(&world.rig.conn->fault, SC_FAULT_WRITE, 0);
+    (void)travel(&world, 0);
+    rig_background(&world.rig);
+    assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_WRITE]), 1);
+    for (uint32_t turn = 0; turn < 100000 && sc_plugin_averages_refused(world.rig.conn->averages);
+         turn++)
+        rig_pass_ns(&world.rig, 25000000);
+    assert_false(sc_plugin_averages_refused(world.rig.conn->averages));
+    assert_int_equal(averages(&world, 2, before), MATCHED);
+    struct sc_io_sim_disk *disk = NULL; /* as a crash leaves it: close would write them */
+    assert_int_equal(sc_io_sim_disk_copy(world.rig.disk, &disk, NULL), SPEC_OK);
+    rig_close(&world.rig);
+    sc_io_sim_disk_close(world.rig.disk);
+    world.rig.disk = disk;
+    rig_open(&world.rig);
+    assert_int_equal(averages(&world, 2, after), MATCHED);
+    assert_memory_equal(before, after, sizeof(before));
+    world_done(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +484,8 @@ int main(void)
         cmocka_unit_test(threads_guess_side_by_side),
         cmocka_unit_test(wrong_hints_are_refused),
         cmocka_unit_test(averages_survive_a_restart_and_choose_without_queries),
+        cmocka_unit_test(a_hint_is_ranked_beside_a_scoring),
+        cmocka_unit_test(averages_that_the_log_refused_are_written_by_a_later_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
