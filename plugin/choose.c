@@ -300,6 +300,22 @@ bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratc
     return true;
 }
 
+/* ---- All heads, of the sketch --------------------------------------------------------------- */
+
+void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, const uint8_t *keys)
+{
+    const struct sc_plugin_want *want = &item->want;
+    uint64_t rows = want->row_total;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
+    uint64_t k = item->row_count = set_rows(conn, scratch, want, total);
+    for (uint64_t h = 0; h < conn->probe_heads; h++)
+        sc_kernels_topk_bits(conn->kernels,
+                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
+                             scratch->sets + h * SC_KERNELS_WORDS(rows));
+}
+
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
 static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,

@@ -347,7 +347,7 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
         item->status = sc_plugin_select_start(conn, item, SC_LANE_DEMAND, reterr);
     if (item->status != SPEC_OK)
         return item->status;
-    bool chosen = item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_HEADS;
+    bool chosen = item->route != SC_ROUTE_WHOLE && item->route != SC_ROUTE_DENSE;
     spec_status status =
         chosen ? sc_plugin_select_finish(conn, item, reterr) : finish_whole(conn, item, reterr);
     in->failed_position = request->failed_position;

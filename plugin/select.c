@@ -3,7 +3,8 @@
  *   select_start    sketch -> set -> what a guess covers | the rest is read      (every item)
  *   select_finish   guess, then rest -> destination                              (item by item)
  *     or            all rows, or all K -> destination -> each head scored -> (V of the union) ->
- *                   its rows moved down in place
+ *                   its rows moved down in place (where the sketch has all heads' keys: the union
+ *                   of their sets is read, as a set, and then moved: union.c)
  *
  * Holds: of the items of a call only the one that is finished draws on the demand share of frames
  * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
@@ -120,24 +121,9 @@ static bool is_by_keys(const spec_connector *conn)
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
-static void bit_set(uint64_t *bits, uint64_t row)
-{
-    bits[row / 64] |= UINT64_C(1) << (row % 64);
-}
-
 static bool bit_get(const uint64_t *bits, uint64_t row)
 {
     return (bits[row / 64] >> (row % 64) & 1) != 0;
-}
-
-/* Bits to ascending rows; returns how many. */
-static uint64_t rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows)
-{
-    uint64_t count = 0;
-    for (uint64_t w = 0; w < words; w++)
-        for (uint64_t left = bits[w]; left != 0; left &= left - 1)
-            ret_rows[count++] = (uint32_t)(w * 64 + (uint64_t)__builtin_ctzll(left));
-    return count;
 }
 
 static struct sc_store_picks picks_of(const spec_connector *conn, const uint32_t *rows,
@@ -227,17 +213,17 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
-    uint64_t count = item->row_count, words = sc_plugin_words_of(item);
+    uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = 0;
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
-        for (uint64_t i = 0; i < item->row_count; i++)
-            bit_set(wanted, request->set[i]);
+        for (uint64_t i = 0; i < item->set_count; i++)
+            sc_plugin_bit_set(wanted, request->set[i]);
         item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
         sc_store_reader_tags(guess->reader, tags);
         count = 0;
-        for (uint64_t i = 0; i < item->row_count; i++)
+        for (uint64_t i = 0; i < item->set_count; i++)
             if (!bit_get(covered, request->set[i]))
                 rest->rows[count++] = request->set[i];
         rows = rest->rows;
@@ -276,10 +262,10 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
                             bool with_rows)
 {
     bool some = sc_plugin_wants_some(conn, request, layer);
-    bool by_keys = some && is_by_keys(conn);
-    if (some && (!by_keys || conn->config.layout == SC_STORE_SPLIT))
+    bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
+    if (some && (!by_keys || has_all || conn->config.layout == SC_STORE_SPLIT))
         (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
-    if (by_keys && with_rows)
+    if (by_keys && with_rows && !has_all)
         (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!some && with_rows) {
         sc_plugin_guess_yield(request, layer);
@@ -330,7 +316,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
-enum choice { BY_PROBES, BY_AVERAGES, BY_NOTHING };
+enum choice { BY_PROBES, BY_KEYS, BY_AVERAGES, BY_NOTHING };
 
 /* From the sketch that is there, from stored averages, or from nothing at all. */
 static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
@@ -342,32 +328,54 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     const float *sums = NULL;
     uint64_t *bits = item->request->bits;
     uint32_t *set = item->request->set;
-    bool one_set = true;
+    bool one_set = choice != BY_KEYS, has_sums = choice == BY_PROBES || choice == BY_KEYS;
     if (choice == BY_NOTHING)
         sc_plugin_choose_any(conn, scratch, item, set);
     else if (choice == BY_AVERAGES)
         may_part = one_set = sc_plugin_choose_static(conn, scratch, item, set);
+    else if (choice == BY_KEYS)
+        sc_plugin_choose_by_all(conn, scratch, item, sc_store_sketch_keys(item->sketch));
     else
         one_set = sc_plugin_choose_by_probes(conn, scratch, item,
                                              sc_store_sketch_keys(item->sketch), set);
-    if (choice == BY_PROBES) /* behind each head's own (sc_plugin_probe_sums) */
+    if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->probe_heads * item->want.row_total;
     if (one_set) {
         memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
         for (uint64_t i = 0; i < item->row_count; i++)
-            bit_set(bits, set[i]);
+            sc_plugin_bit_set(bits, set[i]);
         item->route = SC_ROUTE_PICKS;
+        item->set_count = item->row_count;
         sc_plugin_sticky_keep(conn, item, bits);
+    } else if (may_part && sc_plugin_probes_are_all(conn)) {
+        sc_plugin_union_of(conn, scratch->sets, item);
+        sc_plugin_sticky_keep(conn, item, sc_plugin_head_bits(item, 0));
     } else if (may_part) {
         item->route = SC_ROUTE_HEADS;
     }
-    if (one_set || sums != NULL)
-        sc_plugin_guess_learn(conn, scratch, item, one_set ? bits : NULL, sums);
+    bool is_known = one_set || item->route == SC_ROUTE_UNION;
+    if (is_known || sums != NULL)
+        sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
     sc_plugin_scratch_put(conn, scratch);
     return SPEC_OK;
 }
 
-/* Sets item->route, and for PICKS the set. */
+/* What an earlier pass of the request kept; the sketch brings the tags. */
+static void choose_kept(const spec_connector *conn, struct sc_plugin_item *item,
+                        const uint64_t *kept, bool may_part)
+{
+    bool parts = item->route != SC_ROUTE_PICKS;
+    if (parts && !may_part)
+        item->route = SC_ROUTE_DENSE;
+    else if (parts && (item->route == SC_ROUTE_HEADS || item->sketch == NULL))
+        item->route = SC_ROUTE_HEADS;
+    else if (parts)
+        sc_plugin_union_of(conn, kept, item);
+    else
+        item->set_count = sc_plugin_rows_of(kept, sc_plugin_words_of(item), item->request->set);
+}
+
+/* Sets item->route, and for PICKS and UNION the set. */
 static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
                           struct spec_error *reterr)
 {
@@ -377,27 +385,28 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
     bool by_keys = !is_any && identify == SC_IDENTIFY_KEYS;
     bool by_probes = !is_any && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
     bool by_averages = !is_any && identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
-    bool needs_sketch = !by_keys || conn->config.layout == SC_STORE_SPLIT;
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
     if (!conn->can_select || !(is_any || by_probes || by_averages || (by_keys && may_part)))
         return SPEC_OK;
-    spec_status status = needs_sketch ? sketch_await(conn, item, reterr) : SPEC_OK;
-    if (status != SPEC_OK || (needs_sketch && item->sketch == NULL))
+    spec_status status = wants_sketch ? sketch_await(conn, item, reterr) : SPEC_OK;
+    if (status != SPEC_OK || (item->sketch == NULL && (!by_keys || is_split)))
         return status;
     const uint64_t *kept = sc_plugin_sticky_find(conn, item);
-    if (kept != NULL && item->route == SC_ROUTE_HEADS && !may_part) {
-        item->route = SC_ROUTE_DENSE;
+    if (kept != NULL) {
+        choose_kept(conn, item, kept, may_part);
         return SPEC_OK;
     }
-    if (kept != NULL && item->route == SC_ROUTE_PICKS)
-        (void)rows_of(kept, sc_plugin_words_of(item), item->request->set);
-    if (kept != NULL)
-        return SPEC_OK;
-    if (by_keys) {
+    bool by_sketch = item->sketch != NULL && sc_plugin_probes_are_all(conn);
+    if (by_keys && !by_sketch) {
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
-    enum choice choice = is_any ? BY_NOTHING : by_averages ? BY_AVERAGES : BY_PROBES;
+    enum choice choice = is_any        ? BY_NOTHING
+                         : by_averages ? BY_AVERAGES
+                         : by_keys     ? BY_KEYS
+                                       : BY_PROBES;
     return choose_set(conn, item, choice, may_part, reterr);
 }
 
@@ -409,9 +418,10 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
-    if (item->route != SC_ROUTE_PICKS)
+    bool is_set = item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION;
+    if (!is_set)
         sc_plugin_guess_drop(conn, item->request, item->in.layer);
-    if (item->route == SC_ROUTE_PICKS)
+    if (is_set)
         set_begin(conn, item, lane);
     else if (item->route == SC_ROUTE_HEADS)
         item->was_started = heads_start(conn, item->request, item->in.layer, lane);
@@ -441,7 +451,7 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
 {
     uint64_t begin_ns = rest->begin_ns;
     spec_status status =
-        sc_plugin_reader_take(conn, item, rest, item->request->set, item->row_count, reterr);
+        sc_plugin_reader_take(conn, item, rest, item->request->set, item->set_count, reterr);
     struct sc_store_read_cost cost;
     sc_store_reader_cost(rest->reader, &cost);
     uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
@@ -465,7 +475,7 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
         sc_store_reader_demand(rest->reader);
     if (guess != NULL) {
         uint64_t before_bytes = item->in.read_bytes, guessed = guess->picks.count;
-        status = sc_plugin_reader_take(conn, item, guess, request->set, item->row_count, reterr);
+        status = sc_plugin_reader_take(conn, item, guess, request->set, item->set_count, reterr);
         count_guess(conn, item, before_bytes, guessed);
     }
     if (status == SPEC_OK && rest->layer == item->in.layer)
@@ -474,17 +484,13 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
         sc_store_reader_cancel(rest->reader);
         rest->layer = SC_PLUGIN_NO_LAYER;
     }
-    for (uint64_t i = 0; status == SPEC_OK && item->in.positions != NULL && i < item->row_count;
-         i++)
-        item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
-    item->in.union_rows = item->row_count;
+    item->in.union_rows = item->set_count;
+    if (status == SPEC_OK && item->route == SC_ROUTE_UNION)
+        sc_plugin_union_part(conn, item);
+    else if (status == SPEC_OK && item->in.positions != NULL)
+        for (uint64_t i = 0; i < item->set_count; i++)
+            item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
     return status;
-}
-
-/* A head's rows, as bits. */
-static uint64_t *head_bits(const struct sc_plugin_item *item, uint64_t head)
-{
-    return item->request->bits + (2 + head) * sc_plugin_words_of(item);
 }
 
 /* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
@@ -500,21 +506,22 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
     const uint64_t *kept = sc_plugin_sticky_find(conn, item);
     if (kept != NULL)
-        memcpy(head_bits(item, 0), kept, conn->shape.kv_head_count * words * sizeof(*kept));
+        memcpy(sc_plugin_head_bits(item, 0), kept,
+               conn->shape.kv_head_count * words * sizeof(*kept));
     else if (conn->config.identify == SC_IDENTIFY_KEYS)
         item->row_count = sc_plugin_choose_count(conn, scratch, item);
     for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
-        uint64_t *bits = head_bits(item, head);
+        uint64_t *bits = sc_plugin_head_bits(item, head);
         if (kept == NULL)
             sc_plugin_choose_head(conn, scratch, item, head, request->set);
         for (uint64_t i = 0; i < item->row_count && kept == NULL; i++)
-            bit_set(bits, request->set[i]);
+            sc_plugin_bit_set(bits, request->set[i]);
         for (uint64_t w = 0; w < words; w++)
             any[w] |= bits[w];
     }
     sc_plugin_scratch_put(conn, scratch);
     if (kept == NULL)
-        sc_plugin_sticky_keep(conn, item, head_bits(item, 0));
+        sc_plugin_sticky_keep(conn, item, sc_plugin_head_bits(item, 0));
     for (uint64_t w = 0; w < words; w++)
         item->in.union_rows += (uint64_t)__builtin_popcountll(any[w]);
     count_identify(conn, item, begin_ns);
@@ -529,7 +536,8 @@ static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
     uint64_t element =
         item->widen != SC_KERNELS_SAME ? sizeof(float) : sc_plugin_dtype_bytes(conn->shape.dtype);
     for (uint64_t head = 0; head < heads; head++) {
-        (void)rows_of(head_bits(item, head), sc_plugin_words_of(item), request->set);
+        (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
+                                request->set);
         sc_kernels_rows_compact(&item->memory, heads, conn->shape.head_size * element, head,
                                 request->set, count);
         for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
@@ -545,7 +553,7 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
+    uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
     struct sc_store_picks picks = picks_of(conn, rest->rows, count);
     picks.wanted = SC_STORE_WANT_V;
     picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
@@ -593,8 +601,8 @@ static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
-    spec_status status = item->route == SC_ROUTE_PICKS ? finish_picks(conn, item, reterr)
-                                                       : finish_heads(conn, item, reterr);
+    spec_status status = item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
+                                                       : finish_picks(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
     item->in.row_count = item->in.exact_rows = item->row_count;
@@ -605,7 +613,7 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
         note_pruned(conn, item);
     atomic_fetch_add_explicit(&conn->stats.prefetched_rows, item->covered_rows,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.demanded_rows, item->row_count - item->covered_rows,
+    atomic_fetch_add_explicit(&conn->stats.demanded_rows, item->in.union_rows - item->covered_rows,
                               memory_order_relaxed);
     return SPEC_OK;
 }

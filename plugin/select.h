@@ -7,6 +7,7 @@
  *           PICKS: rows of the set are read      HEADS: all rows come into the destination (of a
  *           (what a guess read ahead counts)     split layout K, then V of the union), each head is
  *                                                scored there and keeps its own
+ *           UNION: a set a head, where all heads are probes: the union's rows are read, as of a set
  *
  * Holds: what is chosen follows from the item's rows, its queries and the configuration alone; a
  * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
@@ -23,7 +24,8 @@ enum sc_plugin_route {
     SC_ROUTE_WHOLE, /* every row, as asked */
     SC_ROUTE_DENSE, /* every row, though fewer were asked for */
     SC_ROUTE_PICKS, /* one set for all heads */
-    SC_ROUTE_HEADS  /* a set a head */
+    SC_ROUTE_UNION, /* a set a head, known beforehand */
+    SC_ROUTE_HEADS  /* a set a head, of all keys in the destination */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */
@@ -56,6 +58,7 @@ struct sc_plugin_item {
     bool has_negative_slot;         /* asked for only where heads may differ */
     uint32_t route;                 /* enum sc_plugin_route */
     uint64_t row_count;             /* of the set, or of each head's */
+    uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the set, that a guess brings */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t deadline_ns;
@@ -119,6 +122,9 @@ void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *
 /* By stored averages; false: none are known, or their lock is taken. */
 bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                              struct sc_plugin_item *item, uint32_t *ret_rows);
+/* Every head's set of row_count rows, where all are probes, into scratch->sets. */
+void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, const uint8_t *keys);
 /* How many rows each head gets, of all heads' keys in the destination. */
 uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
@@ -203,6 +209,38 @@ static inline uint64_t sc_plugin_words_of(const struct sc_plugin_item *item)
 {
     return (item->want.row_total + 63) / 64;
 }
+
+/* A head's rows, as bits. */
+static inline uint64_t *sc_plugin_head_bits(const struct sc_plugin_item *item, uint64_t head)
+{
+    return item->request->bits + (2 + head) * sc_plugin_words_of(item);
+}
+
+static inline void sc_plugin_bit_set(uint64_t *bits, uint64_t row)
+{
+    bits[row / 64] |= UINT64_C(1) << (row % 64);
+}
+
+/* Bits to ascending rows; returns how many. */
+static inline uint64_t sc_plugin_rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows)
+{
+    uint64_t count = 0;
+    for (uint64_t w = 0; w < words; w++)
+        for (uint64_t left = bits[w]; left != 0; left &= left - 1)
+            ret_rows[count++] = (uint32_t)(w * 64 + (uint64_t)__builtin_ctzll(left));
+    return count;
+}
+
+/* union.c: a set a head, of the sketch */
+static inline bool sc_plugin_probes_are_all(const spec_connector *conn)
+{
+    return conn->probe_heads == conn->shape.kv_head_count;
+}
+/* The heads' sets, as bits: the item's set becomes their union, its route UNION. */
+void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
+                        struct sc_plugin_item *item);
+/* The union's rows stand in the destination: each head keeps its own. */
+void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
 /* load.c */
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

@@ -72,7 +72,7 @@ void sc_plugin_sticky_keep(spec_connector *conn, const struct sc_plugin_item *it
 {
     if (conn->kept == NULL)
         return;
-    uint64_t sets = item->route == SC_ROUTE_HEADS ? conn->shape.kv_head_count : 1;
+    uint64_t sets = item->route == SC_ROUTE_PICKS ? 1 : conn->shape.kv_head_count;
     conn->kept[index_of(conn, item->request, item->in.layer)] =
         (struct sc_plugin_kept){.route = item->route,
                                 .row_count = item->row_count,

@@ -322,11 +322,13 @@ static void keys_of_all_heads_give_each_its_own(void **state)
 {
     (void)state;
     static const char *const LAYOUTS[] = {"paired", "split"};
-    for (uint32_t way = 0; way < 2; way++) {
-        char extra[128];
+    for (uint32_t way = 0; way < 6; way++) { /* with keys of no head, of all, of some beside them */
+        char extra[160];
         struct world world;
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"as-h2o-lru\", \"store\": {\"layout\": \"%s\"}", LAYOUTS[way]);
+                       "\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": %" PRIu32
+                       "}, \"store\": {\"layout\": \"%s\"}",
+                       (uint32_t[]){0, 3, 2}[way / 2], LAYOUTS[way % 2]);
         world_open(&world, extra, 3, 2, 16, SPEC_DTYPE_BF16, 210, 1);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
@@ -346,6 +348,58 @@ static void keys_of_all_heads_give_each_its_own(void **state)
                     assert_true(tops[h][shot.positions[h * 42 + r]]);
             shot_free(&shot);
         }
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
+/* Heads that differ, by the sketch alone or by the rows: the same sets, but where the sketch has
+ * all heads' keys the union of the sets is all that is read. Without the sketch the layer is. */
+static void where_all_heads_are_probes_the_union_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *extra;
+        bool by_sketch, fails;
+    } WAYS[] = {
+        {"\"preset\": \"as-h2o-lru\", \"store\": {\"layout\": \"paired\"}", false, false},
+        {"\"preset\": \"impress\", \"select\": {\"alpha_milli\": 0}", true, false},
+        {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}", true, false},
+        {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}, "
+         "\"store\": {\"layout\": \"paired\"}",
+         true, false},
+        {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}, "
+         "\"store\": {\"layout\": \"paired\"}",
+         false, true},
+    };
+    uint32_t truth[3 * 30];
+    for (uint32_t way = 0; way < sizeof(WAYS) / sizeof(WAYS[0]); way++) {
+        struct world world;
+        char extra[256];
+        (void)snprintf(extra, sizeof(extra),
+                       "%s, \"read\": {\"planner\": \"range\", \"gap_bytes\": 1}", WAYS[way].extra);
+        world_open(&world, extra, 3, 1, 64, SPEC_DTYPE_F32, 600, 0);
+        const struct sc_plugin_stats *stats = &world.rig.conn->stats;
+        spec_request request = look(&world, 0);
+        rig_pass_ns(&world.rig, 1000000000);
+        struct shot shot = make_shot(&world, request, 3, 0);
+        shot.select.given = SPEC_SELECT_BUDGET;
+        shot.select.retain_ppm = 50000;
+        if (WAYS[way].fails)
+            sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_rows(&world, &shot);
+        assert_int_equal(shot.item.row_count, 30);
+        assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_FALLBACK);
+        assert_in_range(shot.item.union_rows, 31, 90);
+        uint64_t rows_bytes = shot.item.read_bytes - atomic_load(&stats->sketch_read_bytes);
+        assert_int_equal(rows_bytes < 600 * world.rig.conn->row_bytes, WAYS[way].by_sketch);
+        if (way == 0)
+            memcpy(truth, shot.positions, sizeof(truth));
+        assert_memory_equal(shot.positions, truth, sizeof(truth));
+        assert_int_equal(atomic_load(&stats->fallback_layers), 1);
+        assert_int_equal(atomic_load(&stats->demanded_rows), shot.item.union_rows);
+        shot_free(&shot);
         rig_release(&world.rig, request);
         world_done(&world);
     }
@@ -982,6 +1036,7 @@ int main(void)
         cmocka_unit_test(sets_are_those_of_the_definition),
         cmocka_unit_test(alpha_decides_who_parts),
         cmocka_unit_test(keys_of_all_heads_give_each_its_own),
+        cmocka_unit_test(where_all_heads_are_probes_the_union_is_read),
         cmocka_unit_test(granules_are_taken_whole),
         cmocka_unit_test(random_rows_are_the_same_for_the_same_call),
         cmocka_unit_test(averages_choose_without_queries),
