@@ -573,6 +573,10 @@ struct spec_api {
      * not from other items, other passes of the request (but with select.sticky "first"), or what
      * was read ahead [ABI-067]. spec_select changes one item only [ABI-068]. The item's provenance
      * is PRUNED, with row_count / R as retain_ppm (rounded up) and the metric [ABI-069].
+     * Where the configuration alone says how many rows are wanted, a match that is short beside
+     * what is new is delivered whole, at every layer of its request: flagged DENSE, as exact as it
+     * was stored, so that what is computed on it may be stored. spec_select's budget rules it out
+     * [ABI-073].
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup

@@ -68,6 +68,8 @@ struct sc_config {
     uint64_t similarity_mass_ppm;   /* "select.similarity_mass_ppm" */
     uint64_t keep_first, keep_last; /* "select.keep_first", "select.keep_last": rows */
     uint32_t dense_layers;          /* "select.dense_layers" */
+    uint64_t select_min_tokens;     /* "select.min_tokens": 256; shorter matches are whole */
+    uint64_t min_share_ppm;         /* "select.min_share_ppm": 500000: shorter than what is new */
     uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
     uint32_t sticky;                /* "select.sticky": enum sc_config_sticky */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */

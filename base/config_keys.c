@@ -194,6 +194,19 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_INTEGER,
      MEMBER(dense_layers),
      .max = SC_LIMIT_LAYERS},
+    {{"select.min_tokens", "integer", "256", "0 .. 16777216",
+      "Matches with fewer rows to load are delivered whole, so that what is computed on them is "
+      "exact and can be stored; unless an item of the host gives a budget itself."},
+     .kind = KIND_INTEGER,
+     MEMBER(select_min_tokens),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"select.min_share_ppm", "integer", "500000", "0 .. 1000000",
+      "Matches that are less than this share of the prompt (of the rows to load and the tokens to "
+      "compute together) are delivered whole likewise, in millionths. 500000: those that are "
+      "shorter than what is new. 0: none."},
+     .kind = KIND_INTEGER,
+     MEMBER(min_share_ppm),
+     .max = 1000000},
     {{"select.unit", "integer", "1", "1 .. 1024",
       "Rows that are chosen together: 1, or granules of so many tokens, counted from the "
       "prompt's start; the last granule is cut at the budget."},

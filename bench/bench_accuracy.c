@@ -41,6 +41,8 @@
 #include "conformance/engine/cli/driver.h"
 
 #define CONTENDERS_MAX 32u
+/* Sets are compared here, also of short matches, which a host would get whole. */
+#define ANY_LENGTH "\"min_tokens\": 0, \"min_share_ppm\": 0"
 
 struct contender {
     char name[32];
@@ -104,8 +106,8 @@ static void set_contender(struct contender *contender, const char *name)
         contender->rule = eng_choose_rule_default(.25);
         contender->rule.alpha = value;
         (void)snprintf(contender->json, sizeof(contender->json),
-                       "\"preset\": \"impress+range\", \"select\": {\"retain_ppm\": 250000, "
-                       "\"alpha_milli\": %" PRIu64 "}",
+                       "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                       ", \"retain_ppm\": 250000, \"alpha_milli\": %" PRIu64 "}",
                        (uint64_t)(value * 1e3 + .5));
         return;
     } else if (strncmp(name, "random", length) == 0) {
@@ -115,7 +117,8 @@ static void set_contender(struct contender *contender, const char *name)
         contender->rule.mass = value;
         contender->rule.retain_ppm = 500000;
         (void)snprintf(contender->json, sizeof(contender->json),
-                       "\"preset\": \"impress+range\", \"select\": {\"budget\": \"mass\", "
+                       "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                       ", \"budget\": \"mass\", "
                        "\"mass_ppm\": %" PRIu64 ", \"retain_ppm\": 500000}",
                        ppm);
         return;
@@ -123,7 +126,8 @@ static void set_contender(struct contender *contender, const char *name)
         bench_die("--contenders: %s is not known", name);
     }
     (void)snprintf(contender->json, sizeof(contender->json),
-                   "\"preset\": \"impress+range\", \"select\": {\"retain_ppm\": %" PRIu64 "%s}",
+                   "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                   ", \"retain_ppm\": %" PRIu64 "%s}",
                    ppm, json);
 }
 

@@ -112,11 +112,11 @@ static void run_predictor(struct state *state, const struct predictor *predictor
     char members[512];
     struct spec_stats stats;
     struct eng_error error;
-    (void)snprintf(members, sizeof(members),
-                   "\"preset\": \"impress+range\", \"select\": {\"retain_ppm\": %" PRIu64
-                   "}, \"prefetch\": {\"predictor\": \"%s\"}",
-                   bench_option_u64(state->argc, state->argv, "--retain-ppm", 250000),
-                   predictor->configured);
+    (void)snprintf(
+        members, sizeof(members),
+        "\"preset\": \"impress+range\", \"select\": {\"min_tokens\": 0, "
+        "\"min_share_ppm\": 0, \"retain_ppm\": %" PRIu64 "}, \"prefetch\": {\"predictor\": \"%s\"}",
+        bench_option_u64(state->argc, state->argv, "--retain-ppm", 250000), predictor->configured);
     (void)fprintf(stderr, "%s\n", predictor->name);
     state->predictor = predictor;
     struct eng_driver *driver = open_driver(state, members, false, predictor->hint);

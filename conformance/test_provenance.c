@@ -248,6 +248,72 @@ static void abi_122_pruned_passes_are_not_stored_unless_configured(void **state)
     }
 }
 
+/* One item as configured (no select); its provenance. */
+static struct spec_important
+deliver_as_configured(struct fixture *fx, const struct spec_lookup_result *found, uint32_t layer)
+{
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, found->matched_tokens);
+    struct spec_important item = important(found->request, layer, &area.memory);
+    assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+    area_free(&area);
+    return item;
+}
+
+/* `stored` tokens of a prompt are there: whether the rows of a pass over the rest are all
+ * delivered. The pass stores: what was whole is stored, exact. */
+static void expect_pass_as_configured(struct fixture *fx, uint64_t seed, uint64_t stored,
+                                      uint64_t count, bool is_whole)
+{
+    struct prompt prompt = prompt_make(seed, count), start = prompt;
+    start.count = stored;
+    (void)fixture_store(fx, &start);
+    struct spec_lookup_params params = lookup_params(&prompt);
+    struct spec_lookup_result found = fixture_lookup(fx, &params);
+    expect_match(&found, stored);
+    spec_status status = SPEC_OK;
+    uint32_t kind = SPEC_PROVENANCE_EXACT;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        spec_ticket ticket;
+        if (found.matched_tokens > 0) {
+            struct spec_important item = deliver_as_configured(fx, &found, layer);
+            bool was_whole = item.row_count == found.matched_tokens;
+            assert_int_equal(was_whole, (item.result_flags & SPEC_IMPORTANT_DENSE) != 0);
+            assert_int_equal(was_whole, item.provenance.kind == SPEC_PROVENANCE_EXACT);
+            if (is_whole)
+                assert_true(was_whole);
+            else if (conf_options.require_hits)
+                assert_false(was_whole);
+            kind = item.provenance.kind > kind ? item.provenance.kind : kind;
+        }
+        assert_ok(fx, fixture_put(fx, found.request, &prompt, found.matched_tokens,
+                                  count - found.matched_tokens, layer, &ticket));
+        status = fixture_wait(fx, ticket);
+    }
+    if (found.matched_tokens > 0 && is_whole) /* an item's own budget rules */
+        assert_true(deliver(fx, &found, &prompt, 1, RETAIN).kind >= kind);
+    fixture_release(fx, found.request);
+    if (conf_options.require_hits)
+        assert_int_equal(status, is_whole ? SPEC_OK : SPEC_E_DROPPED);
+    found = find_all(fx, &prompt, SPEC_LOOKUP_REQUIRE_EXACT);
+    expect_match(&found, kind == SPEC_PROVENANCE_EXACT ? count : stored);
+    for (uint32_t layer = 0; layer < LAYERS && found.matched_tokens > 0; layer++)
+        (void)deliver(fx, &found, &prompt, layer, 1000000); /* each row is compared */
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+static void abi_073_a_match_that_is_short_beside_what_is_new_is_whole_and_storable(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, SHAPE);
+    scene_configure(fx, 2, "\"retain_ppm\": 250000, \"metric\": \"random\"", "");
+    expect_pass_as_configured(fx, 380, 100, 450, true); /* both short */
+    expect_pass_as_configured(fx, 381, 300, 500, false);
+    scene_configure(fx, 2, "\"retain_ppm\": 250000, \"metric\": \"random\", \"min_tokens\": 0", "");
+    expect_pass_as_configured(fx, 382, 100, 201, true); /* fewer than what is new */
+    expect_pass_as_configured(fx, 383, 101, 202, false);
+}
+
 /* The same tokens, rows of two passes: `salted` has other truth for the same tokens. */
 static void expect_rows_of(struct fixture *fx, const struct prompt *prompt, uint64_t matched,
                            uint64_t from)
@@ -347,6 +413,7 @@ const struct conf_test CONF_PROVENANCE[] = {
     BARE(abi_121_a_match_that_must_be_exact_ends_before_inexact_rows),
     BARE(abi_121_in_a_reader_too),
     BARE(abi_122_pruned_passes_are_not_stored_unless_configured),
+    BARE(abi_073_a_match_that_is_short_beside_what_is_new_is_whole_and_storable),
     BARE(abi_123_better_rows_replace_worse_ones),
     BARE(abi_123_among_equals_and_for_worse_the_first_stays),
     END,

@@ -2,6 +2,9 @@
  *
  *   configuration <- struct spec_select (what is given) -> k of R rows, metric, rows kept
  *
+ * A match that is short is wanted whole, whatever the configuration's budget; an item's own budget
+ * holds for it.
+ *
  * Holds: after the checks every address that scoring forms lies inside what the host described.
  * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
 #include "plugin/args.h"
@@ -43,6 +46,16 @@ static uint64_t ratio_rows(uint64_t row_total, uint64_t ppm)
     return count > 0 ? count : 1;
 }
 
+/* Rows that a choice would spare cost little beside what has to be computed anyway, or little at
+ * all; what is computed on all of them is exact, and may be stored (decisions/0007). */
+bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t rows = request->matched_tokens - request->from_token;
+    uint64_t fresh = request->token_count - request->matched_tokens; /* both < 2^24 */
+    return rows < conn->config.select_min_tokens ||
+           rows * PPM < (rows + fresh) * conn->config.min_share_ppm;
+}
+
 static void set_keep(const struct sc_plugin_request *request, uint64_t first, uint64_t last,
                      struct sc_plugin_want *want)
 {
@@ -79,6 +92,8 @@ static void resolve(const spec_connector *conn, const struct spec_select *select
     if (want.budget == SPEC_BUDGET_MASS && want.metric == SPEC_METRIC_RANDOM)
         fewer = want.row_count < total; /* rows that weigh nothing have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
+    want.is_short = want.selects && !given && request->is_short;
+    want.selects = want.selects && !want.is_short;
     bool is_static = config->identify == SC_IDENTIFY_STATIC;
     want.is_scored = want.selects && want.metric != SPEC_METRIC_RANDOM && !is_static;
     want.has_head_sets = want.is_scored; /* of one head too: its rows move as well */

@@ -139,6 +139,7 @@ struct sc_plugin_request {
     struct sc_hash root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
     uint64_t from_token, matched_tokens;
+    bool is_short; /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
@@ -393,6 +394,10 @@ void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
 /* Whether the run is one that was dropped or replaced lately; index_lock is held. */
 bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
 void sc_plugin_on_epoch(uint64_t epoch, void *user);
+
+/* budget.c: whether the match is too short to be worth a choice (select.min_tokens,
+ * .min_share_ppm); lookup asks once, so that all layers and passes of the request agree. */
+bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request);
 
 /* load.c */
 spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,

@@ -377,7 +377,9 @@ static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint6
         sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
         if (!item->want.selects)
             sc_plugin_guess_drop(conn, item->request, item->in.layer);
-        item->route = item->want.selects ? SC_ROUTE_PICKS : SC_ROUTE_WHOLE;
+        item->route = item->want.selects    ? SC_ROUTE_PICKS
+                      : item->want.is_short ? SC_ROUTE_DENSE
+                                            : SC_ROUTE_WHOLE;
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
         if (loads(item->request) && !item->want.selects)

@@ -243,6 +243,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->pass_layer = 0;
     request->pass_saves = 0;
     request->stored_end = request->matched_tokens;
+    request->is_short = sc_plugin_match_is_short(conn, request);
     atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_sticky_forget(conn, request);
     sc_plugin_guess_forget(request);

@@ -36,6 +36,7 @@ struct sc_plugin_want {
     uint64_t keep_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
     uint32_t budget, metric, mass_ppm; /* SPEC_BUDGET_*, SPEC_METRIC_* */
     bool selects;                      /* false: every row is wanted */
+    bool is_short;                     /* so, because of the match's length */
     bool is_scored;                    /* queries are needed */
     bool has_head_sets;                /* heads may get rows of their own */
 };

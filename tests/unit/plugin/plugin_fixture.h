@@ -208,10 +208,27 @@ static inline struct spec_model rig_model(const struct rig *rig)
                                .weights_id = {"rig", 3}};
 }
 
+/* The members of a rig, with rows chosen of matches of any length (they are short in tests); a text
+ * that says which are short stays as it is. */
+static inline const char *rig_members(const char *extra, char *text, uint64_t capacity)
+{
+    static const char GROUP[] = "\"select\": {", ANY[] = "\"min_tokens\": 0, \"min_share_ppm\": 0";
+    const char *group = strstr(extra, GROUP);
+    if (extra[0] == 0 || strstr(extra, "min_share_ppm") != NULL)
+        return extra;
+    if (group == NULL)
+        (void)snprintf(text, capacity, "%s, %s%s}", extra, GROUP, ANY);
+    else
+        (void)snprintf(text, capacity, "%.*s%s%s, %s", (int)(group - extra), extra, GROUP, ANY,
+                       group + strlen(GROUP));
+    return text;
+}
+
 static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
 {
     struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig->memory};
+    char members[768];
     (void)snprintf(rig->config, sizeof(rig->config),
                    "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
                    "\"%s\"}%s%s}",
@@ -219,7 +236,8 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
                    rig->is_sim            ? "sim"
                    : rig->backend != NULL ? rig->backend
                                           : "pread",
-                   rig->extra[0] != 0 ? ", " : "", rig->extra);
+                   rig->extra[0] != 0 ? ", " : "",
+                   rig_members(rig->extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = rig->role,
                                       .rank = rig->rank,

@@ -597,6 +597,59 @@ static void all_rows_are_not_looked_at(void **state)
     world_done(&world);
 }
 
+/* A match of 200 rows and 5 tokens behind it, whole or chosen as configured: the same at every
+ * layer, and with no look at a sketch. An item's own budget rules. */
+static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t min_tokens, min_share_ppm;
+        uint64_t from;
+        bool is_whole;
+    } CASES[] = {{0, 0, 0, false},       {200, 0, 0, false},   {201, 0, 0, true},
+                 {0, 975609, 0, false},  {0, 975610, 0, true}, {0, 1000000, 0, true},
+                 {100, 0, 101, true},    {100, 0, 100, false}, {0, 500000, 196, true},
+                 {0, 500000, 195, false}};
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world world;
+        char extra[160];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"impress\", \"select\": {\"min_tokens\": %" PRIu32
+                       ", \"min_share_ppm\": %" PRIu32 "}",
+                       CASES[i].min_tokens, CASES[i].min_share_ppm);
+        world_open(&world, extra, 2, 1, 8, SPEC_DTYPE_F16, 200, 8);
+        spec_request request = look(&world, CASES[i].from);
+        uint64_t rows = 200 - CASES[i].from, quarter = (rows + 3) / 4;
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            struct shot shot = make_shot(&world, request, layer, CASES[i].from);
+            assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, layer, NULL),
+                             SPEC_OK);
+            aim(&shot);
+            if (CASES[i].is_whole)
+                shot.item.queries = NULL;
+            assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, NULL), SPEC_OK);
+            assert_int_equal(shot.item.row_count, CASES[i].is_whole ? rows : quarter);
+            assert_int_equal(shot.item.result_flags, CASES[i].is_whole ? SPEC_IMPORTANT_DENSE : 0);
+            assert_int_equal(shot.item.provenance.kind,
+                             CASES[i].is_whole ? SPEC_PROVENANCE_EXACT : SPEC_PROVENANCE_PRUNED);
+            assert_rows(&world, &shot);
+            shot_free(&shot);
+        }
+        struct sc_plugin_stats *stats = &world.rig.conn->stats;
+        assert_int_equal(atomic_load(&stats->dense_layers), CASES[i].is_whole ? 4 : 0);
+        assert_int_equal(atomic_load(&stats->sketch_read_bytes) == 0, CASES[i].is_whole);
+        struct shot own = make_shot(&world, request, 1, CASES[i].from);
+        own.select.given = SPEC_SELECT_BUDGET;
+        own.select.retain_ppm = 250000;
+        assert_int_equal(fire(&world, &own), SPEC_OK);
+        assert_int_equal(own.item.row_count, quarter);
+        assert_rows(&world, &own);
+        shot_free(&own);
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
 /* With queries of the probe heads, or a slot that is not there, sets a head cannot be given. */
 static void what_cannot_part_is_dense(void **state)
 {
@@ -1042,6 +1095,7 @@ int main(void)
         cmocka_unit_test(averages_choose_without_queries),
         cmocka_unit_test(a_first_pass_may_decide_for_all),
         cmocka_unit_test(all_rows_are_not_looked_at),
+        cmocka_unit_test(a_short_match_is_whole_unless_an_item_has_a_budget),
         cmocka_unit_test(what_cannot_part_is_dense),
         cmocka_unit_test(one_head_alone_parts_too),
         cmocka_unit_test(without_a_sketch_a_layer_is_dense),
