@@ -29,6 +29,7 @@ PPL_QUERY, PPL_TOKENS = 64, 192  # tokens that choose rows; tokens whose likelih
 SHOT_SETS = ("piqa", "rte", "copa", "openbookqa", "arc-easy")
 BY_LENGTH = ("piqa", "openbookqa", "arc-easy")  # a harness compares these by likelihood a byte
 SQUAD_TOKENS = 16
+SHOT_PIECE = 8  # questions of one prefix that are asked at a time
 
 # Real models' tasks: text in front of a choice, and choices, as the LM evaluation harness has them.
 
@@ -107,17 +108,64 @@ def recall_set(session, name, groups, per_group, questions):
     return entries
 
 
-def shot_set(session, model, name, tokens, questions):
-    """One prefix of solved examples, asked about the first questions of the set."""
+def shot_set(session, model, name, tokens, questions, shot_count=None):
+    """One prefix of solved examples, so many of them or so many tokens, asked about the first
+    questions of the set."""
     asked_file, shot_file, text = SHOTS[name]
     asked = read_rows(session.eval(asked_file))[:questions]
     shots = read_rows(session.eval(shot_file))[-400:]
     solved = [front + choices[row["label"]] + "\n\n"
               for row in shots for front, choices in [text(row)]]
-    prefix = filled(session, model, solved, tokens)
+    prefix = "".join(solved[:shot_count]) if shot_count else filled(session, model, solved, tokens)
     queries = [{"query": front, "choices": choices, "label": row["label"]}
                for row in asked for front, choices in [text(row)]]
-    return [{"id": name, "group": name, "prefix": prefix, "queries": queries}]
+    return [{"id": f"{name}-{at}", "group": name, "prefix": prefix,
+             "queries": queries[at:at + SHOT_PIECE]} for at in range(0, len(queries), SHOT_PIECE)]
+
+
+def held_out(session, model, lengths, per_length, questions):
+    """Questions as recall_text_dev asks them over passages that it does not hold: nothing may be
+    tuned on these. The opening of a sentence; which of ten continuations follows?"""
+    with open(os.path.join(session.data, "text", "english-6mb.txt"), encoding="utf8",
+              errors="replace") as f:
+        text = f.read()
+    known = [text.find(row["prefix"][100:300])
+             for row in read_rows(session.eval("recall_text_dev"))]
+    dice, entries = random.Random(20261121), []
+    for length in lengths:
+        while sum(e["group"] == str(length) for e in entries) < per_length:
+            at, chars = dice.randrange(len(text) - 50000), length * 5
+            if any(found >= 0 and abs(found - at) < 50000 for found in known):
+                continue
+            for _ in range(4):  # of so many tokens, by and by
+                chars = chars * length // len(session.tokens(model, [text[at:at + chars]])[0])
+            asked = sentence_questions(text[at:at + chars], dice, questions)
+            if len(asked) == questions:
+                entries.append({"id": f"held-{length}-{at}", "group": str(length),
+                                "prefix": text[at:at + chars], "queries": asked})
+    return entries
+
+
+def sentence_questions(passage, dice, count):
+    """Openings of seven words, continuations of four; other choices stand elsewhere in it."""
+    words = passage.replace("<|endoftext|>", " ").split()
+    starts = [i for i in range(1, len(words) - 12)
+              if words[i - 1][-1] in ".!?" and words[i][0].isupper()
+              and not any(w[-1] in ".!?" for w in words[i:i + 10])
+              and " ".join(words[i:i + 11]) in passage]
+    dice.shuffle(starts)
+    asked = []
+    for start in starts[:count]:
+        right = " " + " ".join(words[start + 7:start + 11])
+        choices = {right}
+        while len(choices) < 10:
+            other = dice.randrange(len(words) - 4)
+            if abs(other - start) > 12:
+                choices.add(" " + " ".join(words[other:other + 4]))
+        choices = dice.sample(sorted(choices), 10)
+        asked.append({"query": "\n\nAs the text above says: " + " ".join(words[start:start + 7]),
+                      "choices": choices, "label": choices.index(right)})
+    return asked
 
 
 def filled(session, model, shots, tokens):
@@ -285,7 +333,7 @@ def interval(rows, measure):
     """The measure, and the middle 95 % of its bootstrap: prefixes are drawn, or, where one prefix
     serves all, questions."""
     clusters = by_prefix(rows)
-    if len(clusters) == 1:
+    if len(clusters) == 1 or rows[0]["group"] in SHOTS:
         clusters = [[row] for row in rows]
     dice = random.Random(1)
     draws = sorted(measure([row for cluster in dice.choices(clusters, k=len(clusters))
@@ -307,7 +355,8 @@ def paired(rows, first, second, measure):
     for row in rows:
         if row["contender"] in (first, second):
             both.setdefault((row["id"], row["question"]), {})[row["contender"]] = row
-    pairs = [{"id": key[0], "a": pair[first], "b": pair[second]} for key, pair in both.items()]
+    pairs = [{"id": key[0], "group": pair[first]["group"], "a": pair[first], "b": pair[second]}
+             for key, pair in both.items()]
     return interval(pairs, lambda drawn: measure([p["a"] for p in drawn], [p["b"] for p in drawn]))
 
 
@@ -502,8 +551,12 @@ def shape_of(model):
 def plan(args):
     """(set, model) pairs of a run, in order."""
     default = [("recall_ids", "opt-recall"), ("recall_text", "smollm2")]
+    if args.model:
+        default = [("recall_text", "given")]
     more = [("wikitext2", "smollm2"), *((name, "smollm2") for name in SHOT_SETS),
             ("squad", "smollm2"), ("chat", "tinychat-opt"), ("stories", "stories260K")]
+    if args.model:
+        more = more[:-2]
     if args.sets:
         every = dict(default + more)
         return [(name, every.get(name, "smollm2")) for name in args.sets.split(",")]
@@ -518,6 +571,8 @@ def entries_of(session, name, model, quick):
     if name == "recall_text":
         return recall_set(session, "recall_text_dev", ("512", "1024") if quick else
                           ("512", "1024", "2048"), 1 if quick else 12, 3 if quick else 8)
+    if name == "recall_held":
+        return held_out(session, model, (512, 1024, 2048), 1 if quick else 4, 8)
     if name == "wikitext2":
         lengths = [n for n in (512, 1024, 2048)
                    if n + PPL_QUERY + PPL_TOKENS <= shape_of(model)["positions"]]
@@ -534,8 +589,8 @@ def entries_of(session, name, model, quick):
     if name in SHOTS:
         room = min(1900, shape_of(model)["positions"] - 300)
         return shot_set(session, model, name, room, 10 if quick else session.args.questions)
-    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, wikitext2, chat, stories, "
-             f"squad, {', '.join(SHOT_SETS)}")
+    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, recall_held, wikitext2, "
+             f"chat, stories, squad, {', '.join(SHOT_SETS)}")
 
 
 CONTENDERS = ("full", "impress@.25", "h2o@.25", "one@.25", "random@.25", "mass@.9", "mass@.95")
@@ -573,6 +628,15 @@ def choice_set(session, name, model, entries, contenders, title):
     return holds[0], {"rows": rows, "lines": lines, "curve": curve}
 
 
+def that_fit(session, model, entries):
+    """Without the prefixes that leave no room for a question among the model's positions."""
+    positions = shape_of(model)["positions"]
+    texts = [e["prefix"] for e in entries if "prefix" in e]
+    sizes = iter(session.tokens(model, texts) if texts else [])
+    return [e for e in entries for ids in [e.get("prefix_ids") or next(sizes)]
+            if len(ids) + PPL_QUERY <= positions]
+
+
 def with_lessons(entries, count):
     """The first questions of each prefix are asked before, so that there are averages of what
     mattered; they are not judged."""
@@ -581,7 +645,12 @@ def with_lessons(entries, count):
 
 
 def one_set(session, name, model, args):
-    entries = entries_of(session, name, model, args.quick)
+    entries = that_fit(session, model, entries_of(session, name, model, args.quick))
+    if not entries:
+        print(f"{name}: skipped: no prefix of it fits {shape_of(model)['positions']} positions")
+        return True, {"rows": [], "lines": [], "curve": []}
+    if args.prefixes:
+        entries = entries[:args.prefixes]
     if args.per_prefix:
         entries = [{**e, "queries": e["queries"][:args.per_prefix]} for e in entries]
     if args.lessons:
@@ -687,6 +756,8 @@ def plot_points(plt, path, lines, x, y, labels):
 def plot_curves(directory, build, results):
     plt = pyplot(directory, build)
     for name, result in results.items() if plt else ():
+        if not result["lines"]:
+            continue
         lines = result["curve"] or [l for l in result["lines"] if l["group"] == "all"]
         title = lines[0]["set"]
         way = next((w for w in WAYS if "accuracy_" + w in lines[0]), None)
@@ -706,15 +777,36 @@ MEASURES = (("heads", "heads"), ("probes", "probes"), ("neighbours", "neigh."),
             ("static", "static"), ("sink", "sink"), ("chunk", "chunk"))
 
 
-def similarity_rows(session, model, name, entries):
+def similarity_rows(session, model, name, entries, more=()):
     path = os.path.join(session.work, name + "-similarity.jsonl")
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     print(f"running bench-similarity: {name}, {len(entries)} prefixes …", file=sys.stderr)
     out = subprocess.run([session.program("bench-similarity"), "--model", model, "--eval", path,
-                          "--questions", "2" if session.args.quick else "3"],
+                          "--questions", "2" if session.args.quick else "3", *more],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
     return [json.loads(line) for line in out.splitlines()]
+
+
+def chunk_figure(session, model):
+    """Requests with more and fewer solved examples in front: a chunk is asked for by every one that
+    reaches it; is what stands in it more important for that?"""
+    asked = [shot_set(session, model, "piqa", None, 2, shots) for shots in range(5, 26, 5)]
+    entries = [{**entries[0], "id": f"piqa-{n}"} for n, entries in enumerate(asked)]
+    rows = similarity_rows(session, model, "chunks", entries, ("--chunks", "1", "--rho", ".5"))
+    reached = {}
+    for row in rows:
+        for chunk, count in enumerate(row["chunks"]):
+            reached.setdefault(chunk, []).append((row["id"], count / 64))
+    print("\nchunks of 64 rows, half of the rows important, by how many of the 5 prefixes hold the "
+          "chunk (PIQA, 5 to 25 solved examples)")
+    print(f"{'prefixes':>8} {'chunks':>7} {'important':>10}")
+    for times in sorted({len({i for i, _ in seen}) for seen in reached.values()}):
+        shares = [[s for _, s in seen] for seen in reached.values()
+                  if len({i for i, _ in seen}) == times]
+        every = [s for own in shares for s in own]
+        print(f"{times:8} {len(shares):7} {sum(every) / len(every):10.3f}")
+    return rows
 
 
 def means(rows):
@@ -755,6 +847,8 @@ def similarity(args, root, build):
         ok &= verdict(f"{wanted}: recall of hint (after) - layer at rho .25, points",
                       f"{gain:.1f}", gain >= 10, ">= 10")
         results[name] = rows
+        if wanted == "smollm2":
+            results["chunks"] = chunk_figure(session, model)
     return ok, results
 
 

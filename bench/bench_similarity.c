@@ -5,12 +5,17 @@
  *
  * For each question (eval_file.h), layer and share rho of rows (--rho LIST), with A_l the set that
  * all probe heads of layer l vote for:
- *   heads         mean Jaccard of all pairs of KV heads' sets       probes   of the probe heads
- *   neighbours    Jaccard of A_l and A_(l-1)                         layer    share of A_l in
- * A_(l-1) before, after share of A_l in the set voted by queries of the hidden state before, after
- * the attention of layer l - 1, over the prefix alone, by at most 64 rows static        share in
- * the k rows of highest average importance over the prefix's earlier questions           sink   in
- * the first and last rows chunk         important rows / rows, of the chunks of 64 that hold one
+ *   heads          mean Jaccard of all pairs of KV heads' sets
+ *   probes         the same of the probe heads
+ *   neighbours     Jaccard of A_l and A_(l-1)
+ *   layer          share of A_l in A_(l-1)
+ *   before, after  share of A_l in the set voted by queries of the hidden state before, after the
+ *                  attention of layer l - 1, over the prefix alone, by at most 64 rows
+ *   static         share in the k rows of highest average importance over the prefix's earlier
+ *                  questions
+ *   sink           share in the first and last rows
+ *   chunk          important rows / rows, of the chunks of 64 that hold one
+ *   chunks         (--chunks 1) important rows of each whole chunk
  * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
  *
  * Threads: the model's. Tests: none (a measurement). */
@@ -37,6 +42,7 @@ struct state {
     struct eng_chooser *chooser;
     double rho[RHO_MAX];
     uint64_t rho_count, map_layer;
+    bool chunks;
     const struct eval_entry *entry;
     uint64_t question;
     /* [HINT_ROWS][heads][head_dim], of even and of odd layers: what is foreseen of layer l + 2
@@ -106,6 +112,19 @@ static double chunk_share(const uint32_t *rows, uint64_t k, uint64_t total)
     return (double)k / (double)touched;
 }
 
+static void print_chunks(const uint32_t *rows, uint64_t k, uint64_t total)
+{
+    uint64_t at = 0;
+    printf(", \"chunks\": [");
+    for (uint64_t chunk = 0; chunk < total / CHUNK; chunk++) {
+        uint64_t first = at;
+        while (at < k && rows[at] / CHUNK == chunk)
+            at++;
+        printf("%s%" PRIu64, chunk == 0 ? "" : ", ", at - first);
+    }
+    printf("]");
+}
+
 /* ---- A layer ---- */
 
 /* The set by queries that were foreseen; they know no key of their own layer but the prefix's. */
@@ -151,6 +170,8 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
            ", \"rho\": %g, \"heads\": %.6f, \"probes\": %.6f, \"chunk\": %.6f",
            state->entry->id, state->entry->group, state->question, layer, rho, heads, probes,
            chunk_share(state->voted, k, total));
+    if (state->chunks)
+        print_chunks(state->voted, k, total);
     if (state->question > 0) {
         guess_by_average(state, layer, total, k);
         printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
@@ -307,6 +328,7 @@ int main(int argc, char **argv)
         state.rho[state.rho_count++] = rho;
     }
     free(list);
+    state.chunks = bench_option_u64(argc, argv, "--chunks", 0) != 0;
     state.map_layer = bench_option_u64(argc, argv, "--map", UINT64_MAX);
     eval_open(&state.file, argc, argv);
     make_memory(&state);
