@@ -8,7 +8,8 @@
  *
  * Scores are in base 2 (the query is multiplied by scale * log2 e), which costs nothing and makes
  * exp one multiplication shorter. A handful of queries (one token of one group) would leave most
- * lanes empty: they go one by one, the lanes along the keys, and are bound by reading the keys.
+ * lanes empty: they go one by one, the lanes along the keys, and are bound by reading the keys; one
+ * alone takes them as they lie, without a tile.
  *
  * Holds: a row whose softmax is not a number (NaN or infinite scores) makes every sum NaN, on every
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
@@ -19,10 +20,10 @@
 #include <string.h>
 
 #define TILE        SC_KERNELS_TILE_KEYS
-#define FEW_MAX     7u /* queries that go one by one */
-#define AHEAD       SC_KERNELS_AHEAD_KEYS
-#define BLOCKS_MAX  2u
-#define PAIR_KEYS   16384u
+#define FEW_MAX     7u  /* queries that go one by one */
+#define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
+#define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
+#define SHARED_KEYS 16384u
 #define LINE_BYTES  64u
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
@@ -34,9 +35,9 @@ struct parts {
     uint64_t kv_head, head_padded, row_first;
     float *tile;                  /* [TILE, head_padded] */
     float *queries;               /* [head_size, width], or [query_count, head_padded] */
-    float *best, *sums, *weights; /* [SC_KERNELS_LANES_MAX] */
-    uint32_t *seen;               /* [SC_KERNELS_LANES_MAX] */
-    float *best_then;             /* [tiles of the prefix, SC_KERNELS_LANES_MAX] */
+    float *best, *sums, *weights; /* [lane_most] */
+    uint32_t *seen;               /* [lane_most] */
+    float *best_then;             /* [tiles of the prefix, lane_most] */
     float *scores; /* [prefix in tiles, width] and one tile more, or [query_count, keys] */
 };
 
@@ -46,34 +47,29 @@ struct block {
     uint64_t first, used, width;
 };
 
-/* Blocks that share the tiles of keys as they come: keys of a long prefix do not stay in the second
- * cache, and are widened once for two. Beyond PAIR_KEYS their scores would not stay there either.
- */
-static uint64_t blocks_of(uint64_t prefix_count)
+/* How many blocks share the tiles: keys of a long prefix do not stay in the second cache, and are
+ * widened once for all. Beyond SHARED_KEYS their scores would not stay there either. */
+static uint64_t blocks_of(const struct sc_kernels *kernels, uint64_t prefix_count)
 {
-    return prefix_count <= PAIR_KEYS ? BLOCKS_MAX : 1;
+    return prefix_count <= SHARED_KEYS ? LANES_ALL / kernels->lane_most : 1;
 }
 
-static uint64_t scores_count(uint64_t prefix_count, uint64_t fresh_count)
+/* Floats of the parts of blocks of so many lanes, the tile of keys aside. */
+static uint64_t lanes_floats(uint64_t head_size, uint64_t prefix_count, uint64_t lanes)
 {
-    uint64_t prefix = TILES(prefix_count) * TILE, fresh = TILES(fresh_count) * TILE;
-    uint64_t lanes = (prefix + TILE) * SC_KERNELS_LANES_MAX, few = (prefix + fresh) * FEW_MAX;
-    return lanes > few ? lanes : few;
-}
-
-/* Floats of a block's parts, the tile of keys aside. */
-static uint64_t block_floats(uint64_t head_size, uint64_t prefix_count)
-{
-    return SC_KERNELS_LANES_MAX * (PADDED(head_size) + 4 + TILES(prefix_count));
+    return lanes * (PADDED(head_size) + 4 + TILES(prefix_count) + (TILES(prefix_count) + 1) * TILE);
 }
 
 uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,
                                              uint64_t fresh_count)
 {
-    uint64_t paired = prefix_count < PAIR_KEYS ? prefix_count : PAIR_KEYS;
-    uint64_t one = block_floats(head_size, prefix_count) + scores_count(prefix_count, fresh_count);
-    uint64_t both = BLOCKS_MAX * (block_floats(head_size, paired) + scores_count(paired, 0));
-    uint64_t floats = TILE * PADDED(head_size) + (one > both ? one : both);
+    uint64_t shared = prefix_count < SHARED_KEYS ? prefix_count : SHARED_KEYS;
+    uint64_t one = lanes_floats(head_size, prefix_count, SC_KERNELS_LANES_MAX);
+    uint64_t all = lanes_floats(head_size, shared, LANES_ALL);
+    uint64_t few =
+        FEW_MAX * PADDED(head_size) + FEW_MAX * (TILES(prefix_count) + TILES(fresh_count)) * TILE;
+    uint64_t most = one > all ? one : all;
+    uint64_t floats = TILE * PADDED(head_size) + (most > few ? most : few);
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -81,20 +77,20 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
 static float *cut(const struct sc_kernels_importance *what, uint64_t kv_head, float *tile,
                   float *at, struct parts *ret_parts)
 {
-    uint64_t head_padded = PADDED(what->head_size);
+    uint64_t head_padded = PADDED(what->head_size), lanes = what->kernels->lane_most;
     *ret_parts = (struct parts){.what = what,
                                 .kv_head = kv_head,
                                 .head_padded = head_padded,
                                 .row_first = what->last_row ? what->queries.row_count - 1 : 0,
                                 .tile = tile};
     ret_parts->queries = at;
-    ret_parts->best = at += SC_KERNELS_LANES_MAX * head_padded;
-    ret_parts->sums = at += SC_KERNELS_LANES_MAX;
-    ret_parts->weights = at += SC_KERNELS_LANES_MAX;
-    ret_parts->seen = (uint32_t *)(void *)(at += SC_KERNELS_LANES_MAX);
-    ret_parts->best_then = at += SC_KERNELS_LANES_MAX;
-    ret_parts->scores = at += TILES(what->prefix.count) * SC_KERNELS_LANES_MAX;
-    return at + (TILES(what->prefix.count) + 1) * TILE * SC_KERNELS_LANES_MAX;
+    ret_parts->best = at += lanes * head_padded;
+    ret_parts->sums = at += lanes;
+    ret_parts->weights = at += lanes;
+    ret_parts->seen = (uint32_t *)(void *)(at += lanes);
+    ret_parts->best_then = at += lanes;
+    ret_parts->scores = at += TILES(what->prefix.count) * lanes;
+    return at + (TILES(what->prefix.count) + 1) * TILE * lanes;
 }
 
 static void widen(const struct sc_kernels *kernels, uint32_t dtype, float *dst, const uint8_t *src,
@@ -156,23 +152,35 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
     }
 }
 
-/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0.
- *   rows: where keys first .. first + TILE + AHEAD - 1 are; kept from one tile to the next */
+/* Where keys first .. first + 2 * TILE - 1 are, a tile and the next; behind the last: the last.
+ *   rows [2 * TILE]  kept from one tile to the next */
+static void rows_locate(const struct parts *parts, const struct sc_kernels_keys *keys,
+                        uint64_t first, const uint8_t **rows)
+{
+    uint64_t known = first == 0 ? 0 : TILE;
+    if (first != 0)
+        memcpy(rows, rows + TILE, TILE * sizeof(*rows));
+    for (uint64_t i = known; i < 2 * TILE; i++)
+        rows[i] =
+            key_at(keys, parts->kv_head, first + i < keys->count ? first + i : keys->count - 1);
+}
+
+static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
+{
+    return keys->count - first < TILE ? keys->count - first : TILE;
+}
+
+/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0. */
 static void tile_gather(const struct parts *parts, const struct sc_kernels_keys *keys,
                         uint64_t first, const uint8_t **rows)
 {
     const struct sc_kernels_importance *what = parts->what;
-    uint64_t count = keys->count - first < TILE ? keys->count - first : TILE;
-    uint64_t known = first == 0 ? 0 : AHEAD;
     if (keys->slabs != NULL) {
         tile_decode(parts, keys, first);
         return;
     }
-    if (first != 0)
-        memmove(rows, rows + TILE, AHEAD * sizeof(*rows));
-    for (uint64_t i = known; i < count + AHEAD; i++)
-        rows[i] =
-            key_at(keys, parts->kv_head, first + i < keys->count ? first + i : keys->count - 1);
+    uint64_t count = tile_count(keys, first);
+    rows_locate(parts, keys, first, rows);
     what->kernels->rows_widen(parts->tile, rows, count, what->head_size, keys->dtype);
     memset(parts->tile + count * parts->head_padded, 0,
            (TILE - count) * parts->head_padded * sizeof(float));
@@ -202,11 +210,6 @@ static uint64_t fresh_seen(const struct parts *parts, uint64_t v)
     return what->fresh.count - what->queries.row_count + row + 1;
 }
 
-static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
-{
-    return keys->count - first < TILE ? keys->count - first : TILE;
-}
-
 /* ---- Many queries: a lane each ------------------------------------------------------------ */
 
 /* Lanes behind `used` repeat the last query: they then hold nothing that it does not. */
@@ -227,26 +230,35 @@ static void lanes_load(const struct block *block)
 
 /* The tile's scores, and a step of the softmax. */
 static void lanes_step(const struct block *block, uint64_t key_count, const uint32_t *seen,
-                       float *scores)
+                       const struct sc_kernels_ahead *ahead, float *scores)
 {
     const struct parts *parts = &block->parts;
     const struct sc_kernels *kernels = parts->what->kernels;
     kernels->lanes_score(parts->queries, block->width, parts->tile, parts->head_padded,
-                         parts->what->head_size, key_count, scores);
+                         parts->what->head_size, key_count, ahead, scores);
     kernels->lanes_soften(scores, block->width, key_count, seen, parts->best, parts->sums);
 }
 
 static void lanes_prefix(const struct block *blocks, uint64_t block_count)
 {
     const struct sc_kernels_keys *prefix = &blocks[0].parts.what->prefix;
-    const uint8_t *rows[TILE + AHEAD];
+    const uint8_t *rows[2 * TILE];
+    uint64_t row_bytes =
+        blocks[0].parts.what->head_size * (prefix->dtype == SC_KERNELS_F32 ? 4 : 2);
+    uint64_t lines = prefix->slabs == NULL ? (row_bytes + LINE_BYTES - 1) / LINE_BYTES : 0;
     for (uint64_t tile = 0; tile < TILES(prefix->count); tile++) {
         tile_gather(&blocks[0].parts, prefix, tile * TILE, rows);
         for (uint64_t i = 0; i < block_count; i++) {
             const struct parts *parts = &blocks[i].parts;
-            lanes_step(&blocks[i], tile_count(prefix, tile * TILE), NULL,
+            const struct sc_kernels_ahead ahead = {
+                /* its part of each row */
+
+                .rows = rows + TILE,
+                .byte_first = lines * i / block_count * LINE_BYTES,
+                .byte_end = lines * (i + 1) / block_count * LINE_BYTES};
+            lanes_step(&blocks[i], tile_count(prefix, tile * TILE), NULL, &ahead,
                        parts->scores + tile * TILE * blocks[i].width);
-            memcpy(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best,
+            memcpy(parts->best_then + tile * parts->what->kernels->lane_most, parts->best,
                    blocks[i].width * sizeof(float));
         }
     }
@@ -256,8 +268,9 @@ static void lanes_fresh(const struct block *block)
 {
     const struct parts *parts = &block->parts;
     const struct sc_kernels_keys *fresh = &parts->what->fresh;
-    const uint8_t *rows[TILE + AHEAD];
+    const uint8_t *rows[2 * TILE];
     float *scores = parts->scores + TILES(parts->what->prefix.count) * TILE * block->width;
+    const struct sc_kernels_ahead nothing = {0};
     uint64_t most = fresh_seen(parts, block->first + block->used - 1);
     uint64_t least = fresh_seen(parts, block->first);
     for (uint64_t key = 0; key < most; key += TILE) {
@@ -268,7 +281,7 @@ static void lanes_fresh(const struct block *block)
             uint64_t seen = fresh_seen(parts, block->first + like);
             parts->seen[lane] = (uint32_t)(seen < key ? 0 : seen - key < TILE ? seen - key : TILE);
         }
-        lanes_step(block, count, least < key + count ? parts->seen : NULL, scores);
+        lanes_step(block, count, least < key + count ? parts->seen : NULL, &nothing, scores);
     }
 }
 
@@ -277,8 +290,8 @@ static void lanes_fold(const struct block *block, float *ret_sums)
     const struct parts *parts = &block->parts;
     const struct sc_kernels *kernels = parts->what->kernels;
     for (uint64_t tile = 0; tile < TILES(parts->what->prefix.count); tile++) {
-        kernels->lanes_weigh(parts->best_then + tile * SC_KERNELS_LANES_MAX, parts->best,
-                             parts->sums, block->width, block->used, parts->weights);
+        kernels->lanes_weigh(parts->best_then + tile * kernels->lane_most, parts->best, parts->sums,
+                             block->width, block->used, parts->weights);
         kernels->lanes_fold(parts->scores + tile * TILE * block->width, block->width,
                             tile_count(&parts->what->prefix, tile * TILE), parts->weights,
                             ret_sums + tile * TILE);
@@ -291,8 +304,14 @@ static void few_score(const struct parts *parts, const struct sc_kernels_keys *k
                       uint64_t query_count, uint64_t stride, float *scores)
 {
     const struct sc_kernels *kernels = parts->what->kernels;
-    const uint8_t *rows[TILE + AHEAD];
+    const uint8_t *rows[2 * TILE];
     for (uint64_t key = 0; key < count; key += TILE) {
+        if (query_count == 1 && keys->slabs == NULL) {
+            rows_locate(parts, keys, key, rows);
+            kernels->rows_score(parts->queries, rows, tile_count(keys, key), parts->what->head_size,
+                                keys->dtype, scores + key);
+            continue;
+        }
         tile_gather(parts, keys, key, rows);
         for (uint64_t v = 0; v < query_count; v++)
             kernels->few_score(parts->queries + v * parts->head_padded, parts->tile,
@@ -334,7 +353,7 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     struct block blocks[BLOCKS_MAX];
     float *tile = scratch, *at = tile + TILE * PADDED(what->head_size);
     uint64_t unit = what->kernels->lane_unit, most = what->kernels->lane_most;
-    for (uint64_t i = 0; i < blocks_of(what->prefix.count); i++)
+    for (uint64_t i = 0; i < blocks_of(what->kernels, what->prefix.count); i++)
         at = cut(what, kv_head, tile, at, &blocks[i].parts);
     uint64_t rows = what->queries.row_count - blocks[0].parts.row_first;
     uint64_t total = rows * what->group, first = 0;
@@ -344,7 +363,7 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     }
     while (first < total) {
         uint64_t count = 0;
-        for (; count < blocks_of(what->prefix.count) && first < total; count++) {
+        for (; count < blocks_of(what->kernels, what->prefix.count) && first < total; count++) {
             struct block *block = &blocks[count];
             block->first = first;
             block->used = total - first < most ? total - first : most;

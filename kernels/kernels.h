@@ -44,6 +44,13 @@ struct sc_kernels_sifted {
     /* kept: key - low of the first kept_max keys inside, in their order */
 };
 
+/* The keys that are scored after these: asked for, a line at a time, between multiply-adds, so that
+ * memory is waited for while there is something to compute. */
+struct sc_kernels_ahead {
+    const uint8_t *const *rows;    /* [SC_KERNELS_TILE_KEYS] */
+    uint64_t byte_first, byte_end; /* of each row */
+};
+
 struct sc_kernels {
     /* dst[i] = (float)src[i], exact. f16 NaNs become quiet, payload kept, as hardware does it;
      * bf16 bits are kept as they are.  src, dst [count] */
@@ -62,9 +69,11 @@ struct sc_kernels {
     void (*rows_widen)(float *dst, const uint8_t *const *rows, uint64_t count, uint64_t head_size,
                        uint32_t dtype);
     /* scores[key * width + lane] = sum over t of keys[key][t] * queries[t * width + lane]
-     *   scores [SC_KERNELS_TILE_KEYS, width]  written up to any key at or behind key_count */
+     *   scores [SC_KERNELS_TILE_KEYS, width]  written up to any key at or behind key_count
+     *   ahead   what is asked for meanwhile */
     void (*lanes_score)(const float *queries, uint64_t width, const float *keys,
-                        uint64_t key_stride, uint64_t head_size, uint64_t key_count, float *scores);
+                        uint64_t key_stride, uint64_t head_size, uint64_t key_count,
+                        const struct sc_kernels_ahead *ahead, float *scores);
     /* One step of the softmax down each lane, in base 2: best = max(best, scores), scores =
      * 2^(score
      * - best), sums = sums * 2^(old best - best) + their sum. Where seen is not NULL, lane sees
@@ -82,6 +91,11 @@ struct sc_kernels {
      *   scores [SC_KERNELS_TILE_KEYS]  written up to any key at or behind key_count */
     void (*few_score)(const float *query, const float *keys, uint64_t head_padded,
                       uint64_t key_count, float *scores);
+    /* The same of one query alone, from the rows as they are: bound by reading them.
+     *   rows    of SC_KERNELS_TILE_KEYS + SC_KERNELS_AHEAD_KEYS keys, all of which can be read
+     *   query   [head_size rounded up to 16], 0 behind head_size */
+    void (*rows_score)(const float *query, const uint8_t *const *rows, uint64_t key_count,
+                       uint64_t head_size, uint32_t dtype, float *scores);
     /* The largest of scores and `floor`; NaN takes no part. */
     float (*few_best)(const float *scores, uint64_t count, float floor);
     /* scores[i] = 2^(scores[i] - best); returns their sum. */
@@ -176,7 +190,7 @@ void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t 
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                float *scores);
+                                const struct sc_kernels_ahead *ahead, float *scores);
 void sc_kernels_ref_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
                                  const uint32_t *seen, float *best, float *sums);
 void sc_kernels_ref_lanes_weigh(const float *best_then, const float *best, const float *sums,
@@ -185,6 +199,8 @@ void sc_kernels_ref_lanes_fold(const float *scores, uint64_t width, uint64_t key
                                const float *weights, float *dst);
 void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t head_padded,
                               uint64_t key_count, float *scores);
+void sc_kernels_ref_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
+                               uint64_t head_size, uint32_t dtype, float *scores);
 float sc_kernels_ref_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_ref_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_ref_accumulate(float *dst, const float *src, float factor, uint64_t count);
@@ -210,7 +226,7 @@ void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t
                                 uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
                                  uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                 float *scores);
+                                 const struct sc_kernels_ahead *ahead, float *scores);
 void sc_kernels_avx2_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
                                   const uint32_t *seen, float *best, float *sums);
 void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, const float *sums,
@@ -219,6 +235,8 @@ void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t ke
                                 const float *weights, float *dst);
 void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t head_padded,
                                uint64_t key_count, float *scores);
+void sc_kernels_avx2_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
+                                uint64_t head_size, uint32_t dtype, float *scores);
 float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count);
@@ -244,7 +262,7 @@ void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64
                                   uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
                                    uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                   float *scores);
+                                   const struct sc_kernels_ahead *ahead, float *scores);
 void sc_kernels_avx512_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
                                     const uint32_t *seen, float *best, float *sums);
 void sc_kernels_avx512_lanes_weigh(const float *best_then, const float *best, const float *sums,
@@ -253,6 +271,9 @@ void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t 
                                   const float *weights, float *dst);
 void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t head_padded,
                                  uint64_t key_count, float *scores);
+void sc_kernels_avx512_rows_score(const float *query, const uint8_t *const *rows,
+                                  uint64_t key_count, uint64_t head_size, uint32_t dtype,
+                                  float *scores);
 float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx512_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx512_accumulate(float *dst, const float *src, float factor, uint64_t count);

@@ -11,18 +11,23 @@
 #include <math.h>
 #include <string.h>
 
+#define LINE_BYTES 64u
+#define LINE_STEPS 16u /* elements between two lines of each key that are asked for */
+
 static inline __m256 exp2_of(__m256 x)
 {
     __m256 live = _mm256_cmp_ps(x, _mm256_set1_ps(SC_KERNELS_EXP2_LEAST), _CMP_NLT_UQ);
-    __m256 n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 f = _mm256_sub_ps(x, n), p = _mm256_set1_ps(SC_KERNELS_EXP2_P5);
+    __m256 round = _mm256_set1_ps(SC_KERNELS_EXP2_ROUND), rounded = _mm256_add_ps(x, round);
+    __m256 f = _mm256_sub_ps(x, _mm256_sub_ps(rounded, round));
+    __m256 p = _mm256_set1_ps(SC_KERNELS_EXP2_P5);
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P4));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P3));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P2));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(SC_KERNELS_EXP2_P1));
     p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(1.0f));
-    __m256i power =
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    /* The whole number stands in the low bits of `rounded`; what is above them is shifted out. */
+    __m256i power = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(rounded), 23),
+                                     _mm256_set1_epi32(127 << 23));
     return _mm256_and_ps(live, _mm256_mul_ps(p, _mm256_castsi256_ps(power)));
 }
 
@@ -66,6 +71,10 @@ static inline __attribute__((always_inline)) void rows_widen(float *dst, const u
         for (uint64_t i = 0; i < head_bytes; i += 64)
             _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
         uint64_t t = 0;
+        for (; t + 32 <= head_size; t += 32)
+            SC_UNROLL
+        for (uint32_t v = 0; v < 32; v += 8)
+            _mm256_storeu_ps(dst + t + v, widened(row, t + v, dtype));
         for (; t + 8 <= head_size; t += 8)
             _mm256_storeu_ps(dst + t, widened(row, t, dtype));
         for (; t < (head_size + 15) / 16 * 16; t++)
@@ -87,23 +96,29 @@ void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t
 
 static inline __attribute__((always_inline)) void
 block_score(const float *queries, uint64_t width, const float *keys, uint64_t key_stride,
-            uint64_t head_size, float *scores, uint32_t keys_at_once, uint32_t vectors)
+            uint64_t head_size, const struct sc_kernels_ahead *ahead, uint64_t ahead_key,
+            float *scores, uint32_t keys_at_once, uint32_t vectors)
 {
     __m256 sums[12];
     SC_UNROLL
     for (uint32_t i = 0; i < keys_at_once * vectors; i++)
         sums[i] = _mm256_setzero_ps();
-    for (uint64_t t = 0; t < head_size; t++, queries += width) {
-        __m256 lanes[3];
-        SC_UNROLL
-        for (uint32_t v = 0; v < vectors; v++)
-            lanes[v] = _mm256_loadu_ps(queries + 8 * v);
-        SC_UNROLL
-        for (uint32_t k = 0; k < keys_at_once; k++) {
-            __m256 key = _mm256_broadcast_ss(keys + k * key_stride + t);
+    for (uint64_t t = 0, line = ahead->byte_first; t < head_size; line += LINE_BYTES) {
+        uint64_t end = head_size - t < LINE_STEPS ? head_size : t + LINE_STEPS;
+        for (uint32_t k = 0; k < keys_at_once && line < ahead->byte_end; k++)
+            _mm_prefetch((const char *)ahead->rows[ahead_key + k] + line, _MM_HINT_T1);
+        for (; t < end; t++, queries += width) {
+            __m256 lanes[3];
             SC_UNROLL
             for (uint32_t v = 0; v < vectors; v++)
-                sums[k * vectors + v] = _mm256_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
+                lanes[v] = _mm256_loadu_ps(queries + 8 * v);
+            SC_UNROLL
+            for (uint32_t k = 0; k < keys_at_once; k++) {
+                __m256 key = _mm256_broadcast_ss(keys + k * key_stride + t);
+                SC_UNROLL
+                for (uint32_t v = 0; v < vectors; v++)
+                    sums[k * vectors + v] = _mm256_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
+            }
         }
     }
     SC_UNROLL
@@ -116,20 +131,20 @@ block_score(const float *queries, uint64_t width, const float *keys, uint64_t ke
 
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
                                  uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                 float *scores)
+                                 const struct sc_kernels_ahead *ahead, float *scores)
 {
     uint64_t j = 0;
     if (width == 24)
         for (; j < key_count; j += 4)
-            block_score(queries, 24, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 24, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 4, 3);
     else if (width == 16)
         for (; j < key_count; j += 6)
-            block_score(queries, 16, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 16, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 6, 2);
     else
         for (; j < key_count; j += 12)
-            block_score(queries, 8, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 8, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 12, 1);
 }
 
@@ -138,7 +153,7 @@ static inline __attribute__((always_inline)) void vector_soften(float *scores, u
                                                                 const uint32_t *seen, float *best,
                                                                 float *sums)
 {
-    __m256 old = _mm256_loadu_ps(best), most = old;
+    __m256 old = _mm256_loadu_ps(best), mosts[4] = {old, old, old, old};
     if (seen != NULL)
         for (uint64_t j = 0; j < key_count; j++) { /* visible: j < seen, both below 2^31 */
             __m256i visible = _mm256_cmpgt_epi32(_mm256_loadu_si256((const void *)seen),
@@ -148,8 +163,15 @@ static inline __attribute__((always_inline)) void vector_soften(float *scores, u
                                  _mm256_castsi256_ps(visible));
             _mm256_storeu_ps(scores + j * width, score);
         }
-    for (uint64_t j = 0; j < key_count; j++) /* most where the score is NaN */
-        most = _mm256_max_ps(_mm256_loadu_ps(scores + j * width), most);
+    uint64_t next = 0;
+    for (; next + 4 <= key_count; next += 4) /* max(score, most): most where the score is NaN */
+        SC_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        mosts[k] = _mm256_max_ps(_mm256_loadu_ps(scores + (next + k) * width), mosts[k]);
+    for (; next < key_count; next++)
+        mosts[0] = _mm256_max_ps(_mm256_loadu_ps(scores + next * width), mosts[0]);
+    __m256 most =
+        _mm256_max_ps(_mm256_max_ps(mosts[0], mosts[1]), _mm256_max_ps(mosts[2], mosts[3]));
     __m256 base = base_of(most), sum = _mm256_setzero_ps();
     for (uint64_t j = 0; j < key_count; j++) {
         __m256 power = exp2_of(_mm256_sub_ps(_mm256_loadu_ps(scores + j * width), base));
@@ -244,6 +266,47 @@ void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t h
                 sums[k] = _mm256_fmadd_ps(_mm256_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }
         _mm256_storeu_ps(scores + j, reduce8(sums));
+    }
+}
+
+/* 8 keys, a sum each; while they are read, the lines of the 8 that are AHEAD are asked for.
+ * `dtype` is a constant where it is inlined. */
+static inline __attribute__((always_inline)) void rows_score(const float *query,
+                                                             const uint8_t *const *rows,
+                                                             uint64_t head_size, uint32_t dtype,
+                                                             float *scores)
+{
+    uint64_t element_bytes = dtype == SC_KERNELS_F32 ? 4 : 2, t = 0;
+    __m256 sums[8];
+    SC_UNROLL
+    for (uint32_t k = 0; k < 8; k++)
+        sums[k] = _mm256_setzero_ps();
+    for (; t + 8 <= head_size; t += 8) {
+        __m256 q = _mm256_loadu_ps(query + t);
+        if (t * element_bytes % LINE_BYTES == 0)
+            for (uint32_t k = 0; k < 8; k++)
+                _mm_prefetch((const char *)rows[k + SC_KERNELS_AHEAD_KEYS] + t * element_bytes,
+                             _MM_HINT_T0);
+        SC_UNROLL
+        for (uint32_t k = 0; k < 8; k++)
+            sums[k] = _mm256_fmadd_ps(widened(rows[k], t, dtype), q, sums[k]);
+    }
+    _mm256_storeu_ps(scores, reduce8(sums));
+    for (; t < head_size; t++)
+        for (uint32_t k = 0; k < 8; k++)
+            scores[k] += one_widen(rows[k], t, dtype) * query[t];
+}
+
+void sc_kernels_avx2_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
+                                uint64_t head_size, uint32_t dtype, float *scores)
+{
+    for (uint64_t j = 0; j < key_count; j += 8) {
+        if (dtype == SC_KERNELS_F32)
+            rows_score(query, rows + j, head_size, SC_KERNELS_F32, scores + j);
+        else if (dtype == SC_KERNELS_F16)
+            rows_score(query, rows + j, head_size, SC_KERNELS_F16, scores + j);
+        else
+            rows_score(query, rows + j, head_size, SC_KERNELS_BF16, scores + j);
     }
 }
 

@@ -15,6 +15,9 @@
 #include <immintrin.h>
 #include <math.h>
 
+#define LINE_BYTES 64u
+#define LINE_STEPS 16u /* elements between two lines of each key that are asked for */
+
 static __mmask16 tail_mask(uint64_t left)
 {
     return left >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
@@ -62,6 +65,10 @@ static inline __attribute__((always_inline)) void rows_widen(float *dst, const u
         for (uint64_t i = 0; i < head_bytes; i += 64)
             _mm_prefetch((const char *)ahead + i, _MM_HINT_T0);
         uint64_t t = 0;
+        for (; t + 64 <= head_size; t += 64, dst += 64)
+            SC_UNROLL
+        for (uint32_t v = 0; v < 64; v += 16)
+            _mm512_storeu_ps(dst + v, widened(row, t + v, 0xffff, dtype));
         for (; t + 16 <= head_size; t += 16, dst += 16)
             _mm512_storeu_ps(dst, widened(row, t, 0xffff, dtype));
         if (t < head_size) {
@@ -86,23 +93,29 @@ void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64
  */
 static inline __attribute__((always_inline)) void
 block_score(const float *queries, uint64_t width, const float *keys, uint64_t key_stride,
-            uint64_t head_size, float *scores, uint32_t keys_at_once, uint32_t vectors)
+            uint64_t head_size, const struct sc_kernels_ahead *ahead, uint64_t ahead_key,
+            float *scores, uint32_t keys_at_once, uint32_t vectors)
 {
     __m512 sums[24];
     SC_UNROLL
     for (uint32_t i = 0; i < keys_at_once * vectors; i++)
         sums[i] = _mm512_setzero_ps();
-    for (uint64_t t = 0; t < head_size; t++, queries += width) {
-        __m512 lanes[3];
-        SC_UNROLL
-        for (uint32_t v = 0; v < vectors; v++)
-            lanes[v] = _mm512_loadu_ps(queries + 16 * v);
-        SC_UNROLL
-        for (uint32_t k = 0; k < keys_at_once; k++) {
-            __m512 key = _mm512_set1_ps(keys[k * key_stride + t]);
+    for (uint64_t t = 0, line = ahead->byte_first; t < head_size; line += LINE_BYTES) {
+        uint64_t end = head_size - t < LINE_STEPS ? head_size : t + LINE_STEPS;
+        for (uint32_t k = 0; k < keys_at_once && line < ahead->byte_end; k++)
+            _mm_prefetch((const char *)ahead->rows[ahead_key + k] + line, _MM_HINT_T1);
+        for (; t < end; t++, queries += width) {
+            __m512 lanes[3];
             SC_UNROLL
             for (uint32_t v = 0; v < vectors; v++)
-                sums[k * vectors + v] = _mm512_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
+                lanes[v] = _mm512_loadu_ps(queries + 16 * v);
+            SC_UNROLL
+            for (uint32_t k = 0; k < keys_at_once; k++) {
+                __m512 key = _mm512_set1_ps(keys[k * key_stride + t]);
+                SC_UNROLL
+                for (uint32_t v = 0; v < vectors; v++)
+                    sums[k * vectors + v] = _mm512_fmadd_ps(key, lanes[v], sums[k * vectors + v]);
+            }
         }
     }
     SC_UNROLL
@@ -115,20 +128,20 @@ block_score(const float *queries, uint64_t width, const float *keys, uint64_t ke
 
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
                                    uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                   float *scores)
+                                   const struct sc_kernels_ahead *ahead, float *scores)
 {
     uint64_t j = 0;
     if (width == 48)
         for (; j < key_count; j += 8)
-            block_score(queries, 48, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 48, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 8, 3);
     else if (width == 32)
         for (; j < key_count; j += 12)
-            block_score(queries, 32, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 32, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 12, 2);
     else
         for (; j < key_count; j += 16)
-            block_score(queries, 16, keys + j * key_stride, key_stride, head_size,
+            block_score(queries, 16, keys + j * key_stride, key_stride, head_size, ahead, j,
                         scores + j * width, 16, 1);
 }
 
@@ -267,6 +280,46 @@ void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t
                 sums[k] = _mm512_fmadd_ps(_mm512_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }
         _mm512_storeu_ps(scores + j, reduce16(sums));
+    }
+}
+
+/* 16 keys, a sum each; while they are read, the lines of the 16 that are AHEAD are asked for.
+ * `dtype` is a constant where it is inlined. */
+static inline __attribute__((always_inline)) void rows_score(const float *query,
+                                                             const uint8_t *const *rows,
+                                                             uint64_t head_size, uint32_t dtype,
+                                                             float *scores)
+{
+    uint64_t element_bytes = dtype == SC_KERNELS_F32 ? 4 : 2;
+    __m512 sums[16];
+    SC_UNROLL
+    for (uint32_t k = 0; k < 16; k++)
+        sums[k] = _mm512_setzero_ps();
+    for (uint64_t t = 0; t < head_size; t += 16) {
+        __m512 q = _mm512_loadu_ps(query + t);
+        __mmask16 live = tail_mask(head_size - t);
+        if (t * element_bytes % LINE_BYTES == 0)
+            for (uint32_t k = 0; k < 16; k++)
+                _mm_prefetch((const char *)rows[k + SC_KERNELS_AHEAD_KEYS] + t * element_bytes,
+                             _MM_HINT_T0);
+        SC_UNROLL
+        for (uint32_t k = 0; k < 16; k++)
+            sums[k] = _mm512_fmadd_ps(widened(rows[k], t, live, dtype), q, sums[k]);
+    }
+    _mm512_storeu_ps(scores, reduce16(sums));
+}
+
+void sc_kernels_avx512_rows_score(const float *query, const uint8_t *const *rows,
+                                  uint64_t key_count, uint64_t head_size, uint32_t dtype,
+                                  float *scores)
+{
+    for (uint64_t j = 0; j < key_count; j += 16) {
+        if (dtype == SC_KERNELS_F32)
+            rows_score(query, rows + j, head_size, SC_KERNELS_F32, scores + j);
+        else if (dtype == SC_KERNELS_F16)
+            rows_score(query, rows + j, head_size, SC_KERNELS_F16, scores + j);
+        else
+            rows_score(query, rows + j, head_size, SC_KERNELS_BF16, scores + j);
     }
 }
 

@@ -25,8 +25,9 @@ void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t 
 
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                float *scores)
+                                const struct sc_kernels_ahead *ahead, float *scores)
 {
+    (void)ahead;
     for (uint64_t j = 0; j < key_count; j++) {
         float *row = scores + j * width;
         for (uint64_t lane = 0; lane < width; lane++)
@@ -84,6 +85,25 @@ void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t he
         float sum = 0;
         for (uint64_t t = 0; t < head_padded; t++)
             sum += keys[j * head_padded + t] * query[t];
+        scores[j] = sum;
+    }
+}
+
+void sc_kernels_ref_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
+                               uint64_t head_size, uint32_t dtype, float *scores)
+{
+    for (uint64_t j = 0; j < key_count; j++) {
+        float sum = 0, value;
+        for (uint64_t t = 0; t < head_size; t++) {
+            const uint16_t *half = (const uint16_t *)(const void *)rows[j] + t;
+            if (dtype == SC_KERNELS_F32)
+                memcpy(&value, rows[j] + t * sizeof(value), sizeof(value));
+            else if (dtype == SC_KERNELS_F16)
+                sc_kernels_ref_widen_f16(&value, half, 1);
+            else
+                sc_kernels_ref_widen_bf16(&value, half, 1);
+            sum += value * query[t];
+        }
         scores[j] = sum;
     }
 }
