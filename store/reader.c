@@ -326,6 +326,7 @@ static void unit_add(struct slot *slot, uint64_t used, struct batch *batch)
     reader->unit_next = (reader->unit_next + 1) % UNITS;
     slot->unit_count++;
     reader->cost.wanted_bytes += plan->pick_count * pick_bytes(reader);
+    reader->cost.row_count += plan->pick_count;
     reader->has_op = false;
 }
 
@@ -1025,9 +1026,11 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct slot *slot,
         struct unit *unit = unit_of(reader, slot, i);
         uint64_t count = unit_covered(reader, unit, from, covered_bits);
         total += count;
+        bool is_dropped = false;
         for (struct read *read = slot->reads; read != NULL && count == 0; read = read->next)
             if (!read->is_started && read->unit == (slot->unit_first + i) % UNITS)
-                read->is_dropped = true;
+                is_dropped = read->is_dropped = true;
+        reader->cost.row_count -= is_dropped ? unit->pick_count : 0;
     }
     return total;
 }

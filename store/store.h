@@ -494,7 +494,8 @@ struct sc_store_read_cost { /* of the load begun last */
     uint64_t wanted_bytes;  /* rows and tags, before page rounding */
     uint64_t read_bytes;
     uint64_t op_count;
-    uint64_t wait_ns; /* caller's time blocked in reader_next */
+    uint64_t row_count; /* picks: rows of operations that were begun, and not dropped by narrow */
+    uint64_t wait_ns;   /* caller's time blocked in reader_next */
 };
 void sc_store_reader_cost(const struct sc_store_reader *reader,
                           struct sc_store_read_cost *ret_cost);
