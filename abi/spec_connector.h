@@ -387,12 +387,13 @@ struct spec_important {
     uint64_t io_exposed_ns;         /* this call's time spent waiting for the device */
     uint64_t probe_ns;              /* identification: sketches, scores, choice */
     uint64_t tier_rows[SPEC_TIERS]; /* where the rows came from */
-    uint64_t prefetched_rows;       /* were there, or on the way, before the call */
+    uint64_t prefetched_rows;       /* of union_rows: there, or on the way, before the call */
     uint64_t exact_rows;
     struct spec_provenance provenance;
     /* Since 0.3. */
     uint64_t union_rows;              /* rows that some KV head wants; row_count unless FALLBACK */
-    uint64_t unused_bytes;            /* read ahead for this layer, and not wanted */
+    uint64_t unused_bytes;            /* of bytes read ahead for this layer, the share of rows that
+                                       * were not wanted (what pages add counts as the rows do) */
     const struct spec_select *select; /* in: for this item; NULL: as configured */
 };
 

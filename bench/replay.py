@@ -113,7 +113,7 @@ def row(name, results, line, t_op):
           f"{facts['ops'] // each:6} {facts['read_bytes'] / facts['wanted_bytes']:6.2f} "
           f"{facts['fallbacks'] / layers:5.2f} {facts['denses'] / layers:5.2f} "
           f"{facts['exposed_ns'] / each / 1e6:8.1f} {facts['probe_ns'] / each / 1e6:8.1f} "
-          f"{facts['prefetched_rows'] / max(1, facts['rows']):5.2f} "
+          f"{facts['prefetched_rows'] / max(1, facts['union_rows']):5.2f} "
           f"{facts['unused_bytes'] / max(1, facts['read_bytes']):5.2f} {gain:7.2f} {bound:6.2f} "
           f"{gain / bound:6.2f}")
 

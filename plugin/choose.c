@@ -234,33 +234,53 @@ void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratc
                            k, scratch->ranked, ret_rows);
 }
 
-bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                                struct sc_plugin_item *item, const uint8_t *keys,
-                                uint32_t *ret_rows)
+/* Each probe head's set of k rows, the set they vote for, and whether they agree enough for that to
+ * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
+static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                        const struct sc_plugin_want *want, uint64_t k, uint32_t *ret_rows,
+                        double *ret_similarity, double *ret_threshold)
 {
-    const struct sc_plugin_want *want = &item->want;
     uint64_t rows = want->row_total, probes = conn->probe_heads;
-    struct sc_kernels_importance what = importance_of(conn, item);
-    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
-    uint64_t k = set_rows(conn, scratch, want, total);
     uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
     for (uint64_t h = 0; h < probes; h++)
         sc_kernels_topk_bits(conn->kernels,
                              ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
                              scratch->sets + h * words);
     sc_kernels_vote(conn->kernels, scratch->sets, probes, k,
-                    ranked_scores(conn, scratch, want, total), rows, voted + words, voted);
-    (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
+                    ranked_scores(conn, scratch, want, scratch->sums + probes * rows), rows,
+                    voted + words, voted);
+    if (ret_rows != NULL)
+        (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
     bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;
-    double similarity = by_mass
-                            ? mass_similarity(scratch, probes, rows, voted)
-                            : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
-    double threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
-                               : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
+    *ret_similarity = by_mass
+                          ? mass_similarity(scratch, probes, rows, voted)
+                          : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
+    *ret_threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
+                             : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
+    return k == rows || *ret_similarity > *ret_threshold; /* all rows are one set for all heads */
+}
+
+bool sc_plugin_probes_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            const struct sc_plugin_want *want, uint64_t k)
+{
+    double similarity, threshold;
+    return heads_agree(conn, scratch, want, k, NULL, &similarity, &threshold);
+}
+
+bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                struct sc_plugin_item *item, const uint8_t *keys,
+                                uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    double similarity, threshold;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, want->row_total);
+    uint64_t k = set_rows(conn, scratch, want, total);
+    bool agree = heads_agree(conn, scratch, want, k, ret_rows, &similarity, &threshold);
     item->row_count = k;
     item->in.similarity = (float)similarity;
     item->in.threshold = (float)threshold;
-    return k == rows || similarity > threshold; /* all rows are the same set for every head */
+    return agree;
 }
 
 /* ---- Without scores ------------------------------------------------------------------------- */

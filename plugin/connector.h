@@ -112,6 +112,7 @@ struct sc_plugin_guess {
     uint32_t hint_dtype;
     uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
     uint64_t count; /* ranked rows, at the rows of the reader of the same parity; 0: none */
+    bool is_whole;  /* heads are expected to disagree: all rows will be wanted */
 };
 
 struct sc_plugin_request {

@@ -68,19 +68,35 @@ static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
     sc_plugin_ranking_order(rows, k, bits);
 }
 
-/* Begins reading as much of the ranking as is trusted and fits. Whoever the state names. */
-static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+/* Rows, one by one or (is_run) in a run, that the device moves within the window. */
+static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
 {
-    struct sc_store_device device; /* until chosen rows were read: what the device can do */
-    uint64_t rate = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
+    struct sc_store_device device; /* until loads were measured: what the device can do */
+    uint64_t rate = atomic_load_explicit(is_run ? &conn->load_bytes_per_s : &conn->pick_bytes_per_s,
+                                         memory_order_relaxed);
     sc_store_device(conn->store, &device);
     uint64_t fits = sc_plugin_window_bytes(&conn->window, rate > 0 ? rate : device.bytes_per_s);
-    uint64_t count =
-        sc_plugin_trust_rows(&conn->trusts[guess->layer], &conn->trusts[conn->layer_count], k,
-                             conn->config.min_precision_ppm);
-    if (count > fits / conn->row_bytes)
-        count = fits / conn->row_bytes;
+    uint64_t page = SC_IO_PAGE_BYTES, pages = (conn->row_bytes + page - 1) / page;
+    return fits / (is_run ? conn->row_bytes : pages * page);
+}
+
+/* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
+ * to disagree, else as much of the ranking. Whoever the state names. */
+static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+{
+    const struct sc_plugin_trust *own = &conn->trusts[guess->layer];
+    const struct sc_plugin_trust *all = &conn->trusts[conn->layer_count];
+    uint64_t least_ppm = conn->config.min_precision_ppm;
+    uint64_t total = guess->request->matched_tokens - guess->request->from_token;
     guess->count = k;
+    if (guess->is_whole && sc_plugin_trust_whole(own, all, least_ppm)) {
+        uint64_t fits = rows_that_fit(conn, true);
+        sc_plugin_guess_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
+        return;
+    }
+    uint64_t count = sc_plugin_trust_rows(own, all, k, least_ppm);
+    uint64_t fits = rows_that_fit(conn, false);
+    count = count < fits || rows_that_fit(conn, true) >= total ? count : fits;
     if (count > 0)
         sc_plugin_guess_begin(conn, guess->request, guess->layer, k, count);
 }
@@ -117,6 +133,8 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
         .last_row = want.metric == SPEC_METRIC_LAST};
     const float *sums = sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
+    guess->is_whole =
+        !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(conn, scratch, &want, *ret_k);
     sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
     order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
     sc_plugin_scratch_put(conn, scratch);
@@ -293,6 +311,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     guess->count = 0;
     guess->asked_ns = sc_exec_now_ns(conn->exec);
     if (conn->config.predictor != SC_PREDICT_HINT) {
+        guess->is_whole = sc_plugin_trust_parts(&conn->trusts[layer]);
         if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
             begin(conn, guess, k);
         return;
@@ -328,6 +347,23 @@ void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request
     guess->asked_ns = 0;
 }
 
+/* bits NULL: heads disagree, so all rows are read, in one run: a ranking is of no use then. */
+static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
+                        const struct sc_plugin_item *item, const uint64_t *bits)
+{
+    bool is_guessed = guess->layer == item->in.layer && guess->count > 0;
+    bool is_whole = is_guessed && guess->is_whole;
+    uint64_t total = item->want.row_total;
+    uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
+    const uint32_t layers[2] = {item->in.layer, conn->layer_count};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sc_plugin_trust *trust = &conn->trusts[layers[i]];
+        sc_plugin_trust_whole_learn(trust, is_whole, wanted_ppm);
+        if (is_guessed && (bits != NULL || !is_whole))
+            sc_plugin_trust_learn(trust, reader_of(guess)->rows, guess->count, bits);
+    }
+}
+
 void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, const uint64_t *bits,
                            const float *sums)
@@ -343,11 +379,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     request->chosen_rows = item->row_count;
     if (guess->conn == NULL)
         return;
-    if (bits != NULL && guess->layer == layer && guess->count > 0) {
-        const uint32_t *rows = reader_of(guess)->rows;
-        sc_plugin_trust_learn(&conn->trusts[layer], rows, guess->count, bits);
-        sc_plugin_trust_learn(&conn->trusts[conn->layer_count], rows, guess->count, bits);
-    }
+    learn_trust(conn, guess, item, bits);
     if (conn->config.predictor != SC_PREDICT_LAYER || sums == NULL ||
         layer + 1 >= conn->layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
@@ -364,25 +396,27 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
 
 /* ---- Ending --------------------------------------------------------------------------------- */
 
-void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer)
+uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
+                              uint32_t layer, uint32_t kept_load)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (request->guesses[0].conn == NULL || layer == SC_PLUGIN_NO_LAYER || reader->layer != layer ||
-        reader->load != SC_LOAD_PICKS)
-        return;
+    if (layer == SC_PLUGIN_NO_LAYER || reader->layer != layer || reader->load == kept_load)
+        return 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     atomic_fetch_add_explicit(&conn->stats.speculated_bytes, cost.read_bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.unused_bytes, cost.read_bytes, memory_order_relaxed);
     sc_store_reader_cancel(reader->reader);
     reader->layer = SC_PLUGIN_NO_LAYER;
+    return cost.read_bytes;
 }
 
 void sc_plugin_guess_stop(struct sc_plugin_request *request)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
         settle(&request->guesses[i]);
-        sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer);
+        (void)sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer,
+                                   SC_LOAD_WHOLE); /* certain, not guessed */
     }
 }
 

@@ -231,17 +231,19 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_kerne
                         const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
                         const uint32_t *set, uint64_t set_count)
 {
-    const uint32_t *picked = reader->picks.rows + rows->row_first;
+    const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
     uint64_t part_bytes = how->head_count * how->head_size * how->element_bytes;
     bool is_both = reader->picks.wanted == SC_STORE_WANT_ROWS;
     uint32_t part = reader->picks.wanted == SC_STORE_WANT_V ? 1 : 0;
     const uint8_t *src = rows->rows;
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
-        uint64_t at = set != NULL ? rank_in(set, set_count, picked[i]) : picked[i];
-        for (n = 1; i + n < rows->row_count; n++)
-            if (set != NULL ? at + n >= set_count || picked[i + n] != set[at + n]
-                            : picked[i + n] != picked[i] + n)
+        uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
+        uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
+        for (n = 1; i + n < rows->row_count; n++) {
+            uint64_t next = picked != NULL ? picked[pick + n] : pick + n;
+            if (set != NULL ? at + n >= set_count || next != set[at + n] : next != row + n)
                 break;
+        }
         if (is_both)
             sc_kernels_rows_unpack(how, &item->memory, at, n, src);
         else
@@ -310,23 +312,22 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
     uint64_t rows = row_total(request);
-    (void)sc_plugin_layer_start(conn, request, in->layer, SC_LANE_DEMAND);
-    struct sc_plugin_reader *reader = &request->readers[in->layer % SC_PLUGIN_AHEAD];
-    spec_status status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    spec_status status = sc_plugin_select_all(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
     bool is_dense = item->route == SC_ROUTE_DENSE;
     in->row_count = in->exact_rows = in->union_rows = rows;
     in->result_flags = is_dense ? SPEC_IMPORTANT_DENSE : 0;
     in->tier_rows[SPEC_TIER_DISK] = rows;
-    in->prefetched_rows = item->was_started ? rows : 0;
+    in->prefetched_rows = item->covered_rows;
     in->provenance = request->provenance;
     for (uint64_t j = 0; in->positions != NULL && j < rows; j++)
         in->positions[j] = (uint32_t)(request->from_token + j);
     atomic_fetch_add_explicit(&conn->stats.dense_layers, is_dense, memory_order_relaxed);
-    atomic_fetch_add_explicit(item->was_started ? &conn->stats.prefetched_rows
-                                                : &conn->stats.demanded_rows,
-                              rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.prefetched_rows, item->covered_rows,
+                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.demanded_rows, rows - item->covered_rows,
+                              memory_order_relaxed);
     return SPEC_OK;
 }
 
@@ -376,7 +377,8 @@ static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint6
         clear_results(&item->in);
         sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
         if (!item->want.selects)
-            sc_plugin_guess_drop(conn, item->request, item->in.layer);
+            item->in.unused_bytes = item->in.read_bytes =
+                sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;

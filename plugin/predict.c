@@ -6,6 +6,8 @@
  * Threads: any. Tests: tests/unit/plugin/test_predict.c */
 #include "plugin/predict.h"
 
+#include <stddef.h>
+
 #define PPM       1000000u
 #define MEMORY    8u /* measurements that an average remembers, about */
 #define WORD_BITS 64u
@@ -74,25 +76,65 @@ void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_t
         bits[ret_rows[i] / WORD_BITS] = 0;
 }
 
+/* Moves an average of `count` measurements towards one more. */
+static void average(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
+{
+    int64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
+    int64_t old = atomic_load_explicit(ppm, memory_order_relaxed);
+    atomic_store_explicit(ppm, (uint32_t)(old + ((int64_t)now_ppm - old) / share),
+                          memory_order_relaxed);
+}
+
+/* What was averaged is seen by who sees the count. */
+static void count_up(_Atomic uint32_t *count, uint32_t seen)
+{
+    if (seen < UINT32_MAX)
+        atomic_store_explicit(count, seen + 1, memory_order_release);
+}
+
 void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
                            const uint64_t *wanted)
 {
     if (count < SC_PLUGIN_DECILES)
         return; /* deciles without rows: nothing to measure by */
     uint32_t seen = atomic_load_explicit(&trust->count, memory_order_relaxed);
-    int64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
     uint64_t i = 0;
     for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
         uint64_t first = i, end = sc_plugin_decile_end(count, decile), right = 0;
-        for (; i < end; i++)
+        for (; i < end && wanted != NULL; i++)
             right += bit_get(wanted, rows[i]);
-        int64_t now = (int64_t)(right * PPM / (end - first));
-        int64_t old = atomic_load_explicit(&trust->right_ppm[decile], memory_order_relaxed);
-        atomic_store_explicit(&trust->right_ppm[decile], (uint32_t)(old + (now - old) / share),
-                              memory_order_relaxed);
+        i = end;
+        average(&trust->right_ppm[decile], seen, right * PPM / (end - first));
     }
-    if (seen < UINT32_MAX)
-        atomic_store_explicit(&trust->count, seen + 1, memory_order_release);
+    count_up(&trust->count, seen);
+}
+
+void sc_plugin_trust_whole_learn(struct sc_plugin_trust *trust, bool was_expected,
+                                 uint64_t wanted_ppm)
+{
+    uint32_t seen = atomic_load_explicit(&trust->parted_count, memory_order_relaxed);
+    average(&trust->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
+    count_up(&trust->parted_count, seen);
+    if (!was_expected)
+        return;
+    seen = atomic_load_explicit(&trust->whole_count, memory_order_relaxed);
+    average(&trust->whole_ppm, seen, wanted_ppm);
+    count_up(&trust->whole_count, seen);
+}
+
+bool sc_plugin_trust_parts(const struct sc_plugin_trust *own)
+{
+    return atomic_load_explicit(&own->parted_count, memory_order_acquire) > 0 &&
+           atomic_load_explicit(&own->parted_ppm, memory_order_relaxed) > PPM / 2;
+}
+
+bool sc_plugin_trust_whole(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+                           uint64_t least_ppm)
+{
+    if (atomic_load_explicit(&own->whole_count, memory_order_acquire) == 0)
+        own = all;
+    return atomic_load_explicit(&own->whole_count, memory_order_acquire) > 0 &&
+           atomic_load_explicit(&own->whole_ppm, memory_order_relaxed) >= least_ppm;
 }
 
 uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,

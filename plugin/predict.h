@@ -4,12 +4,15 @@
  *   in the order of reading    each decile ascending, so that neighbours share operations
  *   read ahead               [ 0 .. cut )   cut: the first decile that was right too seldom, and no
  *                                           more bytes than the window of compute lets through
+ *   heads will disagree      rows 0 1 2 ... as far as the window lets through: the layer is read
+ *                            whole, in one run, and its beginning is as good as any part of it
  *
  * Holds: what is delivered does not depend on a guess. How often a decile is right is measured on
  * the ranking, not on what was read: a decile that is not read is measured all the same, so a bad
  * start (or a bad stretch) ends as soon as the rankings are good again, and nothing has to be read
  * to find that out. The window, too, is measured where nothing is read ahead.
- * Does not: rank by keys (choose.c), read (select.c), allocate.
+ * Does not: rank by keys (choose.c), read (select.c), allocate; outlive the connector: one layer of
+ * the first request measures what a store could have kept, and a window is the host's of now.
  * Threads: any; numbers are statistics, lost updates cost nothing but a sample.
  * Tests: tests/unit/plugin/test_predict.c */
 #ifndef SC_PLUGIN_PREDICT_H
@@ -21,10 +24,13 @@
 
 #define SC_PLUGIN_DECILES 10u
 
-/* How right rankings of one layer were: made at its neighbour below, measured at itself. */
+/* How right guesses of one layer were: made at its neighbour below, measured at itself. */
 struct sc_plugin_trust {
     _Atomic uint32_t right_ppm[SC_PLUGIN_DECILES];
     _Atomic uint32_t count; /* rankings that were measured; 0: right_ppm says nothing yet */
+    /* Heads that disagree: no row is left out. */
+    _Atomic uint32_t parted_ppm, parted_count; /* how often they did, of so many times */
+    _Atomic uint32_t whole_ppm, whole_count;   /* where that was expected: wanted rows of all */
 };
 
 /* Time that the host computes between prefetch_next and the next get_important. */
@@ -49,7 +55,8 @@ void sc_plugin_ranking_sink(uint32_t *ret_rows, uint64_t count, uint64_t row_tot
 void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_total, uint64_t seed,
                               uint64_t *bits);
 
-/* The ranking's truth is known: bit i of wanted says that row i is wanted. */
+/* The ranking's truth is known: bit i of wanted says that row i is wanted. NULL: the ranking was of
+ * no use, because all rows are read in one run. */
 void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
                            const uint64_t *wanted);
 /* How many rows of a ranking are worth reading: up to the first decile that is right less often
@@ -57,6 +64,16 @@ void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, 
  * before any 0. */
 uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
                               uint64_t count, uint64_t least_ppm);
+
+/* What the layer wanted is known: all rows, because its heads disagree (wanted_ppm 1000000), or so
+ * many millionths of them. was_expected: the guess had said that heads would disagree. */
+void sc_plugin_trust_whole_learn(struct sc_plugin_trust *trust, bool was_expected,
+                                 uint64_t wanted_ppm);
+/* The layer's heads disagreed most times; for predictors that see no keys. */
+bool sc_plugin_trust_parts(const struct sc_plugin_trust *own);
+/* Where all rows are expected to be wanted: at least least_ppm of them were, up to now. */
+bool sc_plugin_trust_whole(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
+                           uint64_t least_ppm);
 
 void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns);
 /* Bytes that a device of this rate moves within the window; 0 before the first measurement. */

@@ -198,11 +198,52 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
     picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }
 
+/* Reads of what all heads are scored by: K of all rows, or, where K and V lie together, all. */
+static bool heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                        enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (conn->config.layout == SC_STORE_PAIRED)
+        return sc_plugin_layer_start(conn, request, layer, lane);
+    if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_reader_demand(reader->reader);
+        return true;
+    }
+    struct sc_store_picks picks =
+        picks_of(conn, conn->row_numbers, request->matched_tokens - request->from_token);
+    picks.wanted = SC_STORE_WANT_K;
+    picks_begin(conn, request, reader, layer, &picks, lane);
+    reader->load = SC_LOAD_KEYS;
+    return false;
+}
+
+void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
+                               uint32_t layer, uint64_t count)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    struct sc_store_picks picks = picks_of(conn, NULL, count);
+    picks.whole_slabs = false;
+    if (is_split && count == request->matched_tokens - request->from_token)
+        (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    else if (!is_split && count > 0)
+        picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+}
+
 /* The guess of this layer, if one is being read. */
 static struct sc_plugin_reader *guess_of(struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
+}
+
+/* What was read ahead of the layer in another way than this load is of no use. */
+static void drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+{
+    uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
+    item->in.read_bytes += bytes;
+    item->in.unused_bytes += bytes;
 }
 
 /* Narrows the guess to the set, and begins reading what it lacks. */
@@ -215,6 +256,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = 0;
+    drop(conn, item, SC_LOAD_PICKS);
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
@@ -238,24 +280,46 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     sc_store_reader_tags(rest->reader, tags);
 }
 
-/* Reads of what all heads are scored by: K of all rows, or, where K and V lie together, all. */
-static bool heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                        enum sc_exec_lane lane)
+/* Whether reading the rows that a guess does not bring, each gap an operation more, costs less than
+ * reading the layer in one run. */
+static bool saves(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (conn->config.layout == SC_STORE_PAIRED)
-        return sc_plugin_layer_start(conn, request, layer, lane);
-    if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
-        if (lane == SC_LANE_DEMAND)
-            sc_store_reader_demand(reader->reader);
-        return true;
+    struct sc_store_picks picks = picks_of(conn, NULL, 0);
+    uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
+    uint64_t bytes = 0;
+    for (uint64_t row = 0; row < row_total; row++)
+        if (!bit_get(covered, row))
+            bytes += conn->row_bytes + (row > 0 && bit_get(covered, row - 1) ? gap_bytes : 0);
+    return bytes + gap_bytes <= row_total * conn->row_bytes;
+}
+
+/* Begins reading every row; what a guess brings is used where that is cheaper. */
+static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t *wanted = request->bits, words = sc_plugin_words_of(item);
+    uint64_t *covered = wanted + words, total = item->want.row_total, count = 0;
+    if (guess != NULL && item->sketch != NULL) {
+        memset(wanted, 0xff, words * sizeof(*wanted));
+        memset(covered, 0, words * sizeof(*covered));
+        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->is_pieced = saves(conn, covered, total);
     }
-    struct sc_store_picks picks =
-        picks_of(conn, conn->row_numbers, request->matched_tokens - request->from_token);
-    picks.wanted = SC_STORE_WANT_K;
-    picks_begin(conn, request, reader, layer, &picks, lane);
-    reader->load = SC_LOAD_KEYS;
-    return false;
+    if (!item->is_pieced) {
+        drop(conn, item, SC_LOAD_WHOLE);
+        item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
+        return;
+    }
+    for (uint64_t row = 0; row < total; row++)
+        if (!bit_get(covered, row))
+            rest->rows[count++] = (uint32_t)row;
+    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
+    picks.whole_slabs = false;
+    picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_store_reader_tags(guess->reader, sc_store_sketch_tags(item->sketch));
+    sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
 }
 
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -418,31 +482,37 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
-    bool is_set = item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION;
-    if (!is_set)
-        sc_plugin_guess_drop(conn, item->request, item->in.layer);
-    if (is_set)
+    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION) {
         set_begin(conn, item, lane);
-    else if (item->route == SC_ROUTE_HEADS)
+    } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
+        drop(conn, item, SC_LOAD_KEYS);
         item->was_started = heads_start(conn, item->request, item->in.layer, lane);
-    else
-        item->was_started = sc_plugin_layer_start(conn, item->request, item->in.layer, lane);
+    } else {
+        all_begin(conn, item, lane);
+    }
     return SPEC_OK;
 }
 
 /* ---- Finishing ------------------------------------------------------------------------------ */
 
-/* Of what a guess moved, the share of its rows that is not wanted: what pages and gaps add is the
- * price of rows, wanted or not. At most: rows that were dropped unread count as read. */
-static void count_guess(spec_connector *conn, struct sc_plugin_item *item, uint64_t before_bytes,
-                        uint64_t guessed_rows)
+/* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
+ * pages and gaps add is the price of rows, wanted or not. */
+static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
+                              struct sc_plugin_reader *guess, const uint32_t *set,
+                              uint64_t set_count, struct spec_error *reterr)
 {
-    uint64_t read_bytes = item->in.read_bytes - before_bytes;
-    double used = (double)item->covered_rows / (double)guessed_rows;
-    item->in.unused_bytes = (uint64_t)((double)read_bytes * (1 - used));
+    uint64_t before_bytes = item->in.read_bytes;
+    spec_status status = sc_plugin_reader_take(conn, item, guess, set, set_count, reterr);
+    uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
+    struct sc_store_read_cost cost;
+    sc_store_reader_cost(guess->reader, &cost);
+    if (cost.row_count > item->covered_rows)
+        unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
+                                  (double)(cost.row_count - item->covered_rows));
+    item->in.unused_bytes += unused_bytes;
     atomic_fetch_add_explicit(&conn->stats.speculated_bytes, read_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.unused_bytes, item->in.unused_bytes,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->stats.unused_bytes, unused_bytes, memory_order_relaxed);
+    return status;
 }
 
 /* The rows that no guess brought; how fast they came says what a window is worth. */
@@ -473,11 +543,8 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
     spec_status status = SPEC_OK;
     if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
-    if (guess != NULL) {
-        uint64_t before_bytes = item->in.read_bytes, guessed = guess->picks.count;
-        status = sc_plugin_reader_take(conn, item, guess, request->set, item->set_count, reterr);
-        count_guess(conn, item, before_bytes, guessed);
-    }
+    if (guess != NULL)
+        status = take_guess(conn, item, guess, request->set, item->set_count, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, reterr);
     if (status == SPEC_E_TIMEOUT) {
@@ -491,6 +558,36 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
         for (uint64_t i = 0; i < item->set_count; i++)
             item->in.positions[i] = (uint32_t)(request->from_token + request->set[i]);
     return status;
+}
+
+/* Every row, into its place. */
+static spec_status take_all(spec_connector *conn, struct sc_plugin_item *item,
+                            struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
+    if (!item->is_pieced) {
+        (void)sc_plugin_layer_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+        return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    }
+    sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
+    spec_status status = take_guess(conn, item, reader, NULL, 0, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
+    if (status == SPEC_E_TIMEOUT) {
+        sc_store_reader_cancel(rest->reader);
+        rest->layer = SC_PLUGIN_NO_LAYER;
+    }
+    return status;
+}
+
+spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
+{
+    if (!item->is_pieced)
+        item->covered_rows = item->was_started ? item->want.row_total : 0;
+    return take_all(conn, item, reterr);
 }
 
 /* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
@@ -561,23 +658,40 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
 
+/* Rows that some head wants and no guess brought. */
+static uint64_t union_rest(const struct sc_plugin_item *item)
+{
+    const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < rest->picks.count; i++)
+        count += bit_get(item->request->bits, rest->rows[i]);
+    return count;
+}
+
 static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
-    (void)heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
-    if (is_split)
+    spec_status status = SPEC_OK;
+    if (is_split) {
+        (void)heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
         sc_store_reader_tags(reader->reader, sc_store_sketch_tags(item->sketch));
-    spec_status status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+        status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
+    } else {
+        status = take_all(conn, item, reterr);
+    }
     if (status == SPEC_OK)
         status = choose_heads(conn, item, reterr);
     if (status == SPEC_OK && is_split)
         status = take_values(conn, item, reterr);
     if (status == SPEC_OK)
         keep_heads(conn, item);
-    item->covered_rows = item->was_started ? item->row_count : 0;
+    if (!item->is_pieced)
+        item->covered_rows = item->was_started ? item->in.union_rows : 0;
+    else if (status == SPEC_OK)
+        item->covered_rows = item->in.union_rows - union_rest(item);
     return status;
 }
 

@@ -56,11 +56,12 @@ struct sc_plugin_item {
     uint32_t widen;
     bool was_started;               /* its layer was being read whole before the call */
     bool is_late;                   /* an earlier item of the call has the request's buffers */
+    bool is_pieced;                 /* all rows: a guess brings some, the rest is read beside it */
     bool has_negative_slot;         /* asked for only where heads may differ */
     uint32_t route;                 /* enum sc_plugin_route */
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
-    uint64_t covered_rows;          /* of the set, that a guess brings */
+    uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t deadline_ns;
     spec_status status; /* of choosing */
@@ -142,6 +143,10 @@ void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratc
 float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                             struct sc_kernels_importance *what, const uint8_t *keys,
                             uint64_t row_total);
+/* Whether the probe heads' sets of k rows, of the sums that probe_sums left, would stand for all
+ * heads; else the layer is read whole. Uses all of the scratch but sums. */
+bool sc_plugin_probes_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            const struct sc_plugin_want *want, uint64_t k);
 
 /* guess.c */
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
@@ -150,8 +155,10 @@ void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request
 /* prefetch_next: ranks rows of `layer` and begins reading them, now or when the hint is ranked. */
 void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                          const struct spec_queries *hint);
-/* A layer that is read in another way: what was read for its guess counts as unused. */
-void sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer);
+/* A layer that is read in another way than kept_load: what was read ahead of it counts as unused;
+ * returns how many bytes. */
+uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
+                              uint32_t layer, uint32_t kept_load);
 /* The reader of the layer's parity becomes the host's: no task begins anything with it. */
 void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */
@@ -183,10 +190,17 @@ uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer
  * where that would read the same pages again and again, in one ascending run. */
 void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t ranked, uint64_t count);
+/* Begins reading the layer's first `count` rows in one run (of a split layout K of all rows, if
+ * those are all): heads are expected to disagree. */
+void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
+                               uint32_t layer, uint64_t count);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
                                    enum sc_exec_lane lane, struct spec_error *reterr);
+/* DENSE: every row into its place, and how many of them were there or on the way. */
+spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *item,
+                                 struct spec_error *reterr);
 /* Consumes what was started (PICKS, HEADS) and writes the results. */
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);

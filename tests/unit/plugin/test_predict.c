@@ -119,6 +119,45 @@ static void trust_that_fell_to_nothing_recovers_without_a_row_being_read(void **
     assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 990000), 100);
 }
 
+static void a_ranking_of_no_use_is_wrong_all_over(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {0};
+    uint32_t rows[100];
+    for (uint32_t i = 0; i < 100; i++)
+        rows[i] = i;
+    learn(&own, 100);
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 100);
+    for (uint32_t i = 0; i < 4; i++)
+        sc_plugin_trust_learn(&own, rows, 100, NULL);
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
+        assert_in_range(own.right_ppm[d], 199990, 200010); /* one of five */
+}
+
+static void layers_are_read_whole_where_that_was_right_often_enough(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {0}, all = {0};
+    assert_false(sc_plugin_trust_parts(&own));
+    assert_false(sc_plugin_trust_whole(&own, &all, 0)); /* nothing is known */
+    sc_plugin_trust_whole_learn(&own, false, 1000000);
+    assert_true(sc_plugin_trust_parts(&own));
+    assert_false(sc_plugin_trust_whole(&own, &all, 0)); /* not of what was foreseen */
+    sc_plugin_trust_whole_learn(&all, true, 1000000);
+    assert_true(sc_plugin_trust_whole(&own, &all, 1000000));
+    sc_plugin_trust_whole_learn(&own, true, 250000); /* foreseen, and then a quarter was wanted */
+    assert_int_equal(own.whole_ppm, 250000);
+    assert_false(sc_plugin_trust_whole(&own, &all, 750000));
+    assert_int_equal(own.parted_ppm, 500000);
+    assert_false(sc_plugin_trust_parts(&own));
+    uint32_t turns = 0;
+    for (; !sc_plugin_trust_whole(&own, &all, 750000); turns++)
+        sc_plugin_trust_whole_learn(&own, true, 1000000);
+    assert_in_range(turns, 2, 10);
+    assert_true(sc_plugin_trust_parts(&own));
+}
+
 static void too_few_rows_teach_nothing(void **state)
 {
     (void)state;
@@ -151,6 +190,8 @@ int main(void)
         cmocka_unit_test(sink_takes_first_and_last_rows_in_turn),
         cmocka_unit_test(trust_reads_down_to_the_first_decile_that_is_wrong_too_often),
         cmocka_unit_test(trust_that_fell_to_nothing_recovers_without_a_row_being_read),
+        cmocka_unit_test(a_ranking_of_no_use_is_wrong_all_over),
+        cmocka_unit_test(layers_are_read_whole_where_that_was_right_often_enough),
         cmocka_unit_test(too_few_rows_teach_nothing),
         cmocka_unit_test(the_window_bounds_bytes),
     };
