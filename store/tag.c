@@ -89,5 +89,6 @@ uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8
 
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed)
 {
-    return XXH3_64bits_withSeed(bytes, count, seed);
+    return count <= XXH3_MIDSIZE_MAX ? XXH3_64bits_withSeed(bytes, count, seed)
+                                     : rung_best()->hash(bytes, count, seed);
 }

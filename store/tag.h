@@ -49,6 +49,7 @@ struct sc_store_tag_rung {
     uint64_t (*verify)(uint64_t base, uint64_t position_first, const uint8_t *rows,
                        uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                        const uint64_t *tags, uint64_t tag_step);
+    uint64_t (*hash)(const void *bytes, uint64_t count, uint64_t seed);
 };
 extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2,
     sc_store_tag_avx512;

@@ -48,4 +48,10 @@ static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_
     return count;
 }
 
-const struct sc_store_tag_rung TAG_RUNG = {.make = rung_make, .verify = rung_verify};
+static uint64_t rung_hash(const void *bytes, uint64_t count, uint64_t seed)
+{
+    return TAG_HASH(bytes, count, seed);
+}
+
+const struct sc_store_tag_rung TAG_RUNG = {
+    .make = rung_make, .verify = rung_verify, .hash = rung_hash};

@@ -118,11 +118,35 @@ static void tag_rungs_agree_bit_for_bit(void **state)
                 assert_int_equal(sc_store_tag_rung_at(rungs)->verify(77, i, at, sizes[i], sizes[i],
                                                                      4, expected, 1),
                                  4);
+                for (uint64_t seed = 0; seed < 3; seed++) /* XXH3 has a way of its own for 0 */
+                    assert_int_equal(sc_store_tag_rung_at(0)->hash(at, sizes[i], seed << 40),
+                                     sc_store_tag_rung_at(rungs)->hash(at, sizes[i], seed << 40));
             }
         }
     }
     print_message("%u rungs\n", rungs);
     assert_null(sc_store_tag_rung_at(rungs + 1));
+}
+
+/* Made with libxxhash 0.8.1's XXH3_64bits_withSeed; they never change. */
+static void checksum_vectors_are_frozen(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes, seed, checksum;
+    } vectors[] = {{16, 0x0, 0x9da23836adf2be1e},
+                   {240, 0x1, 0xea28c86764f89de3},
+                   {241, 0x9e3779b97f4a7c15, 0x6ec6d69819587a84},
+                   {394, 0x4d, 0xad83f43e539fc080},
+                   {1024, 0x0, 0xba464919c6bb3ccd},
+                   {1025, 0x5, 0xe6e636c958a761e0},
+                   {4096, 0xffffffffffffffff, 0x12e949b7289c568f},
+                   {16384, 0x3, 0x178d61dbdc3af50b}};
+    static uint8_t bytes[16384];
+    rows_fill(bytes, sizeof(bytes));
+    for (uint32_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++)
+        assert_int_equal(sc_store_checksum(bytes, vectors[i].bytes, vectors[i].seed),
+                         vectors[i].checksum);
 }
 
 int main(void)
@@ -132,6 +156,7 @@ int main(void)
         cmocka_unit_test(tag_of_another_identity_fails),
         cmocka_unit_test(tag_finds_the_first_bad_row),
         cmocka_unit_test(tag_rungs_agree_bit_for_bit),
+        cmocka_unit_test(checksum_vectors_are_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
