@@ -48,26 +48,29 @@ void sc_store_journal_close(struct sc_store *store)
  * A check is posted by whoever comes second to its window: its read, or the check before. A long
  * log is read around the page cache, whole pages of it, by the back end's operations. */
 
-#define WINDOWS      16u
-#define WINDOW_BYTES (512u << 10) /* whole pages */
-#define FRONT_BYTES  (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
-#define SOON         8u    /* pieces: longer than memory takes to answer */
-#define DECODED_MAX  2048u /* pieces of a window; those behind them the caller decodes */
+#define WINDOWS           16u
+#define WINDOW_BYTES_MAX  (512u << 10)
+#define WINDOW_BYTES_MIN  (64u << 10) /* whole pages */
+#define WINDOWS_WANTED    32u /* of a short log: who checks, decodes and applies begins soon */
+#define FRONT_BYTES       (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
+#define SOON              8u /* pieces: longer than memory takes to answer */
+#define SOON_MORE         8u /* and what says where that is, earlier still */
+#define LINE_BYTES        64u
+#define TOKENS_SOON_BYTES (4u * 64u) /* of a piece's tokens; the processor sees the pattern */
+#define DECODED_MAX       2048u      /* pieces of a window; those behind them the caller decodes */
 
 _Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in front of a window");
 
 /* A piece of our version, without marks. */
 struct decoded {
-    uint64_t at; /* of its frame */
+    uint64_t at, bytes; /* its frame */
     bool holds;
     struct sc_store_piece piece;
 };
 
 struct room {
-    _Alignas(SC_IO_PAGE_BYTES) uint8_t memory[FRONT_BYTES + WINDOW_BYTES]; /* front, window */
-    uint32_t tokens[(FRONT_BYTES + WINDOW_BYTES) / sizeof(uint32_t)];      /* all there can be */
+    _Alignas(SC_IO_PAGE_BYTES) uint8_t memory[FRONT_BYTES + WINDOW_BYTES_MAX]; /* front, window */
     struct decoded decoded[DECODED_MAX];
-    struct sc_store_mark marks[SC_STORE_MARKS_MAX];
 };
 
 struct window {
@@ -76,7 +79,7 @@ struct window {
     struct scan *scan;
     struct room *room;
     uint64_t offset, count; /* read from the file */
-    const uint8_t *frames;  /* in the room */
+    uint8_t *frames;        /* in the room */
     uint64_t bytes;         /* of whole frames that are believed */
     uint64_t decoded_count;
     bool is_last;
@@ -94,7 +97,7 @@ struct scan {
     struct sc_store *store;
     struct window windows[WINDOWS];
     struct scan_memory *memory;
-    uint64_t file_bytes;
+    uint64_t file_bytes, window_bytes;
     struct sc_io_file *direct; /* NULL: it is read through the page cache */
     _Atomic uint32_t running;  /* reads and checks that are posted */
     _Atomic bool is_over;      /* nobody wants the rest */
@@ -159,28 +162,24 @@ static void window_read_done(struct sc_io_op *op)
     task_end(scan);
 }
 
+/* Of frames that were checked, and that nobody reads again but for their headers. */
 static void window_decode(struct window *window)
 {
-    struct sc_store_record decoding = {.tokens = window->room->tokens,
-                                       .marks = window->room->marks};
-    struct sc_store_record *record = &decoding;
     struct decoded *decoded = window->room->decoded;
-    uint64_t frame_bytes;
-    window->decoded_count = 0;
-    for (uint64_t at = 0; at < window->bytes && window->decoded_count < DECODED_MAX;
-         at += frame_bytes) {
-        const uint8_t *payload = window->frames + at + SC_STORE_FRAME_BYTES;
-        frame_bytes = sc_store_frame_bytes(window->frames + at);
-        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
-        if (!sc_store_record_peek(payload, bytes, record) ||
-            record->version != SC_STORE_RECORD_VERSION || record->type != SC_STORE_RECORD_PIECE ||
-            !sc_store_record_decode(payload, bytes, record) || record->piece.mark_count > 0)
+    uint64_t frame_bytes, count = 0;
+    for (uint64_t at = 0; at < window->bytes && count < DECODED_MAX; at += frame_bytes) {
+        uint8_t *frame = window->frames + at;
+        frame_bytes = sc_store_frame_bytes(frame);
+        if (!sc_store_record_decode_plain(frame + SC_STORE_FRAME_BYTES,
+                                          frame_bytes - SC_STORE_FRAME_BYTES, &decoded->piece))
             continue;
-        bool holds = sc_store_piece_holds(window->scan->store, &record->piece);
-        decoded[window->decoded_count++] = (struct decoded){at, holds, record->piece};
-        record->tokens +=
-            record->piece.first_position + record->piece.row_count - record->piece.chunk_first;
+        decoded->at = at;
+        decoded->bytes = frame_bytes;
+        decoded->holds = sc_store_piece_holds(window->scan->store, &decoded->piece);
+        decoded++;
+        count++;
     }
+    window->decoded_count = count;
 }
 
 static void window_check(struct window *window)
@@ -239,12 +238,12 @@ static spec_status word_wait(const struct scan *scan, _Atomic uint32_t *word, ui
 static void read_post(struct scan *scan, uint64_t n)
 {
     struct window *window = &scan->windows[n % WINDOWS];
-    if (n > 0 && n * WINDOW_BYTES >= scan->file_bytes)
+    if (n > 0 && n * scan->window_bytes >= scan->file_bytes)
         return;
-    window->offset = n * WINDOW_BYTES;
+    window->offset = n * scan->window_bytes;
     window->count = scan->file_bytes - window->offset;
-    if (window->count > WINDOW_BYTES)
-        window->count = WINDOW_BYTES;
+    if (window->count > scan->window_bytes)
+        window->count = scan->window_bytes;
     uint64_t pages = 0;
     if (scan->direct != NULL)
         pages = sc_store_down(window->count, SC_IO_PAGE_BYTES);
@@ -265,36 +264,72 @@ static void read_post(struct scan *scan, uint64_t n)
         sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
 }
 
-/* Frames that were checked: their header says how long they are. */
+/* Asks for what the caller will look at soon: another processor wrote it. */
+static void window_soon(const struct sc_store *store, const struct decoded *decoded,
+                        const struct decoded *end)
+{
+    if (end - decoded > (ptrdiff_t)(SOON + SOON_MORE))
+        for (uint64_t at = 0; at < sizeof(*decoded); at += LINE_BYTES)
+            __builtin_prefetch((const uint8_t *)(decoded + SOON + SOON_MORE) + at);
+    if (end - decoded <= (ptrdiff_t)SOON)
+        return;
+    const struct sc_store_piece *piece = &decoded[SOON].piece;
+    for (uint64_t at = 0; at < TOKENS_SOON_BYTES; at += LINE_BYTES)
+        __builtin_prefetch((const uint8_t *)piece->tokens + at);
+    if (store->params.on_piece_soon != NULL)
+        store->params.on_piece_soon(piece->hash, store->params.user);
+}
+
+/* Frames that were checked. What was decoded says how long its frame is: the frame itself, which
+ * lies in another processor's cache, is not looked at. */
 static spec_status window_apply(const struct window *window, sc_store_on_payload *on_payload,
                                 void *user, struct spec_error *reterr)
 {
     struct sc_store *store = window->scan->store;
     struct sc_store_journal *journal = &store->journal;
-    uint64_t next = 0;
+    const struct decoded *decoded = window->room->decoded;
+    const struct decoded *decoded_end = decoded + window->decoded_count;
+    const uint8_t *frame = window->frames;
     for (uint64_t at = 0; at < window->bytes;) {
-        const uint8_t *frame = window->frames + at;
-        const struct decoded *decoded = &window->room->decoded[next];
-        uint64_t bytes = sc_store_frame_bytes(frame);
-        struct sc_store_payload payload = {.at = frame + SC_STORE_FRAME_BYTES,
-                                           .bytes = bytes - SC_STORE_FRAME_BYTES};
-        if (next < window->decoded_count && decoded->at == at) {
-            payload.piece = &decoded->piece;
-            payload.holds = decoded->holds;
-            if (store->params.on_piece_soon != NULL && next + SOON < window->decoded_count)
-                store->params.on_piece_soon(decoded[SOON].piece.hash, store->params.user);
-            next++;
+        struct sc_store_payload payload = {0};
+        frame = window->frames + at;
+        if (decoded < decoded_end && decoded->at == at) {
+            payload = (struct sc_store_payload){.piece = &decoded->piece, .holds = decoded->holds};
+            payload.bytes = decoded->bytes - SC_STORE_FRAME_BYTES;
+            window_soon(store, decoded, decoded_end);
+            decoded++;
+        } else {
+            payload.bytes = sc_store_frame_bytes(frame) - SC_STORE_FRAME_BYTES;
         }
+        payload.at = frame + SC_STORE_FRAME_BYTES;
         spec_status status = on_payload(store, &payload, user, reterr);
         if (status != SPEC_OK)
             return status;
-        journal->chain = sc_store_frame_chain(frame);
-        journal->end += bytes;
+        journal->end += SC_STORE_FRAME_BYTES + payload.bytes;
         journal->sequence++;
-        at += bytes;
+        at += SC_STORE_FRAME_BYTES + payload.bytes;
     }
-    SC_ASSERT(store->params.poison, next == window->decoded_count);
+    if (window->bytes > 0)
+        journal->chain = sc_store_frame_chain(frame);
+    SC_ASSERT(store->params.poison, decoded == decoded_end);
     return SPEC_OK;
+}
+
+static uint64_t window_bytes_of(uint64_t file_bytes)
+{
+    uint64_t bytes = WINDOW_BYTES_MIN;
+    while (bytes < WINDOW_BYTES_MAX && bytes * WINDOWS_WANTED < file_bytes)
+        bytes *= 2;
+    return bytes;
+}
+
+/* The log goes on as it begins, maybe. */
+static void pieces_soon(const struct scan *scan, const struct window *first)
+{
+    const struct sc_store_params *params = &scan->store->params;
+    if (params->on_pieces_soon != NULL && first->decoded_count > 0)
+        params->on_pieces_soon(scan->file_bytes / (first->bytes / first->decoded_count),
+                               params->user);
 }
 
 static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_payload, void *user,
@@ -313,6 +348,8 @@ static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_paylo
             return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
                                  window->error.text);
         bool is_last = window->is_last;
+        if (n == 0)
+            pieces_soon(scan, window);
         status = window_apply(window, on_payload, user, reterr);
         if (is_last || status != SPEC_OK)
             return status;
@@ -360,6 +397,7 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
     journal->chain = scan.chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
     if (status == SPEC_OK) {
+        scan.window_bytes = window_bytes_of(scan.file_bytes);
         scan.direct = direct_open(store, scan.file_bytes);
         status = scan_run(&scan, on_payload, user, reterr);
     }

@@ -18,7 +18,7 @@
  * of the store, such as free space, is the caller's); unknown keys are skipped.
  * Does not: allocate, do I/O.
  * Threads: any.
- * Tests: tests/unit/store/test_log.c, tests/fuzz/fuzz_log.c */
+ * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #ifndef SC_STORE_RECORD_H
 #define SC_STORE_RECORD_H
 
@@ -182,6 +182,11 @@ bool sc_store_record_get_device(const uint8_t *payload, uint64_t bytes,
 bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
 /* The whole record, of a type and version that peek accepted. false: it lies. */
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+/* Both for a piece of our version without marks, laid out as put_piece does: what nearly all
+ * records are. Its tokens stay in the payload, of which peek can still read what it reads, but are
+ * moved by up to three bytes. false: it is something else, or short; nothing was changed. */
+bool sc_store_record_decode_plain(uint8_t *payload, uint64_t bytes,
+                                  struct sc_store_piece *ret_piece);
 
 /* Whether the sections of a layer, of tags_per_row tags a row and of rows of 2 * k_row_bytes, stand
  * in order, one behind the other and inside the stride. (Of a decoded record, so nothing

@@ -523,6 +523,16 @@ static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
     return holds && store->params.on_piece(piece, ret_mark, store->params.user);
 }
 
+/* A writer's open counts alone, and has no reader yet: a locked instruction a piece would wait
+ * each time until all that was stored before has come to its cache line. */
+static void count_up(struct sc_store *store, _Atomic uint64_t *counter)
+{
+    if (is_writer(store))
+        atomic_store_explicit(counter, sc_store_counted(counter) + 1, memory_order_relaxed);
+    else
+        sc_store_count(counter, 1);
+}
+
 static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
                           struct sc_store_piece_entry *entry, uint64_t mark)
 {
@@ -539,13 +549,13 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
     table_lock(store);
     if (extent->live_count++ == 0)
-        sc_store_count(&store->extent_count, 1);
+        count_up(store, &store->extent_count);
     if (!doomed)
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
     table_unlock(store);
     if (is_writer(store))
         store->log_reserved += sc_store_record_bytes_drop();
-    sc_store_count(&store->piece_count, 1);
+    count_up(store, &store->piece_count);
 }
 
 /* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */

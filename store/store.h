@@ -122,6 +122,8 @@ struct sc_store_params {
      * at nothing but the piece (whose extent and id are those of the log, and whose provenance is
      * not set), on any thread, during open and sc_store_follow. NULL: they all do. */
     bool (*piece_holds)(const struct sc_store_piece *piece, void *user);
+    /* During open: on_piece may be told of about so many pieces from now on. May be NULL. */
+    void (*on_pieces_soon)(uint64_t count, void *user);
     /* During open: on_piece will soon be told of a piece, or not, whose hash is this. A good moment
      * to fetch memory. May be NULL. */
     void (*on_piece_soon)(const uint8_t hash[SC_STORE_HASH_BYTES], void *user);

@@ -73,13 +73,25 @@ static void *root_slab(struct sc_store_table_folder *_Atomic *root, uint64_t id)
                                                  memory_order_acquire);
 }
 
-/* Makes the slabs of ids [next, end). */
+/* Memory of a slab: zero, and as far as it goes pages that the kernel has not cleared yet. */
+static bool slab_make(struct sc_alloc *alloc, void *_Atomic *place, uint64_t entry_bytes)
+{
+    void *entries = sc_alloc_zero(alloc, SC_STORE_TABLE_SLAB * entry_bytes);
+    if (entries != NULL)
+        atomic_store_explicit(place, entries, memory_order_release);
+    return entries != NULL;
+}
+
+/* Makes the slabs of ids [next, end), and writes into each page of theirs: entries are read before
+ * they are written, and a page that was only read until then costs a fault more when it is, and a
+ * TLB flush of all processors. */
 static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root,
                          uint64_t next, uint64_t end, uint64_t entry_bytes)
 {
     if (end > SC_STORE_TABLE_IDS || end < next)
         return false;
-    for (uint64_t slab = next / SC_STORE_TABLE_SLAB; slab * SC_STORE_TABLE_SLAB < end; slab++) {
+    for (uint64_t id = next; id < end; id++) {
+        uint64_t slab = id / SC_STORE_TABLE_SLAB, offset = id % SC_STORE_TABLE_SLAB * entry_bytes;
         struct sc_store_table_folder *_Atomic *at = &root[slab / SC_STORE_TABLE_FOLDER];
         struct sc_store_table_folder *folder = atomic_load_explicit(at, memory_order_relaxed);
         if (folder == NULL) {
@@ -89,15 +101,12 @@ static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_
             atomic_store_explicit(at, folder, memory_order_release);
         }
         void *_Atomic *place = &folder->slabs[slab % SC_STORE_TABLE_FOLDER];
-        if (atomic_load_explicit(place, memory_order_relaxed) != NULL)
-            continue;
-        /* Written, not only zero: entries are read before they are written, and a page that was
-         * only read until then costs a TLB flush of all processors when it is written. */
-        void *entries = sc_alloc(alloc, SC_STORE_TABLE_SLAB * entry_bytes);
-        if (entries == NULL)
+        if (atomic_load_explicit(place, memory_order_relaxed) == NULL &&
+            !slab_make(alloc, place, entry_bytes))
             return false;
-        memset(entries, 0, SC_STORE_TABLE_SLAB * entry_bytes);
-        atomic_store_explicit(place, entries, memory_order_release);
+        uint8_t *entries = atomic_load_explicit(place, memory_order_relaxed);
+        volatile uint8_t *entry = entries + offset; /* nobody has the id yet */
+        entry[0] = entry[entry_bytes - 1] = 0; /* it may begin in one page and end in the next */
     }
     return true;
 }
