@@ -33,6 +33,7 @@
 #include "hashing/chain.h"
 
 #define SC_RADIX_READERS_MAX 128u /* matches at the same moment; one more answers 0 tokens */
+#define SC_RADIX_SPARES_MAX  2u   /* memory taken ahead */
 
 struct sc_radix;
 
@@ -269,6 +270,9 @@ bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spar
  * it back. Threads: any. */
 void sc_radix_spare_touch(const struct sc_radix_spare *spare);
 
+/* Makes room for about so many more runs in the table of those that end at a grid border, which
+ * else grows by and by. Advice: it takes a sixteenth of bytes_max at most. Writer. */
+void sc_radix_expect(struct sc_radix *index, uint64_t run_count);
 /* Fetches what an insertion that ends in this chain hash will look at. Writer. */
 void sc_radix_insert_soon(const struct sc_radix *index, struct sc_hash hash);
 

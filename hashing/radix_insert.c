@@ -415,7 +415,7 @@ static void publish_root(struct plan *plan)
 static void publish(struct plan *plan, struct sc_hash split_hash)
 {
     struct sc_radix *index = plan->index;
-    uint64_t now = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
+    uint64_t now = sc_radix_stamp(index);
     if (plan->at == 0)
         publish_root(plan);
     uint32_t parent = plan->at;
@@ -557,7 +557,7 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
                        insertion->run_first, plan.position);
     if (plan.position < plan.end)
         return add_missing(&plan, ret_inserted, reterr);
-    uint64_t now = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
+    uint64_t now = sc_radix_stamp(index);
     atomic_store_explicit(&sc_radix_node_at(index, plan.last)->stamp, now, memory_order_relaxed);
     answer(&plan, 0, plan.last, plan.at, ret_inserted);
     return SPEC_OK;

@@ -35,7 +35,6 @@
 #define SC_RADIX_SLABS_MAX       65536u
 #define SC_RADIX_ARENA_BYTES_MAX (8u << 20) /* four huge pages */
 #define SC_RADIX_ARENA_SHARE     256u /* an arena is at most 1/128 of bytes_max, or one slab */
-#define SC_RADIX_SPARES          2u
 #define SC_RADIX_HEADER_BYTES    96u
 #define SC_RADIX_CLASSES                                                                           \
     ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES) /                    \
@@ -48,6 +47,7 @@
 #define SC_RADIX_HIDDEN          (UINT64_C(1) << 48) /* in up */
 #define SC_RADIX_AHEAD           16u
 #define SC_RADIX_TRIES           4u /* matches of one call */
+#define SC_RADIX_STAMPS          64u
 
 enum sc_radix_flag {
     SC_RADIX_IN_CHUNKS = 1,
@@ -153,7 +153,7 @@ struct sc_radix {
     uint32_t arena_partial;
     uint32_t spare_count; /* memory of the next arenas */
     bool spare_wanted;
-    unsigned char *spares[SC_RADIX_SPARES];
+    unsigned char *spares[SC_RADIX_SPARES_MAX];
     struct sc_radix_ref newest; /* the last run that was entered as a chunk's; maybe long gone */
     uint32_t newest_above;      /* the run SC_RADIX_AHEAD chunks above it; 0: none is known */
     uint32_t partial[SC_RADIX_CLASSES];
@@ -167,6 +167,7 @@ struct sc_radix {
     uint32_t clear_at;              /* where that goes on; 0: at the root */
     bool clear_back;                /* all below clear_at was looked at */
     uint32_t generation;
+    uint64_t stamp_next, stamp_end; /* reserved of the clock: sc_radix_stamp */
 
     /* The writer stores, any thread loads, relaxed: statistics. */
     _Atomic uint64_t bytes, runs, roots, leaf_count, tokens, hidden, splits, collisions;
@@ -265,6 +266,20 @@ static inline void sc_radix_key_set(struct sc_radix_key *key, uint32_t parent, u
     key->token = token;
     key->marked = mark != NULL;
     key->mark = mark != NULL ? mark->digest : (struct sc_hash){0, 0};
+}
+
+/* The writer's next use. Stamps are reserved many at a time, and count while nobody else has used
+ * the clock since: a locked instruction an insertion would wait each time until all that was stored
+ * for the one before has come to its cache lines. */
+static inline uint64_t sc_radix_stamp(struct sc_radix *index)
+{
+    uint64_t clock = atomic_load_explicit(&index->clock, memory_order_relaxed);
+    if (clock != index->stamp_end || index->stamp_next == index->stamp_end) {
+        index->stamp_next =
+            atomic_fetch_add_explicit(&index->clock, SC_RADIX_STAMPS, memory_order_relaxed);
+        index->stamp_end = index->stamp_next + SC_RADIX_STAMPS;
+    }
+    return ++index->stamp_next;
 }
 
 /* ---- radix_memory.c: slabs, tables, epochs -------------------------------------------------- */

@@ -21,6 +21,10 @@
 #else
 #define TOUCH_ADVICE 23 /* Linux 5.14; refused by others */
 #endif
+#define EXPECT_SHARE 16u /* of bytes_max: what expect may take of it */
+#define PAGE_BYTES   4096u
+#define LINE_BYTES   64u
+#define SLOTS_AHEAD  4u  /* of a slab, that are asked for */
 #define REHASH_AHEAD 16u /* entries: a power of two */
 
 /* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
@@ -129,7 +133,7 @@ bool sc_radix_spare_wanted(struct sc_radix *index)
 bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare)
 {
     uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
-    if (index->spare_count == SC_RADIX_SPARES || index->alloc->host_alloc != NULL ||
+    if (index->spare_count == SC_RADIX_SPARES_MAX || index->alloc->host_alloc != NULL ||
         used + arena_bytes(index) > index->bytes_max / 4 * 3)
         return false;
     unsigned char *memory = take_counted(index, arena_bytes(index), false);
@@ -240,6 +244,16 @@ static void slab_close(struct sc_radix *index, uint32_t number)
         arena_close(index, arena_number);
 }
 
+/* Asks for the slot that comes next but one or two: an insertion writes all of it, and nothing else
+ * has read it lately. */
+static void slot_soon(const struct sc_radix_node *node, uint32_t granules)
+{
+    uint64_t slot_bytes = (uint64_t)granules * SC_RADIX_GRANULE_BYTES;
+    uintptr_t soon = (uintptr_t)node + SLOTS_AHEAD * slot_bytes;
+    for (uint64_t at = 0; at < slot_bytes; at += LINE_BYTES)
+        __builtin_prefetch((const void *)(soon + at), 1);
+}
+
 uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked)
 {
     uint32_t bytes = SC_RADIX_HEADER_BYTES + 4 * length + (marked ? SC_HASH_BYTES : 0);
@@ -259,6 +273,7 @@ uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marke
     } else {
         id = number << index->granule_bits | slab->fresh++ * granules;
         node = sc_radix_node_at(index, id);
+        slot_soon(node, granules);
     }
     slab->used++;
     if (slab->used == slab_slots(index, granules))
@@ -312,8 +327,13 @@ struct sc_radix_table *sc_radix_table_new(struct sc_radix *index, uint64_t slots
 {
     struct sc_radix_table *table =
         sc_radix_memory_take(index, sizeof(*table) + slots * sizeof(table->slots[0]));
-    if (table != NULL)
-        table->mask = slots - 1;
+    if (table == NULL)
+        return NULL;
+    table->mask = slots - 1;
+    /* Slots are read before they are written, all over the table: a page that was only read until
+     * then costs a fault more when it is written. */
+    for (uint64_t at = 0; at < slots; at += PAGE_BYTES / sizeof(table->slots[0]))
+        atomic_store_explicit(&table->slots[at], 0, memory_order_relaxed);
     return table;
 }
 
@@ -449,6 +469,15 @@ bool sc_radix_table_reserve(struct sc_radix *index, struct sc_radix_table *_Atom
     old->retired_next = index->limbo[epoch % 3].tables;
     index->limbo[epoch % 3].tables = old;
     return true;
+}
+
+void sc_radix_expect(struct sc_radix *index, uint64_t run_count)
+{
+    uint64_t slots_max = index->bytes_max / EXPECT_SHARE / sizeof(_Atomic uint64_t);
+    /* At five slots for eight the table has the next power of two: less than four times as many. */
+    uint64_t run_count_max = slots_max / 4;
+    (void)sc_radix_table_reserve(index, &index->chunks,
+                                 run_count < run_count_max ? run_count : run_count_max);
 }
 
 /* ---- epochs -------------------------------------------------------------------------------- */

@@ -238,6 +238,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .probe_row_bytes = conn->probe_row_bytes,
         .on_piece = sc_plugin_on_piece,
         .piece_holds = sc_plugin_piece_holds,
+        .on_pieces_soon = sc_plugin_on_pieces_soon,
         .on_piece_soon = sc_plugin_on_piece_soon,
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
@@ -285,10 +286,12 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_index_open(conn, &conn->radix, reterr);
+    conn->is_opening = true;
     if (status == SPEC_OK)
         status = sc_plugin_averages_make(conn, reterr);
     if (status == SPEC_OK)
         status = open_stores(conn, params, model, disk, reterr);
+    conn->is_opening = false;
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
     if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */

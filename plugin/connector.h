@@ -293,12 +293,15 @@ struct spec_connector {
     struct sc_plugin_job jobs[SC_JOBS];
     bool jobs_closed;
     _Atomic uint32_t job_word; /* moves when a step ends */
+    struct sc_radix_spare spares[SC_RADIX_SPARES_MAX]; /* to be touched, oldest first */
+    uint32_t spare_count;
     struct sc_plugin_evict evict;
 
     struct sc_plugin_ghost *ghosts; /* guarded by index_lock: [SC_PLUGIN_GHOSTS], a ring; readers */
     uint64_t ghost_first, ghost_count; /* guarded by index_lock */
     bool clears;        /* guarded by index_lock: roots made before root_mark are of old epochs */
     uint64_t root_mark; /* guarded by index_lock */
+    bool is_opening;    /* the opening thread's: nobody else touches the index yet */
 
     pthread_mutex_t follow_lock; /* rank 4: a reader's place in its writer's log */
     spec_status follow_status;   /* guarded by follow_lock: what was said last */
@@ -458,6 +461,7 @@ bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kin
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user);
+void sc_plugin_on_pieces_soon(uint64_t count, void *user);
 void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user);
 /* The record's tokens are those that its rows were tagged with. Any thread. */
 bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user);

@@ -12,7 +12,8 @@
  * is in the log before any record of what takes its place, but what a better one replaced: a replay
  * replaces it again. Down a path no run is better than the one before it. No file is written under
  * index_lock, unless more than SC_PLUGIN_DROPS pieces go at once.
- * Threads: under index_lock, which on_piece takes (open, and a reader that follows its writer).
+ * Threads: under index_lock, which on_piece takes (a reader that follows its writer); open has the
+ * index to itself.
  * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
 #include "plugin/connector.h"
 
@@ -87,7 +88,8 @@ static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
                                 const struct sc_radix_insertion *insertion,
                                 struct sc_radix_inserted *ret_inserted)
 {
-    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_error error; /* written when it is needed: clearing it takes as long as a piece */
+    error.struct_size = sizeof(error);
     spec_status status = sc_radix_insert(radix, insertion, ret_inserted, &error);
     if (status != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s",
@@ -171,6 +173,12 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     return *lacks_memory;
 }
 
+void sc_plugin_on_pieces_soon(uint64_t count, void *user)
+{
+    const spec_connector *conn = user;
+    sc_radix_expect(conn->radix, count);
+}
+
 /* Only the opening thread inserts then, so the lock is not needed to look. */
 void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user)
 {
@@ -178,28 +186,47 @@ void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user
     sc_radix_insert_soon(conn->radix, sc_hash_from_bytes(hash));
 }
 
+/* As many spares as there may be, for the job to touch. One that it was too slow for is in use. */
+static void spares_take(spec_connector *conn)
+{
+    struct sc_radix_spare spare;
+    pthread_mutex_lock(&conn->job_lock);
+    while (sc_radix_spare_take(conn->radix, &spare)) {
+        if (conn->spare_count == SC_RADIX_SPARES_MAX)
+            memmove(conn->spares, conn->spares + 1, --conn->spare_count * sizeof(spare));
+        conn->spares[conn->spare_count++] = spare;
+    }
+    pthread_mutex_unlock(&conn->job_lock);
+    sc_plugin_kick(conn, SC_JOB_SPARE);
+}
+
+/* Until open returns no other thread knows the index; a lock a piece would keep what is stored for
+ * one from waiting beside what is stored for the next. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     spec_connector *conn = user;
-    pthread_mutex_lock(&conn->index_lock);
+    if (!conn->is_opening)
+        pthread_mutex_lock(&conn->index_lock);
     bool believed =
         sc_plugin_piece_index(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
-    bool wants_spare = sc_radix_spare_wanted(conn->radix);
-    pthread_mutex_unlock(&conn->index_lock);
-    if (wants_spare)
-        sc_plugin_kick(conn, SC_JOB_SPARE);
+    if (sc_radix_spare_wanted(conn->radix))
+        spares_take(conn);
+    if (!conn->is_opening)
+        pthread_mutex_unlock(&conn->index_lock);
     return believed;
 }
 
 bool sc_plugin_index_spare(spec_connector *conn)
 {
-    struct sc_radix_spare spare;
-    pthread_mutex_lock(&conn->index_lock);
-    bool is_taken = sc_radix_spare_take(conn->radix, &spare);
-    pthread_mutex_unlock(&conn->index_lock);
-    if (is_taken)
-        sc_radix_spare_touch(&spare);
-    return is_taken;
+    struct sc_radix_spare spare = {0};
+    pthread_mutex_lock(&conn->job_lock);
+    if (conn->spare_count > 0) {
+        spare = conn->spares[0];
+        memmove(conn->spares, conn->spares + 1, --conn->spare_count * sizeof(spare));
+    }
+    pthread_mutex_unlock(&conn->job_lock);
+    sc_radix_spare_touch(&spare);
+    return spare.memory != NULL;
 }
 
 void sc_plugin_orphans_drop(spec_connector *conn)

@@ -161,6 +161,7 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.rank = rank;
     params.role = SC_STORE_PEER;
     params.on_piece = peer_on_piece;
+    params.on_pieces_soon = NULL;
     params.on_piece_soon = NULL;
     params.on_drop = peer_on_drop;
     params.on_epoch = peer_on_epoch;

@@ -983,6 +983,42 @@ static void spares_are_used_in_order_counted_and_given_back(void **state)
     fixture_close(&fx); /* the last ones unused */
 }
 
+/* What is expected is not copied from table to table while it comes. */
+static void an_index_that_expects_runs_grows_at_once(void **state)
+{
+    (void)state;
+    static struct fixture fx;
+    uint32_t tokens[CHUNK];
+    fixture_open(&fx, CHUNK, 64 * MIB);
+    make_tokens(tokens, CHUNK, 1);
+    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    sc_radix_expect(fx.index, 5000);
+    const struct sc_radix_table *table = atomic_load(&fx.index->chunks);
+    uint64_t bytes = fixture_bytes(&fx);
+    for (uint32_t i = 0; i < 5000; i++) {
+        tokens[0] = i;
+        assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, i), SPEC_OK);
+    }
+    assert_ptr_equal(atomic_load(&fx.index->chunks), table);
+    sc_radix_expect(fx.index, 0);
+    assert_ptr_equal(atomic_load(&fx.index->chunks), table);
+    for (uint32_t i = 5000; i < 30000; i++) { /* it was wrong */
+        tokens[0] = i;
+        assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, i), SPEC_OK);
+    }
+    fixture_check(&fx);
+    assert_true(fixture_bytes(&fx) > bytes);
+    fixture_close(&fx);
+
+    fixture_open(&fx, CHUNK, MIB); /* what nobody can have is not taken for it */
+    bytes = fixture_bytes(&fx);
+    sc_radix_expect(fx.index, UINT64_MAX);
+    assert_true(fixture_bytes(&fx) <= bytes + MIB / 16);
+    assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, 1), SPEC_OK);
+    fixture_check(&fx);
+    fixture_close(&fx);
+}
+
 static void a_small_index_has_no_spares(void **state)
 {
     (void)state;
@@ -1141,6 +1177,7 @@ int main(void)
         cmocka_unit_test(failing_open_leaves_nothing),
         cmocka_unit_test(spares_are_used_in_order_counted_and_given_back),
         cmocka_unit_test(a_small_index_has_no_spares),
+        cmocka_unit_test(an_index_that_expects_runs_grows_at_once),
         cmocka_unit_test(the_cap_holds_and_a_full_index_still_answers),
         cmocka_unit_test(a_chunk_costs_128_bytes_and_its_tokens),
         cmocka_unit_test(a_hundred_thousand_siblings_cost_two_steps_more),
