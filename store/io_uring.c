@@ -923,7 +923,7 @@ static spec_status ring_open(struct uring *uring, struct ring *ring, struct spec
         status = refused("the rings' memory", -result, reterr);
     else if ((params.features & features) != features || params.sq_entries < uring->slot_count)
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
-    else
+    else if (ring == uring->rings) /* what works on the first works on all */
         status = ring_probe(&ring->ring, reterr);
     if (status != SPEC_OK)
         io_uring_queue_exit(&ring->ring);
