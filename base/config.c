@@ -107,6 +107,8 @@ static bool is_in_range(const struct sc_config_row *key, uint64_t value)
         return false;
     if (key->multiple_of != 0 && value % key->multiple_of != 0)
         return false;
+    if (key->is_code_bits && value == 7)
+        return false;
     return !key->is_power_of_two || (value & (value - 1)) == 0;
 }
 
@@ -438,14 +440,21 @@ static void preset_apply(const struct parse *parse)
     for (uint32_t i = 0; (line = sc_config_preset_default_at(i)) != NULL; i++)
         if (line->preset == config->preset)
             default_write(parse, line->path, line->value);
+    bool is_coarse = config->identify == SC_IDENTIFY_COARSE || config->base == SC_BASE_COARSE;
     bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICT_HINT;
-    if (!sc_config_selects(config) || !probes)
+    if (!sc_config_selects(config) || !probes || is_coarse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
 bool sc_config_selects(const struct sc_config *config)
 {
     return config->budget != SPEC_BUDGET_RATIO || config->retain_ppm < 1000000;
+}
+
+bool sc_config_keeps_codes(const struct sc_config *config)
+{
+    bool reads = config->base == SC_BASE_COARSE || config->identify == SC_IDENTIFY_COARSE;
+    return config->codes == SC_CODES_YES || (config->codes == SC_CODES_AUTO && reads);
 }
 
 static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,

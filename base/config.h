@@ -23,9 +23,18 @@ enum sc_config_preset {
     SC_PRESET_RANDOM,
     SC_PRESET_IMPRESS,
     SC_PRESET_SPEC,
+    SC_PRESET_HINTED,
+    SC_PRESET_LAYERED,
     SC_PRESETS
 };
-enum sc_config_identify { SC_IDENTIFY_PROBES, SC_IDENTIFY_KEYS, SC_IDENTIFY_STATIC };
+enum sc_config_identify {
+    SC_IDENTIFY_PROBES,
+    SC_IDENTIFY_KEYS,
+    SC_IDENTIFY_STATIC,
+    SC_IDENTIFY_COARSE
+};
+enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
+enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_sticky { SC_STICKY_LAST, SC_STICKY_FIRST };
 enum sc_config_predictor {
@@ -62,6 +71,12 @@ struct sc_config {
     uint64_t select_count;          /* "select.count" */
     uint64_t mass_ppm;              /* "select.mass_ppm" */
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
+    uint32_t base;                  /* "select.base": enum sc_config_base */
+    uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
+    uint32_t bits_k, bits_v;        /* "layered.bits_k", "layered.bits_v": 2 .. 6, 8 */
+    uint64_t exact_ppm;             /* "layered.exact_ppm" */
+    uint64_t exact_first;           /* "layered.keep_first", "layered.keep_last": rows */
+    uint64_t exact_last;
     uint32_t probe_heads;           /* "select.probe_heads": 0: no probe rows are stored */
     uint32_t alpha_milli;           /* "select.alpha_milli": 600 */
     uint32_t similarity;            /* "select.similarity": enum sc_config_similarity */
@@ -100,6 +115,8 @@ spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_
 
 /* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
 bool sc_config_selects(const struct sc_config *config);
+/* Whether codes are made of what is stored. */
+bool sc_config_keeps_codes(const struct sc_config *config);
 
 /* The table, for docs/config.md's test and for spec-ctl: i = 0, 1, ... until NULL. */
 struct sc_config_key {

@@ -13,8 +13,9 @@
 #define SC_CONFIG_PRESET_NAMES                                                                     \
     {                                                                                              \
         "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress", "spec",    \
-            "recompute+range", "as-like+range", "as-h2o-lru+range", "as-h2o-lfu+range",            \
-            "spi+range", "random+range", "impress+range", "spec+range"                             \
+            "hinted", "layered", "recompute+range", "as-like+range", "as-h2o-lru+range",           \
+            "as-h2o-lfu+range", "spi+range", "random+range", "impress+range", "spec+range",        \
+            "hinted+range", "layered+range"                                                        \
     }
 
 #define MEMBER(name)                                                                               \
@@ -30,7 +31,7 @@ static const struct sc_config_row rows[] = {
      .max = PATH_BYTES_MAX},
     {{"preset", "choice", "as-like",
       "\"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", \"random\", "
-      "\"impress\" or \"spec\", each also as \"NAME+range\"",
+      "\"impress\", \"spec\", \"hinted\" or \"layered\", each also as \"NAME+range\"",
       "Defaults of other keys, by the name of a system; keys that are given win. See below."},
      .kind = KIND_CHOICE,
      MEMBER(preset),
@@ -148,13 +149,56 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_INTEGER,
      MEMBER(mass_ppm),
      .max = 1000000},
-    {{"select.identify", "choice", "probes", "\"probes\", \"keys\" or \"static\"",
+    {{"select.identify", "choice", "probes", "\"probes\", \"keys\", \"static\" or \"coarse\"",
       "Where scores come from. probes: keys of the first heads, stored a second time; one "
       "set for all heads, or one a head where they disagree. keys: the keys of all heads, "
-      "one set a head. static: stored averages of earlier requests."},
+      "one set a head. static: stored averages of earlier requests. coarse: the codes of all "
+      "heads' keys, one set."},
      .kind = KIND_CHOICE,
      MEMBER(identify),
-     .choices = {"probes", "keys", "static"}},
+     .choices = {"probes", "keys", "static", "coarse"}},
+    {{"select.base", "choice", "none", "\"none\" or \"coarse\"",
+      "What an item gets of rows that are not chosen. none: nothing. coarse: their codes' values, "
+      "so that every row is there; the budget is layered.exact_ppm then."},
+     .kind = KIND_CHOICE,
+     MEMBER(base),
+     .choices = {"none", "coarse"}},
+    {{"layered.bits_k", "integer", "4", "2, 3, 4, 5, 6 or 8",
+      "Bits of a value of K in the codes that are made from now on; half a bit a value of scales "
+      "comes on top."},
+     .kind = KIND_INTEGER,
+     MEMBER(bits_k),
+     .min = 2,
+     .max = 8,
+     .is_code_bits = true},
+    {{"layered.bits_v", "integer", "2", "2, 3, 4, 5, 6 or 8", "The same of V."},
+     .kind = KIND_INTEGER,
+     MEMBER(bits_v),
+     .min = 2,
+     .max = 8,
+     .is_code_bits = true},
+    {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
+      "select.base coarse: share of the rows that are delivered exactly, in millionths, rounded up "
+      "to whole rows. 1000000: all of them, and no codes are read."},
+     .kind = KIND_INTEGER,
+     MEMBER(exact_ppm),
+     .max = 1000000},
+    {{"layered.keep_first", "integer", "0", "0 .. 16777216",
+      "First rows of the match that are always exact, within that share."},
+     .kind = KIND_INTEGER,
+     MEMBER(exact_first),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"layered.keep_last", "integer", "0", "0 .. 16777216",
+      "Last rows of the match that are always exact, within that share."},
+     .kind = KIND_INTEGER,
+     MEMBER(exact_last),
+     .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"layered.codes", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
+      "Whether codes are made of what is stored. auto: where select.base or select.identify is "
+      "coarse."},
+     .kind = KIND_CHOICE,
+     MEMBER(codes),
+     .choices = {"auto", "no", "yes"}},
     {{"select.probe_heads", "integer", "3", "0 .. 16",
       "KV heads whose keys are stored a second time for probes (all, when there are fewer). Unless "
       "this key is given, none are stored by a configuration that does not probe; rows stored "
@@ -328,10 +372,11 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                    SC_LIMIT_REQUEST_TOKENS == 16777216 && SC_LIMIT_PROBE_HEADS == 16 &&
                    SC_LIMIT_LAYERS == 1024,
                "the texts above name these limits");
-_Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_SPEC == 7 &&
-                   SC_PRESETS == 8 && SC_BACKEND_AUTO == 0 && SC_BACKEND_SIM == 3 &&
-                   SC_IDENTIFY_STATIC == 2 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
-                   SC_PLANNER_RANGE == 1 && SC_STICKY_FIRST == 1,
+_Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
+                   SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
+                   SC_BACKEND_AUTO == 0 && SC_BACKEND_SIM == 3 && SC_IDENTIFY_COARSE == 3 &&
+                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
+                   SC_STICKY_FIRST == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,
@@ -362,6 +407,14 @@ static const struct sc_config_preset_default defaults[] = {
     {SC_PRESET_IMPRESS, "select.retain_ppm", "250000"},
     {SC_PRESET_SPEC, "select.retain_ppm", "250000"},
     {SC_PRESET_SPEC, "prefetch.predictor", "layer"},
+    {SC_PRESET_HINTED, "select.retain_ppm", "250000"},
+    {SC_PRESET_HINTED, "select.identify", "coarse"},
+    {SC_PRESET_HINTED, "prefetch.predictor", "hint"},
+    {SC_PRESET_HINTED, "read.planner", "range"},
+    {SC_PRESET_LAYERED, "select.base", "coarse"},
+    {SC_PRESET_LAYERED, "select.identify", "coarse"},
+    {SC_PRESET_LAYERED, "prefetch.predictor", "hint"},
+    {SC_PRESET_LAYERED, "read.planner", "range"},
 };
 
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)

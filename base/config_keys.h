@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-#define SC_CONFIG_CHOICES_MAX 16
+#define SC_CONFIG_CHOICES_MAX 24
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
 
@@ -23,6 +23,7 @@ struct sc_config_row {
     uint64_t min, max;
     uint64_t multiple_of;                       /* 0: any */
     bool is_power_of_two;                       /* only powers of two */
+    bool is_code_bits;                          /* but 7 */
     bool is_initial_only;                       /* other values are unsupported in this version */
     const char *choices[SC_CONFIG_CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
 };

@@ -14,7 +14,8 @@
 #define SC_LIMIT_REQUESTS        65536
 #define SC_LIMIT_REQUEST_TOKENS  (1u << 24)
 #define SC_LIMIT_BATCH           256 /* requests or items in one call; bounds its stack */
-#define SC_LIMIT_PROBE_HEADS     16  /* KV heads whose keys are stored a second time */
+#define SC_LIMIT_CHUNK_TOKENS    256u
+#define SC_LIMIT_PROBE_HEADS     16 /* KV heads whose keys are stored a second time */
 #define SC_LIMIT_EXTRA_KEYS      4096
 #define SC_LIMIT_KEY_BYTES       65536 /* one salt, LoRA name or extra key */
 #define SC_LIMIT_TICKETS         65536 /* stores whose result was not asked for yet */

@@ -133,9 +133,16 @@ static const struct expected expected[] = {
     {"select.identify",
      MEMBER(identify),
      0,
-     {"\"probes\"", "\"keys\"", "\"static\""},
-     {0, 1, 2},
+     {"\"probes\"", "\"keys\"", "\"static\"", "\"coarse\""},
+     {0, 1, 2, 3},
      {"\"\"", "\"probes \"", "\"PROBES\"", "0", "1"}},
+    {"select.base", MEMBER(base), 0, {"\"none\"", "\"coarse\""}, {0, 1}, {"\"fine\"", "1"}},
+    {"layered.bits_k", MEMBER(bits_k), 4, {"2", "6", "8"}, {2, 6, 8}, {"1", "7", "9"}},
+    {"layered.bits_v", MEMBER(bits_v), 2, {"2", "5", "8"}, {2, 5, 8}, {"1", "7", "9"}},
+    {"layered.exact_ppm", MEMBER(exact_ppm), 50000, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
+    {"layered.keep_first", MEMBER(exact_first), 0, {"0", "9"}, {0, 9}, {"16777217"}},
+    {"layered.keep_last", MEMBER(exact_last), 0, {"0", "9"}, {0, 9}, {"16777217"}},
+    {"layered.codes", MEMBER(codes), 0, {"\"auto\"", "\"no\"", "\"yes\""}, {0, 1, 2}, {"1"}},
     {"select.probe_heads", MEMBER(probe_heads), 0, {"0", "3", "16"}, {0, 3, 16}, {"17", "\"3\""}},
     {"select.alpha_milli",
      MEMBER(alpha_milli),
@@ -451,7 +458,7 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
          "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
          "\"random\", "
-         "\"impress\" or \"spec\", each also as \"NAME+range\""},
+         "\"impress\", \"spec\", \"hinted\" or \"layered\", each also as \"NAME+range\""},
         {"sim", "3", "config: sim: found 3, expected an object"},
         {"sim", "\"x\"", "config: sim: found \"x\", expected an object"},
     };
@@ -541,16 +548,18 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
     struct fixture *fx = *state;
     static const struct {
         const char *name;
-        uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads;
+        uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads, base, planner;
     } cases[] = {
-        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0},
-        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0},
-        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0},
-        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0},
-        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0},
-        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3},
-        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3},
-        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3},
+        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0, 0, 0},
+        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0, 0, 0},
+        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0},
+        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0},
+        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0},
+        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0},
+        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0},
+        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0},
+        {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1},
+        {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1},
     };
     assert_int_equal(sizeof(cases) / sizeof(cases[0]), SC_PRESETS);
     for (size_t i = 0; i < 2 * SC_PRESETS; i++) {
@@ -564,7 +573,8 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.layout = (uint32_t)cases[c].layout;
         plain.predictor = (uint32_t)cases[c].predictor;
         plain.probe_heads = (uint32_t)cases[c].probe_heads;
-        plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : SC_PLANNER_CHUNK;
+        plain.base = (uint32_t)cases[c].base;
+        plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)cases[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", cases[c].name,
                  i >= SC_PRESETS ? "+range" : "");
         assert_int_equal(parse(fx, fx->text), SPEC_OK);
