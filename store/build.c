@@ -18,7 +18,7 @@
  * Does not: move rows, drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/store/test_build.c, tests/fault/test_store_faults.c */
-#include "store/internal.h"
+#include "store/codes.h"
 
 #include "store/tag.h"
 
@@ -33,7 +33,7 @@ enum state { LOOK, READ, WRITE };
 
 struct span { /* rows that a live piece has, or none has */
     uint64_t first, count;
-    uint64_t piece_row; /* of the piece's first row */
+    const struct sc_store_piece_entry *piece;
     bool is_gap;
 };
 
@@ -47,7 +47,9 @@ struct sc_store_build {
 
     /* The run's, one step after the other. */
     enum state state;
+    bool is_codes;      /* codes are built: the second time through the table */
     uint64_t next, end; /* ids of extents; end 0: the run has not looked yet */
+    uint64_t codes_from;
     uint64_t extent_id, row_count, piece_count;
     uint32_t tries, layer;
     struct sc_store_extent *annex;
@@ -57,7 +59,8 @@ struct sc_store_build {
     uint64_t row, rows; /* the window: its first row, and how many */
     uint8_t *bytes;     /* rows of a window, then their tags; pages */
     uint64_t rows_max, tags_at;
-    uint8_t *keys;             /* [row_count][probe_row_bytes] */
+    uint8_t *keys; /* of a layer: [row_count][probe_row_bytes], or blocks of codes */
+    uint64_t keys_bytes;
     struct sc_io_op ops[2];    /* rows, tags */
     uint64_t rows_in, tags_in; /* where they begin in what was read */
     _Atomic uint32_t flying;
@@ -67,11 +70,15 @@ struct sc_store_build {
 /* ---- Which extents -------------------------------------------------------------------------- */
 
 /* Log lock held. */
-static bool extent_lacks(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+static bool extent_lacks(const struct sc_store_build *build,
+                         const struct sc_store_extent_entry *extent)
 {
-    return extent != NULL && extent->live_count > 0 &&
-           extent->space == atomic_load(&store->space_id) &&
-           atomic_load(&extent->held_annex) == NULL &&
+    const struct sc_store *store = build->store;
+    if (extent == NULL || extent->live_count == 0 || extent->space != atomic_load(&store->space_id))
+        return false;
+    if (build->is_codes)
+        return store->params.codes.shape.bits_k != 0 && atomic_load(&extent->held_codes) == NULL;
+    return atomic_load(&extent->held_annex) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
 
@@ -83,7 +90,7 @@ static uint64_t extent_next(struct sc_store_build *build)
     pthread_mutex_lock(&store->log_lock);
     build->end = build->end > 0 ? build->end : store->table.extent_next;
     for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++, build->next++)
-        if (extent_lacks(store, sc_store_table_extent(&store->table, build->next)))
+        if (extent_lacks(build, sc_store_table_extent(&store->table, build->next)))
             found = build->next;
     pthread_mutex_unlock(&store->log_lock);
     return found;
@@ -95,10 +102,8 @@ static void span_add(struct sc_store_build *build, uint64_t first, uint64_t end,
     struct sc_store_piece_plan *plan = &build->plans[build->span_count];
     if (first == end)
         return;
-    build->spans[build->span_count++] = (struct span){.first = first,
-                                                      .count = end - first,
-                                                      .piece_row = piece ? piece->extent_row : 0,
-                                                      .is_gap = piece == NULL};
+    build->spans[build->span_count++] = (struct span){
+        .first = first, .count = end - first, .piece = piece, .is_gap = piece == NULL};
     *plan = (struct sc_store_piece_plan){.row_count = (uint32_t)(end - first)};
     if (piece == NULL)
         return;
@@ -151,6 +156,8 @@ static bool run_alloc(struct sc_store_build *build)
     struct sc_alloc *alloc = store->params.alloc;
     uint64_t row_bytes = store->shape.row_bytes;
     uint64_t rows = store->op_bytes / row_bytes > 0 ? store->op_bytes / row_bytes : 1;
+    if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
+        rows = store->params.config->chunk_tokens;
     build->rows_max = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
     build->tags_at = sc_store_up(build->rows_max * row_bytes, PAGE) + 2 * PAGE;
     uint64_t tags_bytes =
@@ -172,6 +179,12 @@ static bool is_split(const struct sc_store *store)
 static uint64_t item_bytes(const struct sc_store *store)
 {
     return is_split(store) ? store->shape.k_row_bytes : store->shape.row_bytes;
+}
+
+/* Bytes of a row in a window: codes need V too, and that of a split layout stands behind all K. */
+static uint64_t read_bytes(const struct sc_store_build *build)
+{
+    return build->is_codes ? build->store->shape.row_bytes : item_bytes(build->store);
 }
 
 static void on_read(struct sc_io_op *op)
@@ -209,6 +222,16 @@ static void window_size(struct sc_store_build *build)
         end = build->spans[i].first + build->spans[i].count;
     }
     build->rows = end - build->row < build->rows_max ? end - build->row : build->rows_max;
+    if (!build->is_codes || build->row + build->rows == end)
+        return;
+    end = span->first + span->count; /* whole pieces */
+    for (uint64_t i = build->span + 1; i < build->span_count && !build->spans[i].is_gap; i++) {
+        uint64_t next = build->spans[i].first + build->spans[i].count;
+        if (next > build->row + build->rows_max)
+            break;
+        end = next;
+    }
+    build->rows = end - build->row;
 }
 
 /* Reads the window at build->row, which is in no gap. */
@@ -222,20 +245,64 @@ static void window_read(struct sc_store_build *build)
     const struct span *span = &build->spans[build->span];
     struct sc_io_op *ops[2] = {&build->ops[0], &build->ops[1]};
     uint64_t layer = part->offset + (build->layer - part->layer_first) * extent->stride;
-    uint64_t tag_bytes = 8ull * store->shape.tags_per_row, bytes = item_bytes(store);
+    uint64_t tag_bytes = 8ull * store->shape.tags_per_row, bytes = read_bytes(build);
     uint64_t tags = layer + extent->tag_offset + build->row * tag_bytes;
     uint64_t rows = layer + extent->row_offset + build->row * bytes;
-    if (is_split(store)) /* K of the piece's row i: behind those before it, V's are elsewhere */
-        rows = layer + extent->row_offset + span->piece_row * store->shape.row_bytes +
-               (build->row - span->piece_row) * bytes;
+    if (is_split(store) && build->is_codes)
+        rows = layer + extent->row_offset + span->piece->extent_row * bytes;
+    else if (is_split(
+                 store)) /* K of the piece's row i: behind those before it, V's are elsewhere */
+        rows = layer + extent->row_offset + span->piece->extent_row * store->shape.row_bytes +
+               (build->row - span->piece->extent_row) * bytes;
     window_size(build);
-    op_set(build, 0, part->segment, rows, rows + build->rows * bytes, build->bytes);
+    uint64_t skipped = is_split(store) && build->is_codes ? span->piece->skip : 0;
+    op_set(build, 0, part->segment, rows, rows + (build->rows + skipped) * bytes, build->bytes);
     op_set(build, 1, part->segment, tags, tags + build->rows * tag_bytes,
            build->bytes + build->tags_at);
     build->rows_in = rows % PAGE;
     build->tags_in = build->tags_at + tags % PAGE;
     atomic_store(&build->flying, 2);
     sc_io_submit(store->io, ops, 2);
+}
+
+/* Verifies a piece's rows, the first of which is row `at` of the window, and codes them. */
+static bool slab_take(struct sc_store_build *build, uint64_t at)
+{
+    const struct sc_store *store = build->store;
+    const struct sc_store_piece_entry *piece = build->spans[build->span].piece;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, build->extent_id);
+    uint64_t bytes = item_bytes(store), step = store->shape.tags_per_row;
+    uint64_t k_bytes = store->shape.k_row_bytes;
+    const uint8_t *k = build->bytes + build->rows_in + at * store->shape.row_bytes,
+                  *v = k + k_bytes;
+    const uint64_t *tags =
+        (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
+    struct sc_store_blocks blocks;
+    sc_store_codes_blocks(store, extent, &store->params.codes.shape, piece, &blocks);
+    if (is_split(store)) {
+        k += piece->skip * k_bytes;
+        v = k + piece->row_count * k_bytes;
+    }
+    for (uint32_t p = 0; p < step; p++) {
+        uint32_t part = !is_split(store) ? SC_STORE_PART_ROW
+                        : p == 0         ? SC_STORE_PART_K
+                                         : SC_STORE_PART_V;
+        uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, build->layer, part);
+        if (sc_store_tag_verify(base, blocks.position, p == 0 ? k : v, bytes, bytes,
+                                blocks.row_count, tags + p, step) != blocks.row_count)
+            return false;
+    }
+    const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
+    for (uint64_t i = 0; i < blocks.row_count; i++)
+        rows[i] = k + i * bytes;
+    sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_K, &blocks, rows,
+                        build->keys + blocks.k_at);
+    for (uint64_t i = 0; i < blocks.row_count; i++)
+        rows[i] = v + i * bytes;
+    sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_V, &blocks, rows,
+                        build->keys + blocks.v_at);
+    return true;
 }
 
 /* Verifies rows [row, row + count) of a span, which lie at `at` of the window, and takes their
@@ -246,6 +313,8 @@ static bool span_take(struct sc_store_build *build, uint64_t row, uint64_t count
     const struct sc_store_piece_plan *plan = &build->plans[build->span];
     uint64_t bytes = item_bytes(store), keys_bytes = store->params.probe_row_bytes;
     uint64_t step = store->shape.tags_per_row;
+    if (build->is_codes)
+        return slab_take(build, at);
     const uint8_t *rows = build->bytes + build->rows_in + at * bytes;
     const uint64_t *tags =
         (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
@@ -282,7 +351,7 @@ static void gap_take(struct sc_store_build *build)
 {
     while (build->span < build->span_count && build->spans[build->span].is_gap) {
         const struct span *span = &build->spans[build->span++];
-        uint64_t bytes = build->store->params.probe_row_bytes;
+        uint64_t bytes = build->is_codes ? 0 : build->store->params.probe_row_bytes;
         memset(build->keys + span->first * bytes, 0, span->count * bytes);
         build->row = span->first + span->count;
     }
@@ -294,14 +363,15 @@ static void pack_keys(void *user, uint32_t part, uint64_t row_first, uint64_t ro
                       uint8_t *dst)
 {
     const struct sc_store_build *build = user;
-    uint64_t bytes = build->store->params.probe_row_bytes;
-    (void)part; /* an annex has probe rows alone */
+    uint64_t bytes = part == SC_STORE_PART_PROBE ? build->store->params.probe_row_bytes : 1;
     memcpy(dst, build->keys + row_first * bytes, row_count * bytes);
 }
 
 static void layer_begin(struct sc_store_build *build)
 {
     build->row = build->span = 0;
+    if (build->is_codes) /* blocks of pieces that are gone */
+        memset(build->keys, 0, build->keys_bytes);
     gap_take(build);
 }
 
@@ -355,16 +425,30 @@ static void run_end(struct sc_store_build *build)
     struct sc_store *store = build->store;
     run_free(build);
     pthread_mutex_lock(&store->space_lock);
-    bool again = build->again && !build->closing;
-    build->again = false;
+    bool goes_on = !build->is_codes && !build->closing; /* to the codes */
+    bool again = (build->again || goes_on) && !build->closing;
+    if (build->is_codes && build->end > 0)
+        build->codes_from = build->end; /* older ones have theirs, or were passed over */
+    build->is_codes = goes_on;
+    build->again = build->again && goes_on;
     build->runs = again;
-    build->next = 1;
+    build->next = goes_on ? build->codes_from : 1;
     build->end = 0;
     if (again)
         sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
     pthread_mutex_unlock(&store->space_lock);
     if (!again)
         sc_store_busy_end(store);
+}
+
+/* Of a layer of the extent. */
+static uint64_t codes_bytes(const struct sc_store_build *build)
+{
+    const struct sc_store_piece_entry *piece = NULL;
+    for (uint64_t i = 0; piece == NULL; i++) /* there is one */
+        piece = build->spans[i].piece;
+    return sc_store_codes_layer_bytes(build->store, &build->store->params.codes.shape,
+                                      piece->first_position - piece->extent_row, build->row_count);
 }
 
 /* Begins the annex of build->extent_id. */
@@ -376,11 +460,16 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
     sc_alloc_free(store->params.alloc, build->keys);
-    build->keys = sc_alloc(store->params.alloc, build->row_count * store->params.probe_row_bytes);
+    build->keys_bytes = build->row_count * store->params.probe_row_bytes;
+    if (build->is_codes)
+        build->keys_bytes = codes_bytes(build);
+    build->keys = sc_alloc(store->params.alloc, build->keys_bytes);
     if (build->keys == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "keys of %" PRIu64 " rows", build->row_count);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%s of %" PRIu64 " rows",
+                       build->is_codes ? "codes" : "keys", build->row_count);
     return sc_store_annex_begin(store, build->extent_id, build->plans, build->span_count,
-                                on_written, build, &build->annex, reterr);
+                                build->is_codes ? build->keys_bytes : 0, on_written, build,
+                                &build->annex, reterr);
 }
 
 static void look(struct sc_store_build *build)
@@ -447,11 +536,10 @@ static void write_end(struct sc_store_build *build, bool closing)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
-        uint64_t keys_bytes = build->row_count * store->params.probe_row_bytes;
         spec_status status = sc_store_annex_commit(build->annex, &error);
         sc_store_count(&store->built_pieces, status == SPEC_OK ? build->piece_count : 0);
         sc_store_count(&store->built_bytes,
-                       status == SPEC_OK ? keys_bytes * store->shape.layer_count : 0);
+                       status == SPEC_OK ? build->keys_bytes * store->shape.layer_count : 0);
         build->extent_id = build->tries = 0;
     } else {
         sc_store_extent_discard(build->annex);
@@ -494,14 +582,21 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds sketches");
     store->build->store = store;
     store->build->task.step = build_step;
-    store->build->next = 1;
+    store->build->next = store->build->codes_from = 1;
     return SPEC_OK;
+}
+
+void sc_store_build_codes(struct sc_store *store)
+{
+    if (store->params.codes.shape.bits_k != 0)
+        sc_store_build_start(store, 0);
 }
 
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
-    if (build == NULL || store->params.probe_row_bytes == 0)
+    if (build == NULL ||
+        (store->params.probe_row_bytes == 0 && store->params.codes.shape.bits_k == 0))
         return;
     pthread_mutex_lock(&store->space_lock);
     build->rate = bytes_per_s;

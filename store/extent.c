@@ -52,7 +52,8 @@ struct sc_store_extent {
     struct sc_store_place place;
     struct sc_store_provenance provenance;
     void *user;
-    uint64_t annex_of; /* not 0: an annex to this extent, probe rows alone */
+    uint64_t annex_of; /* not 0: an annex to this extent: probe rows alone, or codes */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
     void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
 
     /* The producer's. */
@@ -486,10 +487,30 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
+/* An annex of codes: its layer's bytes as they are. */
+static bool pack_codes(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    uint64_t bytes = extent->place.row_offset;
+    for (uint64_t done = 0, now; done < bytes; done += now) {
+        windows_flush(extent, job, job->start + done);
+        struct window *window = window_at(extent, job->part, job->start + done);
+        if (window == NULL)
+            return false;
+        now = window->end - (job->start + done);
+        now = now < bytes - done ? now : bytes - done;
+        job->pack(job->user, SC_STORE_PART_K_CODES, done, now,
+                  window_byte(window, job->start + done));
+    }
+    return true;
+}
+
 static bool pack_layer(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
     const struct sc_store_place *place = &extent->place;
+    if (extent->code_shape.bits_k != 0 && !pack_codes(job))
+        return false;
     uint64_t rows = job->start + place->row_offset;
     uint64_t rows_end = rows + extent->row_count * row_bytes_of(extent);
     if (extent->probe_row_bytes > 0 && !pack_probes(job))
@@ -630,6 +651,7 @@ static spec_status object_take(struct sc_store *store, struct sc_store_extent **
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->extent_max);
     (*ret_extent)->annex_of = 0;
+    (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
     (*ret_extent)->written = NULL;
     return SPEC_OK;
 }
@@ -666,6 +688,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 spec_status
 sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
                      const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                     uint64_t code_bytes,
                      void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
                      void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr)
 {
@@ -679,12 +702,18 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
     spec_status status = object_take(store, &annex, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t bytes = store->params.probe_row_bytes, tags = sc_store_up(rows * bytes, 8);
-    annex->place = (struct sc_store_place){.probe_tag_offset = tags,
-                                           .tag_offset = tags + rows * 8,
-                                           .row_offset = tags + rows * 8,
-                                           .stride = sc_store_up(tags + rows * 8, 64)};
-    annex->probe_row_bytes = bytes;
+    uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
+    if (code_bytes > 0) {
+        end = code_bytes;
+        annex->code_shape = store->params.codes.shape;
+    }
+    annex->probe_row_bytes = code_bytes > 0 ? 0 : bytes;
+    annex->place = (struct sc_store_place){.probe_tag_offset = end - rows * 8,
+                                           .tag_offset = end,
+                                           .row_offset = end,
+                                           .stride = sc_store_up(end, 64)};
+    if (code_bytes > 0)
+        annex->place.probe_tag_offset = 0;
     annex->row_count = rows;
     annex->log_bytes = sc_store_record_bytes_annex(store->shape.layer_count);
     annex->annex_of = extent_id;
@@ -929,7 +958,10 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
 {
     struct sc_store *store = extent->store;
     struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent->annex_of);
+    struct sc_store_annex *_Atomic *place =
+        annex->code_shape.bits_k != 0 ? &entry->codes : &entry->annex;
     struct sc_store_record_extent record = {.probe_row_bytes = annex->probe_row_bytes,
+                                            .code_shape = annex->code_shape,
                                             .probe_tag_offset = annex->probe_tag_offset,
                                             .stride = annex->stride,
                                             .part_count = annex->part_count,
@@ -947,7 +979,7 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     sc_store_append_frame_end(&append);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
-        atomic_store_explicit(&entry->annex, annex, memory_order_release);
+        atomic_store_explicit(place, annex, memory_order_release);
     return status;
 }
 
@@ -967,6 +999,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
         annex->stride = extent->place.stride;
         annex->probe_tag_offset = extent->place.probe_tag_offset;
         annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
+        annex->code_shape = extent->code_shape;
         memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
         status = sc_store_annex_hold(store, extent->annex_of, annex) ? SPEC_OK : SPEC_E_DROPPED;
     }

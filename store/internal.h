@@ -209,6 +209,7 @@ struct sc_store {
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
+    _Atomic uint64_t bad_blocks, code_bytes;
     _Atomic uint32_t loads;      /* that are begun and not complete */
     _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
 };
@@ -387,12 +388,15 @@ static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_ex
                                     extent->stride, extent->probe_offset, extent->probe_tag_offset};
 }
 
-/* Reserves an annex with probe rows of params.probe_row_bytes for an extent, whose rows from the
+/* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of
+ * params.probe_row_bytes for an extent, whose rows from the
  * first to the last `pieces` cover, in order (positions do not matter). Written as an extent is, by
- * put_layer with PROBE rows alone; `written` is called in the place of params.on_written. */
+ * put_layer with PROBE rows alone, or with K_CODES, whose rows are bytes; `written` is called in
+ * the place of params.on_written. */
 spec_status
 sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
                      const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                     uint64_t code_bytes,
                      void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
                      void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr);
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent

@@ -305,9 +305,12 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .checkpoints = sc_store_counted(&store->checkpoints),
                                    .built_pieces = sc_store_counted(&store->built_pieces),
                                    .built_bytes = sc_store_counted(&store->built_bytes),
+                                   .bad_blocks = sc_store_counted(&store->bad_blocks),
+                                   .code_bytes = sc_store_counted(&store->code_bytes),
                                    .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
+    stats.is_building = store->build != NULL && sc_store_build_runs(store);
     (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
     stats.quarantine_bytes = store->quarantine_bytes;
     stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);

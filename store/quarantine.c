@@ -128,9 +128,8 @@ static uint64_t span_free(const struct sc_store *store, const struct sc_store_ex
     return count;
 }
 
-static uint64_t annex_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_space *map)
 {
-    const struct sc_store_annex *annex = atomic_load(&extent->held_annex);
     uint64_t count = 0;
     for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
         const struct sc_store_part *part = &annex->parts[i];
@@ -144,7 +143,9 @@ static uint64_t annex_free(const struct sc_store_extent_entry *extent, struct sc
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
-    uint64_t count = annex_free(extent, map), row_bytes = extent_shape(store, extent)->row_bytes;
+    uint64_t count = annex_free(atomic_load(&extent->held_annex), map) +
+                     annex_free(atomic_load(&extent->held_codes), map);
+    uint64_t row_bytes = extent_shape(store, extent)->row_bytes;
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
         uint64_t next = part->offset / PAGE;
@@ -217,15 +218,19 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t id)
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    struct sc_store_annex *_Atomic *held =
+        annex->code_shape.bits_k != 0 ? &extent->held_codes : &extent->held_annex;
     uint64_t pages = 0;
     for (uint32_t i = 0; i < annex->part_count; i++)
         pages += sc_store_part_pages(&annex->parts[i], annex->stride);
     pthread_mutex_lock(&store->space_lock);
-    bool holds = extent->trimmed && extent->held_pages > extent->void_pages &&
-                 atomic_load(&extent->held_annex) == NULL;
+    bool holds =
+        extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
     if (holds) {
-        atomic_store(&extent->held_annex, annex);
+        atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
+        if (annex->code_shape.bits_k != 0)
+            sc_store_count(&store->code_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->space_lock);
     return holds;
@@ -234,7 +239,8 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
 bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    return extent != NULL && atomic_load(&extent->held_annex) != NULL;
+    return extent != NULL &&
+           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL);
 }
 
 /* ---- Quarantine ----------------------------------------------------------------------------- */
@@ -273,8 +279,12 @@ static void piece_free(struct sc_store *store, uint64_t id)
                                 : span_free(store, extent, &span, &store->space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
-    if (span.alone)
+    if (span.alone) {
+        uint64_t codes = annex_free(atomic_load(&extent->held_codes), NULL);
+        atomic_fetch_sub_explicit(&store->code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
+        atomic_store(&extent->held_codes, NULL);
+    }
     extent->void_pages -= (uint32_t)pages;
     store->quarantine_bytes -= pages * PAGE;
     pages_gone(store, extent, pages);

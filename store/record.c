@@ -204,11 +204,22 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
 void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
                                const struct sc_store_record_extent *annex)
 {
-    msgpack_packer packer = pack_begin(writer, 6, SC_STORE_RECORD_ANNEX, extent_id);
-    pack_uint(&packer, "kind", SC_STORE_ANNEX_PROBES);
-    pack_uint(&packer, "prow", annex->probe_row_bytes);
-    pack_uint(&packer, "probe", annex->probe_offset);
-    pack_uint(&packer, "ptags", annex->probe_tag_offset);
+    const struct sc_store_code_shape *codes = &annex->code_shape;
+    bool has_codes = codes->bits_k != 0;
+    msgpack_packer packer = pack_begin(writer, has_codes ? 9 : 6, SC_STORE_RECORD_ANNEX, extent_id);
+    pack_uint(&packer, "kind", has_codes ? SC_STORE_ANNEX_CODES : SC_STORE_ANNEX_PROBES);
+    if (has_codes) {
+        pack_uint(&packer, "bitsk", codes->bits_k);
+        pack_uint(&packer, "bitsv", codes->bits_v);
+        pack_uint(&packer, "group", 0); /* a scale a channel and slab */
+        pack_uint(&packer, "scale", codes->scale_bytes);
+        pack_uint(&packer, "kcode", codes->k_row_bytes);
+        pack_uint(&packer, "vcode", codes->v_row_bytes);
+    } else {
+        pack_uint(&packer, "prow", annex->probe_row_bytes);
+        pack_uint(&packer, "probe", annex->probe_offset);
+        pack_uint(&packer, "ptags", annex->probe_tag_offset);
+    }
     pack_uint(&packer, "stride", annex->stride);
     pack_parts(&packer, annex->parts, annex->part_count);
 }
@@ -364,7 +375,7 @@ uint64_t sc_store_record_bytes_average(uint64_t code_count)
 
 uint64_t sc_store_record_bytes_annex(uint64_t part_count)
 {
-    return SC_STORE_FRAME_BYTES + 128 + part_count * 25;
+    return SC_STORE_FRAME_BYTES + 192 + part_count * 25;
 }
 
 /* ---- Decoding: a cursor over msgpack ---------------------------------------------------------
@@ -772,29 +783,54 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
            extent->stride - extent->row_offset >= rows * 2 * k_row_bytes;
 }
 
+/* Of what the kind needs, nothing is absent, and of the other kind's there is nothing. */
 static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct field fields[] = {FIELDS_COMMON,
-                             FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES),
-                             FIELD_UINT("prow", 1, SC_STORE_K_ROW_BYTES_MAX),
-                             FIELD_UINT("probe", 0, UINT64_C(1) << 40),
-                             FIELD_UINT("ptags", 0, UINT64_C(1) << 40),
+                             FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_CODES),
                              FIELD_UINT("stride", 8, UINT64_C(1) << 40),
-                             {FIELD_KEY("parts"), .kind = 'a'}};
-    if (!map_decode(payload, bytes, fields, COMMON + 6))
+                             {FIELD_KEY("parts"), .kind = 'a'},
+                             FIELD_OPTIONAL("prow", 1, SC_STORE_K_ROW_BYTES_MAX),
+                             FIELD_OPTIONAL("probe", 0, UINT64_C(1) << 40),
+                             FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
+                             FIELD_OPTIONAL("bitsk", 2, 8),
+                             FIELD_OPTIONAL("bitsv", 2, 8),
+                             FIELD_OPTIONAL("group", 0, 0),
+                             FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
+                             FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
+                             FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX)};
+    const struct field *own = &fields[COMMON];
+    if (!map_decode(payload, bytes, fields, COMMON + 12))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
-    annex->probe_row_bytes = fields[COMMON + 1].value;
-    annex->probe_offset = fields[COMMON + 2].value;
-    annex->probe_tag_offset = fields[COMMON + 3].value;
-    annex->stride = fields[COMMON + 4].value;
+    bool is_codes = own[0].value == SC_STORE_ANNEX_CODES;
+    for (uint32_t i = 3; i < 12; i++)
+        if (own[i].seen != (is_codes == (i >= 6)))
+            return false;
+    if (!is_codes && own[0].value != SC_STORE_ANNEX_PROBES)
+        return false;
+    annex->stride = own[1].value;
+    annex->probe_row_bytes = is_codes ? 0 : own[3].value;
+    annex->probe_offset = is_codes ? 0 : own[4].value;
+    annex->probe_tag_offset = is_codes ? 0 : own[5].value;
+    annex->code_shape = (struct sc_store_code_shape){0};
+    if (is_codes)
+        annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[6].value,
+                                                         .bits_v = (uint32_t)own[7].value,
+                                                         .scale_bytes = own[9].value,
+                                                         .k_row_bytes = own[10].value,
+                                                         .v_row_bytes = own[11].value};
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && decode_parts(fields[COMMON + 5].bytes, payload + bytes, annex);
+           annex->stride % 8 == 0 && decode_parts(own[2].bytes, payload + bytes, annex);
 }
 
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
                                 uint64_t k_row_bytes)
 {
+    const struct sc_store_code_shape *codes = &annex->code_shape;
+    if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
+        return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
+                                    2 * (16 + codes->scale_bytes);
     return annex->probe_row_bytes <= k_row_bytes &&
            annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
            annex->stride >= annex->probe_tag_offset + row_count * 8;

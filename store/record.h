@@ -49,7 +49,7 @@ enum sc_store_record_type {
     SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ANNEX
 };
 
-enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1 }; /* kinds 3 and 4 are for coarse blocks */
+enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1, SC_STORE_ANNEX_CODES = 3 };
 
 struct sc_store_part { /* whole layers, contiguous, in one segment */
     uint64_t offset;   /* bytes from the segment's start, a multiple of 4 KiB */
@@ -68,8 +68,9 @@ struct sc_store_record_extent {
     /* From a layer's start to the first of each. */
     uint64_t probe_offset, probe_tag_offset; /* mean something when probe_row_bytes does */
     uint64_t tag_offset, row_offset;
-    uint64_t probe_row_bytes; /* 0: no probe rows */
-    uint64_t stride;          /* from layer to layer */
+    uint64_t probe_row_bytes;              /* 0: no probe rows */
+    uint64_t stride;                       /* from layer to layer */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: it has probe rows */
     struct sc_store_provenance provenance;
     uint32_t part_count;
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */

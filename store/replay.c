@@ -416,6 +416,7 @@ static bool annex_is(const struct sc_store_annex *annex,
     return annex->stride == record->stride && annex->probe_offset == record->probe_offset &&
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
+           memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
            annex->part_count == record->part_count &&
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
 }
@@ -435,7 +436,9 @@ static spec_status replay_annex(struct sc_store *store, struct spec_error *reter
         return SPEC_OK;
     const struct sc_store_shape *shape = &store->spaces[extent->space - 1];
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
-    const struct sc_store_annex *known = atomic_load(&extent->annex);
+    struct sc_store_annex *_Atomic *place =
+        record->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    const struct sc_store_annex *known = atomic_load(place);
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (is_writer(store) && known != NULL)) {
@@ -462,12 +465,13 @@ static spec_status replay_annex(struct sc_store *store, struct spec_error *reter
     annex->probe_offset = record->probe_offset;
     annex->probe_tag_offset = record->probe_tag_offset;
     annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
+    annex->code_shape = record->code_shape;
     memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
     if (is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
         sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
         return SPEC_OK;
     }
-    atomic_store_explicit(&extent->annex, annex, memory_order_release);
+    atomic_store_explicit(place, annex, memory_order_release);
     return SPEC_OK;
 }
 

@@ -6,6 +6,11 @@
  *            first two may lie in the extent's annex
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for this load alone
+ *            of a load of codes: [a struct coded a range][K, V block of each][row tags]
+ *
+ * A load of codes has blocks of codes (store/codes.h) in the place of probe rows, and those of V in
+ * that of their tags; whole ones, of as many ranges as a frame takes. A range without good codes is
+ * marked so and fails nothing.
  *
  * A block is complete in itself, so blocks may come in any order and none waits for another. Who
  * completes its last read copies it out, gives its frame back and issues what follows; so a sketch
@@ -24,6 +29,7 @@
  * and on_ready: the executor's. One lock a sketch (rank 30), not held while verifying or copying;
  * the pool's (rank 36).
  * Tests: tests/unit/store/test_sketch.c, tests/fault/test_store_faults.c */
+#include "store/codes.h"
 #include "store/plan.h"
 
 #include "store/tag.h"
@@ -49,7 +55,10 @@ struct block {
     uint64_t extent_row, row_first, row_count;
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
-    struct section probes, probe_tags, tags; /* the first two are empty when nothing is wanted */
+    uint64_t range_first, range_count;       /* of codes; 0, 0: it has none, or is of probe rows */
+    uint64_t k_at, v_at;                     /* of the first range, in a layer of codes */
+    struct section probes, probe_tags, tags; /* the first two are empty when nothing is wanted; of
+                                              * codes, K's and V's blocks */
     struct {
         uint64_t offset, bytes, at; /* pages of the segment file, and of the frame */
         uint32_t segment;
@@ -67,6 +76,14 @@ struct slot {
     spec_status status;
     int32_t sys_errno;
     struct block block;
+};
+
+struct coded { /* of a range, in memory */
+    uint64_t piece;
+    uint64_t k_at, v_at;              /* its blocks, behind the run's start */
+    struct sc_store_code_shape shape; /* bits_k 0: it has none */
+    uint32_t row;                     /* of the coded rows, that the range begins with */
+    bool is_good, has_v;
 };
 
 struct memory {       /* of a load */
@@ -88,7 +105,7 @@ struct sc_store_sketch {
     uint32_t task_count; /* ready tasks that are posted or run */
     uint64_t generation;
     struct memory memory;
-    bool is_active, is_planned;
+    bool is_active, is_planned, is_codes, k_alone;
     bool has_block;  /* block is planned and has no slot yet */
     bool is_armed;   /* the waiter waits, or its task will run */
     bool is_awaited; /* somebody sleeps on word, or is about to */
@@ -137,6 +154,86 @@ static bool memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_ro
         memory.run = sc_store_pool_take(&store->pool, bytes);
     *ret_memory = memory;
     return rows == 0 || memory.run != NULL;
+}
+
+/* ---- Codes: memory -------------------------------------------------------------------------- */
+
+static struct coded *coded_of(uint8_t *run, uint64_t range)
+{
+    return &((struct coded *)(void *)run)[range];
+}
+
+/* Of a piece whose state is such that its extent and rows are constant. */
+static const struct sc_store_piece_entry *piece_of(const struct sc_store *store, uint64_t id,
+                                                   const struct sc_store_extent_entry **ret_extent)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    *ret_extent = sc_store_table_extent(&store->table, piece->extent);
+    return piece;
+}
+
+/* What codes the range has, if they fit a frame; bits_k 0: none. */
+static struct sc_store_code_shape codes_find(const struct sc_store_sketch *sketch, uint32_t layer,
+                                             const struct sc_store_range *range,
+                                             struct sc_store_blocks *ret_blocks)
+{
+    const struct sc_store *store = sketch->store;
+    const struct sc_store_extent_entry *extent;
+    const struct sc_store_piece_entry *piece = piece_of(store, range->piece, &extent);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    uint64_t frame = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE;
+    (void)layer;
+    *ret_blocks = (struct sc_store_blocks){0};
+    if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
+        return (struct sc_store_code_shape){0};
+    sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
+    uint64_t tags = range->row_count * store->shape.tags_per_row * 8;
+    if (ret_blocks->v_at + ret_blocks->v_bytes > annex->stride ||
+        ret_blocks->k_bytes + ret_blocks->v_bytes + tags > frame)
+        return (struct sc_store_code_shape){0};
+    return annex->code_shape;
+}
+
+/* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. */
+static uint64_t codes_lay(const struct sc_store_sketch *sketch, uint32_t layer,
+                          const struct sc_store_range *ranges, uint64_t range_count, bool k_alone,
+                          uint8_t *run)
+{
+    uint64_t at = sc_store_up(range_count * sizeof(struct coded), LINE);
+    for (uint64_t i = 0; i < range_count; i++) {
+        struct sc_store_blocks blocks;
+        struct coded coded = {.piece = ranges[i].piece,
+                              .shape = codes_find(sketch, layer, &ranges[i], &blocks)};
+        if (coded.shape.bits_k != 0) {
+            const struct sc_store_extent_entry *extent;
+            coded.row = ranges[i].row_first - piece_of(sketch->store, coded.piece, &extent)->skip;
+            coded.k_at = at;
+            at += sc_store_up(blocks.k_bytes, LINE);
+            coded.v_at = at;
+            at += k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE);
+            coded.has_v = !k_alone;
+        }
+        if (run != NULL)
+            *coded_of(run, i) = coded;
+    }
+    return at;
+}
+
+bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
+{
+    const struct coded *coded = &((const struct coded *)(const void *)keys)[range];
+    const struct sc_store_code_shape *shape = &coded->shape;
+    if (!coded->is_good)
+        return false;
+    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k};
+    ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
+    if (!coded->has_v)
+        return true;
+    ret_slab->bits_v = shape->bits_v;
+    ret_slab->v_scales = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
+    return true;
 }
 
 /* ---- Planning ------------------------------------------------------------------------------- */
@@ -249,6 +346,57 @@ static struct section section_of(const struct sc_store_part *part, uint64_t stri
                             .segment = part->segment};
 }
 
+/* Lock held. The block at the cursor, of codes: ranges as long as they follow each other in one
+ * extent, have codes all or have none all, and fit. */
+static void codes_plan(struct sc_store_sketch *sketch)
+{
+    const struct sc_store *store = sketch->store;
+    const struct sc_store_range *ranges = sketch->ranges;
+    struct block *block = &sketch->block;
+    uint64_t first = sketch->cursor.range, i = first, k_end = 0, v_end = 0, rows = 0;
+    uint64_t most = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE;
+    const struct sc_store_extent_entry *extent = sketch->cursor.extent;
+    const struct coded *coded = coded_of(sketch->memory.run, first);
+    const struct sc_store_annex *annex = NULL;
+    bool has = coded->shape.bits_k != 0;
+    for (; i < sketch->range_count && rows < sketch->cursor.left; i++) {
+        struct sc_store_blocks blocks = {0};
+        bool has_too = coded_of(sketch->memory.run, i)->shape.bits_k != 0;
+        if (ranges[i].row_count > 0 && has_too != has)
+            break;
+        if (has && ranges[i].row_count > 0) {
+            annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+            const struct sc_store_extent_entry *same;
+            sc_store_codes_blocks(store, extent, &annex->code_shape,
+                                  piece_of(store, ranges[i].piece, &same), &blocks);
+        }
+        uint64_t k_at = i == first ? blocks.k_at : block->k_at;
+        uint64_t v_at = i == first ? blocks.v_at : block->v_at;
+        uint64_t bytes = blocks.k_at + blocks.k_bytes - k_at;
+        bytes += sketch->k_alone ? 0 : blocks.v_at + blocks.v_bytes - v_at;
+        bytes += tags_bytes_of(store, rows + ranges[i].row_count);
+        if (i > first && ranges[i].row_count > 0 && bytes > most)
+            break;
+        block->k_at = k_at;
+        block->v_at = v_at;
+        k_end = blocks.k_at + blocks.k_bytes > k_end ? blocks.k_at + blocks.k_bytes : k_end;
+        v_end = blocks.v_at + blocks.v_bytes > v_end ? blocks.v_at + blocks.v_bytes : v_end;
+        rows += ranges[i].row_count;
+    }
+    block->row_count = rows;
+    block->range_first = first;
+    block->range_count = has ? i - first : 0;
+    if (annex == NULL)
+        return;
+    const struct sc_store_part *part =
+        sc_store_part_of(annex->parts, annex->part_count, sketch->layer);
+    block->probes =
+        section_of(part, annex->stride, sketch->layer, 0, 1, block->k_at, k_end - block->k_at);
+    if (!sketch->k_alone)
+        block->probe_tags =
+            section_of(part, annex->stride, sketch->layer, 0, 1, block->v_at, v_end - block->v_at);
+}
+
 /* Lock held. The next block; false: all is planned, or the load failed. */
 static bool block_plan(struct sc_store_sketch *sketch)
 {
@@ -280,6 +428,12 @@ static bool block_plan(struct sc_store_sketch *sketch)
                        .layer = sketch->layer,
                        .tags = section_of(part, extent->stride, sketch->layer, extent->tag_offset,
                                           tags_bytes_of(sketch->store, 1), row, count)};
+    if (sketch->is_codes) {
+        codes_plan(sketch);
+        count = block->row_count;
+        block->tags = section_of(part, extent->stride, sketch->layer, extent->tag_offset,
+                                 tags_bytes_of(sketch->store, 1), row, count);
+    }
     if (sketch->wanted_bytes > 0) {
         part = sc_store_part_of(probes->parts, probes->part_count, sketch->layer);
         block->probes = section_of(part, probes->stride, sketch->layer, probes->offset,
@@ -371,6 +525,9 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     sketch->cost.wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
     sketch->cost.wanted_bytes +=
         block->row_count * block->wanted_bytes + tags_bytes_of(store, block->row_count);
+    if (block->range_count > 0)
+        sketch->cost.wanted_bytes += block->probes.end - block->probes.start +
+                                     (block->probe_tags.end - block->probe_tags.start);
     for (uint32_t i = 0; i < block->part_count; i++) {
         slot->ops[i] = (struct sc_io_op){.file = store->segments[block->parts[i].segment].file,
                                          .offset = block->parts[i].offset,
@@ -505,6 +662,49 @@ static bool probes_take(const struct sc_store *store, const struct slot *slot, u
     return true;
 }
 
+/* One block of codes into memory; false: it is not what it should be, or says that it has none. */
+static bool codes_copy(struct sc_store *store, const struct coded *coded, uint32_t layer,
+                       uint32_t part, const struct sc_store_blocks *blocks,
+                       const uint8_t *piece_hash, const uint8_t *src, uint8_t *dst)
+{
+    uint64_t bytes = part == SC_STORE_PART_K ? blocks->k_bytes : blocks->v_bytes;
+    bool is_bad;
+    bool holds =
+        sc_store_block_holds(store, &coded->shape, piece_hash, layer, part, blocks, src, &is_bad);
+    if (is_bad) {
+        sc_store_count(&store->bad_blocks, 1);
+        SC_LOG(store->params.log, 1,
+               "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
+               layer);
+    }
+    if (holds)
+        memcpy(dst, src, bytes);
+    return holds;
+}
+
+/* Codes of the block's ranges. The memory is held. */
+static void codes_take(struct sc_store *store, const struct slot *slot, uint8_t *run)
+{
+    const struct block *block = &slot->block;
+    for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
+        struct coded *coded = coded_of(run, i);
+        const struct sc_store_extent_entry *extent;
+        const struct sc_store_piece_entry *piece = piece_of(store, coded->piece, &extent);
+        struct sc_store_blocks blocks;
+        if (coded->shape.bits_k == 0)
+            continue; /* of no rows */
+        sc_store_codes_blocks(store, extent, &coded->shape, piece, &blocks);
+        coded->is_good =
+            codes_copy(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash,
+                       slot->frame + block->probes.at + (blocks.k_at - block->k_at),
+                       run + coded->k_at) &&
+            (!coded->has_v ||
+             codes_copy(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash,
+                        slot->frame + block->probe_tags.at + (blocks.v_at - block->v_at),
+                        run + coded->v_at));
+    }
+}
+
 /* The same. The memory is held. */
 static spec_status block_take(struct sc_store *store, const struct slot *slot,
                               const struct memory *memory)
@@ -519,6 +719,7 @@ static spec_status block_take(struct sc_store *store, const struct slot *slot,
     }
     memcpy(memory->run + memory->tags_at + tags_bytes_of(store, block->row_first),
            slot->frame + block->tags.at, tags_bytes_of(store, block->row_count));
+    codes_take(store, slot, memory->run);
     if (block->wanted_bytes == 0 || probes_take(store, slot, memory->run))
         return SPEC_OK;
     sc_store_count(&store->corrupt_rows, 1);
@@ -694,34 +895,96 @@ static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
     return rows;
 }
 
+/* What a load is of. */
+struct load {
+    uint32_t layer;
+    enum sc_exec_lane lane;
+    const struct sc_store_range *ranges;
+    uint64_t range_count, rows, wanted_bytes;
+    bool is_codes, k_alone;
+    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void *user;
+};
+
+/* Lock held. Its memory is taken. */
+static void load_start(struct sc_store_sketch *sketch, const struct load *load)
+{
+    sketch->is_active = true;
+    sketch->is_planned = false;
+    sketch->lane = load->lane;
+    sketch->layer = load->layer;
+    sketch->ranges = load->ranges;
+    sketch->range_count = load->range_count;
+    sketch->wanted_bytes = load->wanted_bytes;
+    sketch->is_codes = load->is_codes;
+    sketch->k_alone = load->k_alone;
+    sketch->row_count = load->rows;
+    sketch->rows_done = 0;
+    memset(&sketch->cursor, 0, sizeof(sketch->cursor));
+    sketch->cost = (struct sc_store_read_cost){0};
+    sketch->on_ready = load->on_ready;
+    sketch->user = load->user;
+    atomic_store(&sketch->state, SPEC_PENDING);
+    pump(sketch, NULL);
+    load_check(sketch);
+}
+
 bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
                            const struct sc_store_range *ranges, uint64_t range_count,
                            uint64_t probe_row_bytes, enum sc_exec_lane lane,
                            void (*on_ready)(struct sc_store_sketch *sketch, void *user), void *user)
 {
     struct sc_store *store = sketch->store;
-    uint64_t rows = rows_count(sketch, layer, ranges, range_count, probe_row_bytes);
+    struct load load = {.layer = layer,
+                        .lane = lane,
+                        .ranges = ranges,
+                        .range_count = range_count,
+                        .wanted_bytes = probe_row_bytes,
+                        .on_ready = on_ready,
+                        .user = user};
+    load.rows = rows_count(sketch, layer, ranges, range_count, probe_row_bytes);
     pthread_mutex_lock(&sketch->lock);
     load_end(sketch);
-    bool begins = rows <= sketch->rows_max && probe_row_bytes <= store->params.probe_row_bytes &&
-                  memory_take(store, rows, probe_row_bytes, &sketch->memory);
+    bool begins = load.rows <= sketch->rows_max &&
+                  probe_row_bytes <= store->params.probe_row_bytes &&
+                  memory_take(store, load.rows, probe_row_bytes, &sketch->memory);
+    if (begins)
+        load_start(sketch, &load);
+    pthread_mutex_unlock(&sketch->lock);
+    return begins;
+}
+
+bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 bool k_alone, enum sc_exec_lane lane,
+                                 void (*on_ready)(struct sc_store_sketch *sketch, void *user),
+                                 void *user)
+{
+    struct sc_store *store = sketch->store;
+    struct load load = {.layer = layer,
+                        .lane = lane,
+                        .ranges = ranges,
+                        .range_count = range_count,
+                        .is_codes = true,
+                        .k_alone = k_alone,
+                        .on_ready = on_ready,
+                        .user = user};
+    load.rows = rows_count(sketch, layer, ranges, range_count, 0);
+    pthread_mutex_lock(&sketch->lock);
+    load_end(sketch);
+    bool begins = load.rows > 0 && load.rows <= sketch->rows_max;
     if (begins) {
-        sketch->is_active = true;
-        sketch->is_planned = false;
-        sketch->lane = lane;
-        sketch->layer = layer;
-        sketch->ranges = ranges;
-        sketch->range_count = range_count;
-        sketch->wanted_bytes = probe_row_bytes;
-        sketch->row_count = rows;
-        sketch->rows_done = 0;
-        memset(&sketch->cursor, 0, sizeof(sketch->cursor));
-        sketch->cost = (struct sc_store_read_cost){0};
-        sketch->on_ready = on_ready;
-        sketch->user = user;
-        atomic_store(&sketch->state, SPEC_PENDING);
-        pump(sketch, NULL);
-        load_check(sketch);
+        struct memory memory = {0};
+        memory.tags_at =
+            sc_store_up(codes_lay(sketch, layer, ranges, range_count, k_alone, NULL), LINE);
+        memory.run =
+            sc_store_pool_take(&store->pool, memory.tags_at + tags_bytes_of(store, load.rows));
+        begins = memory.run != NULL;
+        sketch->memory = memory;
+    }
+    if (begins) {
+        (void)codes_lay(sketch, layer, ranges, range_count, k_alone, sketch->memory.run);
+        load_start(sketch, &load);
     }
     pthread_mutex_unlock(&sketch->lock);
     return begins;

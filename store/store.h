@@ -96,6 +96,21 @@ enum sc_store_role {
     SC_STORE_PEER    /* follows it and loads nothing: no staging, no extents */
 };
 
+/* How slabs are coded (kernels/code.h); bits_k 0: they are not. */
+struct sc_store_code_shape {
+    uint32_t bits_k, bits_v;
+    uint64_t scale_bytes;              /* of K or of V of a slab */
+    uint64_t k_row_bytes, v_row_bytes; /* codes of a row */
+};
+struct sc_store_codes {
+    struct sc_store_code_shape shape;
+    /* rows[i]: K (SC_STORE_PART_K) or V (SC_STORE_PART_V) of row i. scales and codes are written
+     * whole; false: the slab has no codes. Executor thread. */
+    bool (*encode)(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes);
+    void *user;
+};
+
 struct sc_store_average;
 
 struct sc_store_params {
@@ -113,6 +128,7 @@ struct sc_store_params {
                                       * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
+    struct sc_store_codes codes; /* that extents get, in the background */
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
      * in log order, parents before children: during open, and for a follower in sc_store_follow.
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
@@ -157,7 +173,10 @@ struct sc_store_stats {
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
     uint64_t checkpoints, evicted_pieces;
     uint64_t sketches_refused;          /* not begun, because no memory was free */
-    uint64_t built_pieces, built_bytes; /* that got probe rows since open; of those */
+    uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
+    uint64_t bad_blocks;                /* of codes, that failed verification */
+    uint64_t code_bytes;                /* taken by codes, alignment included */
+    bool is_building;                   /* what extents lack is being made */
 };
 
 /* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there
@@ -275,6 +294,8 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
  * reading no more than bytes_per_s (0: as fast as it goes); once more, when it runs already. Their
  * rows are found by sketches as soon as each is whole. Never blocks. A follower: no effect. */
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
+/* The same for what was stored since the last run, when extents get codes at all. */
+void sc_store_build_codes(struct sc_store *store);
 
 /* A namespace's epoch counts its resets, from 0. */
 uint64_t sc_store_epoch(struct sc_store *store);
@@ -458,6 +479,14 @@ bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
                            uint64_t probe_row_bytes, enum sc_exec_lane lane,
                            void (*on_ready)(struct sc_store_sketch *sketch, void *user),
                            void *user);
+/* The same with codes (K's alone, or K's and V's) in the place of probe rows. Ranges that have
+ * none, or damaged ones, do not fail it: sc_store_slab_of tells them apart. false: the memory's cap
+ * is reached. */
+bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 bool k_alone, enum sc_exec_lane lane,
+                                 void (*on_ready)(struct sc_store_sketch *sketch, void *user),
+                                 void *user);
 void sc_store_sketch_demand(struct sc_store_sketch *sketch);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
@@ -468,6 +497,13 @@ spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadli
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
 const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
 const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+/* Codes of a range, at its first row; verified. keys: what sketch_keys, or keys_hold, gave of a
+ * load of codes. false: the range has none. */
+struct sc_store_slab {
+    uint32_t bits_k, bits_v; /* bits_v 0: K's alone were asked for */
+    const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
+};
+bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
 /* The keys for a thread that does not end the sketch: they stay as they are until leave, whoever
  * ends it meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
 const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);

@@ -56,6 +56,7 @@ struct sc_store_extent_entry {
     struct sc_store_provenance provenance;
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
+    struct sc_store_annex *_Atomic codes; /* likewise its codes */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
@@ -64,12 +65,14 @@ struct sc_store_extent_entry {
     bool trimmed;        /* rows that no piece covers were given back */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
+    struct sc_store_annex *_Atomic held_codes;
 };
 
 /* Sections of an extent that were built later and lie elsewhere; constant. */
 struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t stride, probe_offset, probe_tag_offset;
+    struct sc_store_code_shape code_shape; /* bits_k 0: probe rows */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };

@@ -4,7 +4,8 @@
  *   seed = mix(base + position * 0x9E3779B97F4A7C15)         mix: the splitmix64 finaliser
  *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
  *
- * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row. position is the row's
+ * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row, 4 and 5 a block of codes of
+ * K and V (store/codes.h; its first row counts). position is the row's
  * logical position in the prompt. docs/store-format.md is the specification; frozen vectors stand
  * in the test.
  *
@@ -23,7 +24,9 @@ enum sc_store_tag_part {
     SC_STORE_PART_ROW = 0,
     SC_STORE_PART_K = 1,
     SC_STORE_PART_V = 2,
-    SC_STORE_PART_PROBE = 3
+    SC_STORE_PART_PROBE = 3,
+    SC_STORE_PART_K_CODES = 4,
+    SC_STORE_PART_V_CODES = 5
 };
 
 /* The part of a seed that all rows of a piece in one layer share. */

@@ -1,0 +1,48 @@
+/* Blocks of codes: where they stand in a layer of an extent's codes, how one is made and checked.
+ *
+ *   layer   [K block of piece 0][K block of piece 1] .. [V block of piece 0][V block of piece 1] ..
+ *   block   [head 8][scales][codes, a row behind the other][checksum 8]
+ *   head    type u8 (3 K, 4 V), bits u8, grouping u8 (0: a channel of the slab), raw u8 (0 or 1),
+ *           rows u16, 0 u16
+ *
+ * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
+ * the piece alone. Rows that it skips have no codes.
+ *
+ * Holds: a block that is believed was made of this piece's rows, at this layer, with these bits.
+ * Does not: know what codes mean (the plugin's encoder and decoder do).
+ * Threads: any.
+ * Tests: tests/unit/store/test_codes.c */
+#ifndef SC_STORE_CODES_H
+#define SC_STORE_CODES_H
+
+#include "store/internal.h"
+
+#define SC_STORE_BLOCK_HEAD_BYTES 8u
+#define SC_STORE_BLOCK_BYTES      16u /* of a block, beside scales and codes */
+
+/* Bytes of a layer: its blocks of all pieces, those that are gone too; rounded up to 64. */
+uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
+                                    const struct sc_store_code_shape *shape, uint64_t position,
+                                    uint64_t row_count);
+
+struct sc_store_blocks { /* of a piece */
+    uint64_t k_at, v_at; /* from the layer's start */
+    uint64_t k_bytes, v_bytes;
+    uint64_t position, row_count; /* of the rows that are coded */
+};
+void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                           const struct sc_store_code_shape *shape,
+                           const struct sc_store_piece_entry *piece,
+                           struct sc_store_blocks *ret_blocks);
+
+/* Makes K's or V's block of the rows. */
+void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
+                         uint32_t part, const struct sc_store_blocks *blocks,
+                         const uint8_t *const *rows, uint8_t *block);
+/* Whether it is that block, and has codes. is_bad: it fails its checksum. */
+bool sc_store_block_holds(const struct sc_store *store, const struct sc_store_code_shape *shape,
+                          const uint8_t piece_hash[16], uint32_t layer, uint32_t part,
+                          const struct sc_store_blocks *blocks, const uint8_t *block,
+                          bool *ret_is_bad);
+
+#endif
