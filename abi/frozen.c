@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 3);
+VALUE(SPEC_ABI_MINOR, 4);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -87,6 +87,7 @@ VALUE(SPEC_BUDGET_MASS, 2);
 VALUE(SPEC_SELECT_BUDGET, 1);
 VALUE(SPEC_SELECT_METRIC, 2);
 VALUE(SPEC_SELECT_KEEP, 4);
+VALUE(SPEC_SELECT_EXACT, 8);
 VALUE(SPEC_CHUNK_COMPUTE, 0);
 VALUE(SPEC_CHUNK_MET, 1);
 VALUE(SPEC_MAINTAIN_REORDER, 1);
@@ -219,7 +220,7 @@ AT(spec_lookup_result, load_ns, 88, 8);
 AT(spec_lookup_result, lease, 96, 64);
 AT(spec_lookup_result, lease_expiry_ns, 160, 8);
 
-SIZE(spec_select, 40);
+SIZE(spec_select, 48);
 AT(spec_select, struct_size, 0, 4);
 AT(spec_select, given, 4, 4);
 AT(spec_select, budget, 8, 4);
@@ -229,6 +230,8 @@ AT(spec_select, metric, 20, 4);
 AT(spec_select, keep_first, 24, 4);
 AT(spec_select, keep_last, 28, 4);
 AT(spec_select, count, 32, 8);
+AT(spec_select, exact_ppm, 40, 4);
+AT(spec_select, reserved, 44, 4);
 
 SIZE(spec_important, 288);
 AT(spec_important, struct_size, 0, 4);
@@ -303,7 +306,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 440);
+SIZE(spec_stats, 504);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -360,6 +363,14 @@ AT(spec_stats, sketch_bytes_used, 408, 8);
 AT(spec_stats, sketches_refused, 416, 8);
 AT(spec_stats, built_chunks, 424, 8);
 AT(spec_stats, built_bytes, 432, 8);
+AT(spec_stats, coarse_layers, 440, 8);
+AT(spec_stats, coarse_rows, 448, 8);
+AT(spec_stats, coarse_exact_rows, 456, 8);
+AT(spec_stats, coarse_forced_rows, 464, 8);
+AT(spec_stats, partial_layers, 472, 8);
+AT(spec_stats, bad_blocks, 480, 8);
+AT(spec_stats, code_bytes, 488, 8);
+AT(spec_stats, building, 496, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

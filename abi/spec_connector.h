@@ -23,6 +23,8 @@
  *          evicted_chunks on. A log that 0.1 wrote is of another format and is refused.
  *          0.3 selection: get_important with fewer than all rows, spec_select, hints; provenance
  *          acts; spec_important from union_rows on, stats from selected_layers on.
+ *          0.4 layered KV: spec_select.exact_ppm, exact_bits and budget_bytes of an item act; stats
+ *          from coarse_layers on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -36,7 +38,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 3u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 4u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -338,6 +340,7 @@ struct spec_lookup_result {
 #define SPEC_SELECT_BUDGET 1u /* given: budget, retain_ppm, mass_ppm, count */
 #define SPEC_SELECT_METRIC 2u
 #define SPEC_SELECT_KEEP   4u /* keep_first, keep_last */
+#define SPEC_SELECT_EXACT  8u /* exact_ppm */
 struct spec_select {
     uint32_t struct_size;
     uint32_t given;      /* SPEC_SELECT_*: the members that count */
@@ -348,6 +351,9 @@ struct spec_select {
     uint32_t keep_first; /* rows of the match that are always chosen, within k */
     uint32_t keep_last;
     uint64_t count;
+    /* Since 0.4. */
+    uint32_t exact_ppm; /* layered: share of exact rows, <= 1,000,000 */
+    uint32_t reserved;
 };
 
 /* One request at one layer. In and out in one structure, since an array of them is submitted
@@ -488,6 +494,13 @@ struct spec_stats {
     uint64_t sketch_bytes_used;              /* level: memory of sketches that are being used */
     uint64_t sketches_refused;               /* layers that found no such memory */
     uint64_t built_chunks, built_bytes;      /* by maintain's BUILD; what was written for them */
+    /* Since 0.4. Layers that were delivered layered, rows of those and how many of them exactly;
+     * of the others, rows whose codes were missing, raw or damaged, and so were read exactly. */
+    uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
+    uint64_t partial_layers; /* ended by a deadline or by budget_bytes */
+    uint64_t bad_blocks;     /* of codes, that failed verification */
+    uint64_t code_bytes;     /* level: codes on disk; counted in disk_bytes_used */
+    uint64_t building;       /* level: 1 while codes, or what else is missing, are being made */
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -578,6 +591,18 @@ struct spec_api {
      * what is new is delivered whole, at every layer of its request: flagged DENSE, as exact as it
      * was stored, so that what is computed on it may be stored. spec_select's budget rules it out
      * [ABI-073].
+     * Layered (select.base "coarse"): all R rows, in ascending order of position; k_e = ceil(R *
+     * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
+     * (docs/store-format.md), each rounded to the destination's type; exact_bits tells them apart
+     * [ABI-150]. Exact are the rows of highest importance, summed over all KV heads and computed
+     * with the codes' values of the prefix's keys and the exact new keys; ties go to the lower
+     * position [ABI-151]; rows without codes always are, and count within k_e as far as it goes
+     * [ABI-152]. exact_ppm 10^6 is the whole load: bit-identical, and no codes are read [ABI-153].
+     * At the deadline, or when budget_bytes of exact rows are read, the rows that are there are
+     * exact, the item is SPEC_OK and flagged PARTIAL, exact_rows says how many [ABI-154]; codes
+     * themselves are waited for up to 1 s longer, then TIMEOUT. The item's provenance is LOSSY,
+     * with the codes' bits and exact_rows / R (rounded down) [ABI-155]. Codes that fail their
+     * checksum are never delivered: their rows are read exactly [ABI-156].
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup

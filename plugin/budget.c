@@ -22,9 +22,16 @@ static spec_status read_select(const struct spec_select *host, struct spec_selec
         sc_plugin_args_read(ret_select, sizeof(*ret_select), host, "get_important: select", reterr);
     if (status != SPEC_OK)
         return status;
-    if (ret_select->given & ~(SPEC_SELECT_BUDGET | SPEC_SELECT_METRIC | SPEC_SELECT_KEEP))
-        return sc_fail(reterr, SPEC_E_INVALID, "get_important: select: given is %#" PRIx32,
-                       ret_select->given);
+    if ((ret_select->given &
+         ~(SPEC_SELECT_BUDGET | SPEC_SELECT_METRIC | SPEC_SELECT_KEEP | SPEC_SELECT_EXACT)) ||
+        ret_select->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: given is %#" PRIx32 ", reserved %" PRIu32,
+                       ret_select->given, ret_select->reserved);
+    if ((ret_select->given & SPEC_SELECT_EXACT) && ret_select->exact_ppm > PPM)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: exact_ppm is %" PRIu32 ", at most %u expected",
+                       ret_select->exact_ppm, PPM);
     if ((ret_select->given & SPEC_SELECT_BUDGET) &&
         (ret_select->budget > SPEC_BUDGET_MASS || ret_select->retain_ppm > PPM ||
          ret_select->mass_ppm > PPM))
@@ -66,11 +73,51 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
+/* Rows that keep_before and keep_from name. */
+static uint64_t kept_rows(const struct sc_plugin_want *want)
+{
+    uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
+    uint64_t both = want->keep_before + last;
+    return both < want->row_total ? both : want->row_total;
+}
+
+/* Layered: how many rows are exact. budget_bytes 0: no limit. */
+static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
+                            const struct sc_plugin_request *request, uint32_t layer,
+                            uint64_t budget_bytes, struct sc_plugin_want *ret_want)
+{
+    const struct sc_config *config = &conn->config;
+    bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
+    uint64_t total = request->matched_tokens - request->from_token;
+    uint64_t ppm = (select->given & SPEC_SELECT_EXACT) ? select->exact_ppm : config->exact_ppm;
+    struct sc_plugin_want want = {
+        .row_total = total,
+        .row_count = (total * ppm + PPM - 1) / PPM, /* total < 2^24 */
+        .first_position = request->from_token,
+        .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
+        .is_layered = true,
+    };
+    set_keep(request, kept ? select->keep_first : config->exact_first,
+             kept ? select->keep_last : config->exact_last, &want);
+    if (budget_bytes > 0 && budget_bytes / conn->row_bytes < want.row_count) {
+        want.row_count = budget_bytes / conn->row_bytes;
+        want.is_cut = true;
+    }
+    want.selects = want.row_count < total && layer >= config->dense_layers;
+    bool is_ranked = want.metric != SPEC_METRIC_RANDOM && config->identify != SC_IDENTIFY_STATIC;
+    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(&want);
+    *ret_want = want;
+}
+
 static void resolve(const spec_connector *conn, const struct spec_select *select,
-                    const struct sc_plugin_request *request, uint32_t layer,
+                    const struct sc_plugin_request *request, uint32_t layer, uint64_t budget_bytes,
                     struct sc_plugin_want *ret_want)
 {
     const struct sc_config *config = &conn->config;
+    if (config->base == SC_BASE_COARSE) {
+        resolve_layered(conn, select, request, layer, budget_bytes, ret_want);
+        return;
+    }
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
     uint64_t total = request->matched_tokens - request->from_token;
@@ -96,7 +143,8 @@ static void resolve(const spec_connector *conn, const struct spec_select *select
     want.selects = want.selects && !want.is_short;
     bool is_static = config->identify == SC_IDENTIFY_STATIC;
     want.is_scored = want.selects && want.metric != SPEC_METRIC_RANDOM && !is_static;
-    want.has_head_sets = want.is_scored; /* of one head too: its rows move as well */
+    /* of one head too: its rows move as well */
+    want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_COARSE;
     *ret_want = want;
 }
 
@@ -104,7 +152,7 @@ struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
                                            const struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_want want;
-    resolve(conn, &(struct spec_select){0}, request, layer, &want);
+    resolve(conn, &(struct spec_select){0}, request, layer, 0, &want);
     return want;
 }
 
@@ -121,7 +169,7 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
     struct spec_select select;
     spec_status status = read_select(in->select, &select, reterr);
     if (status == SPEC_OK)
-        resolve(conn, &select, request, in->layer, ret_want);
+        resolve(conn, &select, request, in->layer, in->budget_bytes, ret_want);
     return status;
 }
 
@@ -219,6 +267,9 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
                        queries.first_position, queries.row_count, base,
                        conn->config.max_request_tokens);
     ret_scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
+    if (ret_scoring->is_probes_only && conn->reads_codes)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries: all heads expected, since codes of all are scored");
     ret_scoring->queries =
         (struct sc_kernels_queries){.data = queries.data,
                                     .row_stride_bytes = queries.row_stride_bytes,

@@ -15,6 +15,7 @@
  * Tests: tests/unit/plugin/test_select.c */
 #include "plugin/select.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -34,14 +35,16 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
     uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
     uint64_t at = 0;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
-    uint8_t *places[6];
-    const uint64_t bytes[6] = {importance,
-                               (probes + 1) * rows * sizeof(float),
+    uint64_t slabs = conn->reads_codes ? conn->segment_capacity : 0;
+    uint8_t *places[7];
+    const uint64_t bytes[7] = {importance,
+                               ((probes > 0 ? probes : 1) + 1) * rows * sizeof(float),
                                rows * sizeof(float),
                                rows * sizeof(float),
                                (2 * probes + 2) * SC_KERNELS_WORDS(rows) * sizeof(uint64_t),
-                               2 * rows * sizeof(uint64_t)};
-    for (uint32_t i = 0; i < 6; i++) {
+                               2 * rows * sizeof(uint64_t),
+                               slabs * sizeof(struct sc_kernels_slab)};
+    for (uint32_t i = 0; i < 7; i++) {
         places[i] = memory != NULL ? memory + at : NULL;
         at += rounded(bytes[i]);
     }
@@ -51,7 +54,8 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                                               .scores = (float *)(void *)places[2],
                                               .granules = (float *)(void *)places[3],
                                               .sets = (uint64_t *)(void *)places[4],
-                                              .ranked = (uint64_t *)(void *)places[5]};
+                                              .ranked = (uint64_t *)(void *)places[5],
+                                              .slabs = (void *)places[6]};
     return at;
 }
 
@@ -283,6 +287,112 @@ bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scr
     return agree;
 }
 
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* The slabs that have codes, as the kernels take them; returns how many keys they have. */
+static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
+                             const struct sc_plugin_request *request, const uint8_t *codes,
+                             uint64_t *ret_slab_count)
+{
+    uint64_t keys = 0, count = 0;
+    struct sc_store_slab slab;
+    for (uint64_t i = 0; i < request->range_count; i++) {
+        if (!sc_store_slab_of(codes, i, &slab))
+            continue;
+        scratch->slabs[count++] =
+            (struct sc_kernels_slab){slab.k_scales, slab.k_codes, keys, slab.bits_k};
+        keys += request->ranges[i].row_count;
+    }
+    *ret_slab_count = count;
+    return keys;
+}
+
+/* Scores of the rows with codes, which stand one behind the other, to their places; 0 elsewhere. */
+static void scores_spread(const struct sc_plugin_request *request, const uint8_t *codes,
+                          const float *scores, float *ret_scores)
+{
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        uint64_t count = request->ranges[i].row_count;
+        if (sc_store_slab_of(codes, i, &slab)) {
+            memcpy(ret_scores + row, scores, count * sizeof(*scores));
+            scores += count;
+        } else {
+            memset(ret_scores + row, 0, count * sizeof(*scores));
+        }
+    }
+}
+
+/* The set by scores[row_total]: rows without codes first, then those that are always kept (their
+ * scores are infinite), then the others. */
+static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, float *scores,
+                      uint64_t count, uint32_t *ret_rows)
+{
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    struct sc_store_slab slab;
+    for (uint64_t row = 0; row < item->want.row_total; row++)
+        scores[row] = isinf(scores[row]) ? FLT_MAX : scores[row];
+    item->forced_rows = 0;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        if (sc_store_slab_of(codes, i, &slab))
+            continue;
+        for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
+            scores[row + j] = INFINITY;
+        item->forced_rows += request->ranges[i].row_count;
+    }
+    item->row_count = count > item->forced_rows ? count : item->forced_rows;
+    if (item->row_count > 0)
+        sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
+}
+
+float *sc_plugin_code_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_kernels_importance *what,
+                           const struct sc_plugin_request *request, const uint8_t *codes)
+{
+    uint64_t rows = request->matched_tokens - request->from_token, slab_count;
+    uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
+    float *total = scratch->scores, *sums = scratch->sums;
+    what->prefix =
+        (struct sc_kernels_keys){.slabs = scratch->slabs,
+                                 .slab_count = slab_count,
+                                 .channels = conn->shape.kv_head_count * conn->shape.head_size,
+                                 .count = keys,
+                                 .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    memset(total, 0, keys * sizeof(*total));
+    for (uint64_t h = 0; h < conn->shape.kv_head_count; h++) {
+        sc_kernels_importance(what, h, scratch->importance, sums);
+        sc_kernels_add(conn->kernels, total, sums, keys);
+    }
+    scores_spread(request, codes, total, sums + rows);
+    return sums + rows;
+}
+
+void sc_plugin_choose_by_codes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                               struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *sums = sc_plugin_code_sums(conn, scratch, &what, item->request,
+                                            sc_store_sketch_keys(item->sketch));
+    uint64_t count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
+    (void)ranked_scores(conn, scratch, want, sums);
+    coded_set(conn, item, scratch->scores, count, ret_rows);
+}
+
+void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    uint64_t kept = 0;
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        scratch->scores[row] = is_kept(want, row) ? INFINITY : 0;
+        kept += is_kept(want, row);
+    }
+    coded_set(conn, item, scratch->scores, kept < want->row_count ? kept : want->row_count,
+              ret_rows);
+}
+
 /* ---- Without scores ------------------------------------------------------------------------- */
 
 void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -301,6 +411,10 @@ void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *
     for (uint64_t row = 0; row < want->row_total; row++)
         if (is_kept(want, row))
             scores[row] = INFINITY;
+    if (want->is_layered) {
+        coded_set(conn, item, scores, want->row_count, ret_rows);
+        return;
+    }
     item->row_count = want->row_count;
     sc_kernels_topk(conn->kernels, scores, want->row_total, want->row_count, ret_rows);
 }
@@ -314,9 +428,13 @@ bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratc
     if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
                                   item->in.layer, sums) == 0)
         return false;
+    const float *scores = ranked_scores(conn, scratch, want, sums);
+    if (want->is_layered) {
+        coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
+        return true;
+    }
     item->row_count = set_rows(conn, scratch, want, sums);
-    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
-                    item->row_count, ret_rows);
+    sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
     return true;
 }
 

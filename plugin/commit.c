@@ -138,6 +138,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     pthread_mutex_unlock(&conn->index_lock);
     if (atomic_load(&conn->drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
+    sc_store_build_codes(conn->store);
     atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.stored_chunks,

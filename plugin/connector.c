@@ -5,6 +5,7 @@
  * Threads: open any; close one, alone.
  * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
+#include "kernels/code.h"
 #include "plugin/args.h"
 #include "plugin/lease.h"
 #include "plugin/select.h"
@@ -200,11 +201,42 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     return SPEC_OK;
 }
 
+/* A slab's K or V. */
+static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes)
+{
+    const spec_connector *conn = user;
+    struct sc_kernels_code code = {.channels = conn->shape.kv_head_count * conn->shape.head_size,
+                                   .bits = part == SC_STORE_PART_K ? conn->config.bits_k
+                                                                   : conn->config.bits_v,
+                                   .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    return conn->kernels->code_encode(&code, rows, row_count, scales, codes);
+}
+
+/* How slabs are coded from now on. */
+static struct sc_store_codes codes_of(spec_connector *conn)
+{
+    const struct sc_config *config = &conn->config;
+    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
+    if (!sc_config_keeps_codes(config) || config->chunk_tokens > SC_KERNELS_CODE_ROWS_MAX)
+        return (struct sc_store_codes){0};
+    return (struct sc_store_codes){
+        .shape = {.bits_k = config->bits_k,
+                  .bits_v = config->bits_v,
+                  .scale_bytes = sc_kernels_code_scale_bytes(channels),
+                  .k_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_k),
+                  .v_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_v)},
+        .encode = encode,
+        .user = conn};
+}
+
 /* No more than all requests can use at once. */
 static uint64_t sketch_bytes(const spec_connector *conn)
 {
     uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens, conn->probe_row_bytes,
                                           conn->config.layout);
+    if (conn->reads_codes) /* codes of 8 bits, and their scales, are less than rows */
+        each += conn->config.max_request_tokens * conn->row_bytes;
     uint64_t most = each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
     if (!sc_plugin_can_select(conn))
         return 0;
@@ -236,6 +268,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .descriptor = descriptor},
         .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->probe_row_bytes,
+        .codes = codes_of(conn),
         .on_piece = sc_plugin_on_piece,
         .piece_holds = sc_plugin_piece_holds,
         .on_pieces_soon = sc_plugin_on_pieces_soon,
@@ -274,6 +307,9 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
                                                                         : model->kv_head_count;
     conn->probe_row_bytes =
         (uint64_t)conn->probe_heads * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
+    conn->reads_codes =
+        conn->config.base == SC_BASE_COARSE || conn->config.identify == SC_IDENTIFY_COARSE;
+    conn->hint_heads = conn->reads_codes ? model->kv_head_count : conn->probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = make_fork_guard(conn, reterr);
     struct sc_exec_params exec = {
@@ -300,6 +336,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         sc_plugin_orphans_drop(conn);
         sc_plugin_mail_turn(conn);
         sc_plugin_turn_start(conn);
+        if (conn->role == SPEC_ROLE_WRITER) /* what an earlier process left */
+            sc_store_build_codes(conn->store);
     }
     return status;
 }

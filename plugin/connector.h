@@ -4,6 +4,7 @@
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
  *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
+ *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
@@ -214,6 +215,8 @@ struct sc_plugin_stats {
     _Atomic uint64_t selected_layers, fallback_layers, dense_layers;
     _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
+    _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
+    _Atomic uint64_t partial_layers;
 };
 
 struct spec_connector {
@@ -237,7 +240,9 @@ struct spec_connector {
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
     uint64_t probe_row_bytes;        /* keys of the probe heads; 0: none */
     uint32_t probe_heads;            /* KV heads whose keys are stored a second time */
+    uint32_t hint_heads;             /* KV heads that hints are scored by */
     uint32_t query_group;            /* query heads of a KV head */
+    bool reads_codes;                /* rows are chosen by codes, or delivered as such */
     bool can_select;                 /* buffers were made; else all rows are delivered, always */
     uint64_t segment_capacity;
     struct sc_plugin_request *requests; /* [config.max_requests] */

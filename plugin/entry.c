@@ -153,6 +153,19 @@ static void sketch_stats(const spec_connector *conn, const struct sc_store_stats
     stats->built_bytes = store->built_bytes;
 }
 
+static void coarse_stats(const spec_connector *conn, const struct sc_store_stats *store,
+                         struct spec_stats *stats)
+{
+    stats->coarse_layers = READ(coarse_layers);
+    stats->coarse_rows = READ(coarse_rows);
+    stats->coarse_exact_rows = READ(coarse_exact_rows);
+    stats->coarse_forced_rows = READ(coarse_forced_rows);
+    stats->partial_layers = READ(partial_layers);
+    stats->bad_blocks = store->bad_blocks;
+    stats->code_bytes = store->code_bytes;
+    stats->building = store->is_building;
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -219,6 +232,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
     sketch_stats(conn, &store, &stats);
+    coarse_stats(conn, &store, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }

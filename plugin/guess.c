@@ -115,7 +115,8 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
 {
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
-    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
+    struct sc_plugin_scratch *scratch =
+        guess->hint_ranks > 0 ? sc_plugin_scratch_take(conn, NOW) : NULL;
     if (scratch == NULL)
         return false;
     uint64_t element = sc_plugin_dtype_bytes(guess->hint_dtype);
@@ -126,12 +127,14 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
         .group = conn->query_group,
         .scale = 1.0f / sqrtf((float)conn->shape.head_size),
         .queries = {.data = guess->hint,
-                    .row_stride_bytes = conn->probe_heads * conn->query_group * head_bytes,
+                    .row_stride_bytes = conn->hint_heads * conn->query_group * head_bytes,
                     .head_stride_bytes = head_bytes,
                     .row_count = guess->hint_rows,
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
-    const float *sums = sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
+    const float *sums = conn->reads_codes
+                            ? sc_plugin_code_sums(conn, scratch, &what, request, keys)
+                            : sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
     guess->is_whole =
         !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(conn, scratch, &want, *ret_k);
@@ -274,7 +277,7 @@ static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
 {
     uint64_t rows =
         hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
-    uint64_t heads = conn->probe_heads * conn->query_group;
+    uint64_t heads = conn->hint_heads * conn->query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
     const uint8_t *row =
         (const uint8_t *)hint->data + (hint->row_count - rows) * hint->row_stride_bytes;
@@ -434,7 +437,7 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
 {
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
-    uint64_t each = conn->config.hint_rows * (uint64_t)conn->probe_heads * conn->query_group *
+    uint64_t each = conn->config.hint_rows * (uint64_t)conn->hint_heads * conn->query_group *
                     conn->shape.head_size * sizeof(float);
     uint8_t *hints = NULL;
     conn->trusts =

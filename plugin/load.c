@@ -100,6 +100,10 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
             sc_plugin_args_read(&queries, sizeof(queries), hint, "prefetch_next: hint", reterr);
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
+    if (status == SPEC_OK && hint != NULL && conn->reads_codes &&
+        queries.heads == SPEC_QUERIES_PROBE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "prefetch_next: hint: all heads expected, since codes of all are scored");
     if (status != SPEC_OK)
         return status;
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
@@ -170,12 +174,17 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     status = check_layer(conn, in->layer, "get_important", reterr);
     if (status != SPEC_OK)
         return status;
-    if (in->refine_of != 0 || in->exact_bits != NULL)
+    if (in->refine_of != 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "get_important: refine_of and exact_bits belong to layered KV");
+                       "get_important: refine_of: ask for the layer again instead");
     ret_item->request = sc_plugin_request_find(conn, in->request);
     if (ret_item->request == NULL)
         return sc_plugin_stale(in->request, reterr);
+    uint64_t words = (row_total(ret_item->request) + 63) / 64;
+    if (in->exact_bits != NULL && in->exact_bit_words < words)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
+                       in->exact_bit_words, words);
     return check_choice(conn, ret_item, reterr);
 }
 
@@ -248,6 +257,8 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_kerne
             sc_kernels_rows_unpack(how, &item->memory, at, n, src);
         else
             sc_kernels_part_unpack(how, &item->memory, part, at, n, src);
+        for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
+            item->placed[j / 64] |= UINT64_C(1) << (j % 64);
         src += n * part_bytes * (is_both ? 2 : 1);
     }
 }
@@ -282,8 +293,9 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_store_rows rows = {0};
     spec_status status;
     for (;; row += rows.row_count) {
-        uint64_t ahead = row < count ? count - row : 0; /* while tags are checked */
-        sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
+        uint64_t ahead = row < count ? count - row : 0;   /* while tags are checked */
+        if (set != NULL || reader->load == SC_LOAD_WHOLE) /* else they come from anywhere */
+            sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
         status = sc_store_reader_next(reader->reader, item->deadline_ns, &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
@@ -348,9 +360,15 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
         item->status = sc_plugin_select_start(conn, item, SC_LANE_DEMAND, reterr);
     if (item->status != SPEC_OK)
         return item->status;
-    bool chosen = item->route != SC_ROUTE_WHOLE && item->route != SC_ROUTE_DENSE;
+    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
     spec_status status =
-        chosen ? sc_plugin_select_finish(conn, item, reterr) : finish_whole(conn, item, reterr);
+        is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
+    for (uint64_t j = 0;
+         in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED && j < (in->row_count + 63) / 64;
+         j++) /* what is delivered without codes is exact */
+        in->exact_bits[j] = in->row_count - 64 * j < 64
+                                ? (UINT64_C(1) << (in->row_count - 64 * j)) - 1
+                                : UINT64_MAX;
     in->failed_position = request->failed_position;
     return status;
 }

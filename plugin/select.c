@@ -16,11 +16,12 @@
 
 #include <string.h>
 
-#define RATE_BYTES_MIN (256u << 10) /* fewer say nothing about the device */
+#define RATE_BYTES_MIN (256u << 10)  /* fewer say nothing about the device */
+#define CODES_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
 
 bool sc_plugin_can_select(const spec_connector *conn)
 {
-    return sc_config_selects(&conn->config) || conn->probe_heads > 0;
+    return sc_config_selects(&conn->config) || conn->probe_heads > 0 || conn->reads_codes;
 }
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
@@ -107,8 +108,15 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     if (sketch->layer != SC_PLUGIN_NO_LAYER)
         sc_store_sketch_end(sketch->sketch);
     sketch->layer = SC_PLUGIN_NO_LAYER;
-    if (!sc_store_sketch_begin(sketch->sketch, layer, request->ranges, request->range_count,
-                               conn->probe_row_bytes, lane, sc_plugin_guess_on_sketch, request))
+    bool k_alone = conn->config.base == SC_BASE_NONE;
+    bool begins = conn->reads_codes
+                      ? sc_store_sketch_begin_codes(sketch->sketch, layer, request->ranges,
+                                                    request->range_count, k_alone, lane,
+                                                    sc_plugin_guess_on_sketch, request)
+                      : sc_store_sketch_begin(sketch->sketch, layer, request->ranges,
+                                              request->range_count, conn->probe_row_bytes, lane,
+                                              sc_plugin_guess_on_sketch, request);
+    if (!begins)
         return NULL;
     sketch->layer = layer;
     return sketch->sketch;
@@ -351,9 +359,8 @@ static spec_status late(struct spec_error *reterr)
     return sc_fail(reterr, SPEC_E_TIMEOUT, "get_important: the deadline came before the rows");
 }
 
-/* Waits for the layer's sketch. item->sketch NULL: it cannot be had, or is damaged. */
 static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
+                                uint64_t deadline_ns, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_store_sketch *sketch =
@@ -361,7 +368,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     item->sketch = NULL;
     if (sketch == NULL)
         return SPEC_OK;
-    spec_status status = sc_store_sketch_wait(sketch, item->deadline_ns);
+    spec_status status = sc_store_sketch_wait(sketch, deadline_ns);
     uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
     item->in.io_exposed_ns += wait_ns;
     atomic_fetch_add_explicit(&conn->stats.exposed_ns, wait_ns, memory_order_relaxed);
@@ -380,7 +387,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
-enum choice { BY_PROBES, BY_KEYS, BY_AVERAGES, BY_NOTHING };
+enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_AVERAGES, BY_NOTHING, BY_PLACE };
 
 /* From the sketch that is there, from stored averages, or from nothing at all. */
 static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
@@ -395,6 +402,10 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     bool one_set = choice != BY_KEYS, has_sums = choice == BY_PROBES || choice == BY_KEYS;
     if (choice == BY_NOTHING)
         sc_plugin_choose_any(conn, scratch, item, set);
+    else if (choice == BY_PLACE)
+        sc_plugin_choose_kept(conn, scratch, item, set);
+    else if (choice == BY_CODES)
+        sc_plugin_choose_by_codes(conn, scratch, item, set);
     else if (choice == BY_AVERAGES)
         may_part = one_set = sc_plugin_choose_static(conn, scratch, item, set);
     else if (choice == BY_KEYS)
@@ -404,13 +415,20 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
                                              sc_store_sketch_keys(item->sketch), set);
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->probe_heads * item->want.row_total;
+    else if (choice == BY_CODES)
+        sums = scratch->sums + item->want.row_total;
+    if (choice == BY_AVERAGES && !one_set && item->want.is_layered) { /* nothing is known */
+        sc_plugin_choose_kept(conn, scratch, item, set);
+        one_set = true;
+    }
     if (one_set) {
         memset(bits, 0, sc_plugin_words_of(item) * sizeof(*bits));
         for (uint64_t i = 0; i < item->row_count; i++)
             sc_plugin_bit_set(bits, set[i]);
-        item->route = SC_ROUTE_PICKS;
+        item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_PICKS;
         item->set_count = item->row_count;
-        sc_plugin_sticky_keep(conn, item, bits);
+        if (item->route == SC_ROUTE_PICKS)
+            sc_plugin_sticky_keep(conn, item, bits);
     } else if (may_part && sc_plugin_probes_are_all(conn)) {
         sc_plugin_union_of(conn, scratch->sets, item);
         sc_plugin_sticky_keep(conn, item, sc_plugin_head_bits(item, 0));
@@ -439,7 +457,41 @@ static void choose_kept(const spec_connector *conn, struct sc_plugin_item *item,
         item->set_count = sc_plugin_rows_of(kept, sc_plugin_words_of(item), item->request->set);
 }
 
-/* Sets item->route, and for PICKS and UNION the set. */
+static bool has_all_codes(const struct sc_plugin_item *item)
+{
+    struct sc_store_slab slab;
+    for (uint64_t i = 0; i < item->request->range_count; i++)
+        if (item->request->ranges[i].row_count > 0 &&
+            !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab))
+            return false;
+    return true;
+}
+
+/* choose, where codes of all heads' keys are read. */
+static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
+{
+    const struct sc_plugin_want *want = &item->want;
+    uint64_t deadline_ns = item->deadline_ns;
+    if (want->is_layered && deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS)
+        deadline_ns += CODES_GRACE_NS; /* without them nothing can be delivered */
+    spec_status status = sketch_await(conn, item, deadline_ns, reterr);
+    if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
+        return status;
+    const uint64_t *kept = want->is_layered ? NULL : sc_plugin_sticky_find(conn, item);
+    if (kept != NULL) {
+        choose_kept(conn, item, kept, false);
+        return SPEC_OK;
+    }
+    enum choice choice = want->metric == SPEC_METRIC_RANDOM ? BY_NOTHING
+                         : want->is_scored                  ? BY_CODES
+                         : conn->config.identify == SC_IDENTIFY_STATIC && conn->averages
+                             ? BY_AVERAGES
+                             : BY_PLACE;
+    return choose_set(conn, item, choice, false, reterr);
+}
+
+/* Sets item->route, and for PICKS, UNION and LAYERED the set. */
 static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
                           struct spec_error *reterr)
 {
@@ -452,9 +504,12 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
+    if (conn->reads_codes)
+        return choose_by_codes(conn, item, reterr);
     if (!conn->can_select || !(is_any || by_probes || by_averages || (by_keys && may_part)))
         return SPEC_OK;
-    spec_status status = wants_sketch ? sketch_await(conn, item, reterr) : SPEC_OK;
+    spec_status status =
+        wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
     if (status != SPEC_OK || (item->sketch == NULL && (!by_keys || is_split)))
         return status;
     const uint64_t *kept = sc_plugin_sticky_find(conn, item);
@@ -482,7 +537,8 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
-    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION) {
+    if (item->route == SC_ROUTE_PICKS || item->route == SC_ROUTE_UNION ||
+        item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
         drop(conn, item, SC_LOAD_KEYS);
@@ -517,11 +573,11 @@ static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
 
 /* The rows that no guess brought; how fast they came says what a window is worth. */
 static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
-                             struct sc_plugin_reader *rest, struct spec_error *reterr)
+                             struct sc_plugin_reader *rest, const uint32_t *set,
+                             struct spec_error *reterr)
 {
     uint64_t begin_ns = rest->begin_ns;
-    spec_status status =
-        sc_plugin_reader_take(conn, item, rest, item->request->set, item->set_count, reterr);
+    spec_status status = sc_plugin_reader_take(conn, item, rest, set, item->set_count, reterr);
     struct sc_store_read_cost cost;
     sc_store_reader_cost(rest->reader, &cost);
     uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
@@ -534,23 +590,32 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     return status;
 }
 
-static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
+spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
     spec_status status = SPEC_OK;
     if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
     if (guess != NULL)
-        status = take_guess(conn, item, guess, request->set, item->set_count, reterr);
+        status = take_guess(conn, item, guess, set, item->set_count, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
-        status = take_rest(conn, item, rest, reterr);
+        status = take_rest(conn, item, rest, set, reterr);
     if (status == SPEC_E_TIMEOUT) {
         sc_store_reader_cancel(rest->reader);
         rest->layer = SC_PLUGIN_NO_LAYER;
     }
+    return status;
+}
+
+static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    spec_status status = sc_plugin_set_take(conn, item, reterr);
     item->in.union_rows = item->set_count;
     if (status == SPEC_OK && item->route == SC_ROUTE_UNION)
         sc_plugin_union_part(conn, item);
@@ -715,6 +780,8 @@ static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
+    if (item->route == SC_ROUTE_LAYERED)
+        return sc_plugin_layered_finish(conn, item, reterr);
     spec_status status = item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
                                                        : finish_picks(conn, item, reterr);
     if (status != SPEC_OK)

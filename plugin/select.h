@@ -13,6 +13,8 @@
  * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
+ *           LAYERED: all rows as codes decode, the set's exactly (layered.c)
+ *
  * Tests: tests/unit/plugin/test_select.c, test_guess.c, conformance (abi_061_* .. abi_069_*) */
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
@@ -21,11 +23,12 @@
 #include "plugin/connector.h"
 
 enum sc_plugin_route {
-    SC_ROUTE_WHOLE, /* every row, as asked */
-    SC_ROUTE_DENSE, /* every row, though fewer were asked for */
-    SC_ROUTE_PICKS, /* one set for all heads */
-    SC_ROUTE_UNION, /* a set a head, known beforehand */
-    SC_ROUTE_HEADS  /* a set a head, of all keys in the destination */
+    SC_ROUTE_WHOLE,  /* every row, as asked */
+    SC_ROUTE_DENSE,  /* every row, though fewer were asked for */
+    SC_ROUTE_PICKS,  /* one set for all heads */
+    SC_ROUTE_UNION,  /* a set a head, known beforehand */
+    SC_ROUTE_HEADS,  /* a set a head, of all keys in the destination */
+    SC_ROUTE_LAYERED /* every row, those of the set exactly */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */
@@ -39,6 +42,8 @@ struct sc_plugin_want {
     bool is_short;                     /* so, because of the match's length */
     bool is_scored;                    /* queries are needed */
     bool has_head_sets;                /* heads may get rows of their own */
+    bool is_layered;                   /* row_count is of the exact rows, 0 allowed */
+    bool is_cut;                       /* budget_bytes allows fewer than were asked for */
 };
 
 /* Queries and new keys, checked. */
@@ -63,6 +68,8 @@ struct sc_plugin_item {
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
+    uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
+    uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
     spec_status status; /* of choosing */
     struct sc_plugin_want want;
@@ -79,6 +86,7 @@ struct sc_plugin_scratch {
     uint64_t *sets;      /* [2 * probe_heads + 2] sets of rows, as bits: each probe head's, the
                           * voted one, and what voting needs */
     uint64_t *ranked;    /* [2 * rows] */
+    struct sc_kernels_slab *slabs; /* [segment_capacity] where codes are read */
 };
 
 static inline uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
@@ -118,6 +126,17 @@ void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scrat
 bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                 struct sc_plugin_item *item, const uint8_t *keys,
                                 uint32_t *ret_rows);
+/* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them. */
+void sc_plugin_choose_by_codes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                               struct sc_plugin_item *item, uint32_t *ret_rows);
+/* Sums of importance over all heads; of rows without codes 0. In the scratch's sums.
+ *   codes  of the request's ranges (sc_store_sketch_keys) */
+float *sc_plugin_code_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_kernels_importance *what,
+                           const struct sc_plugin_request *request, const uint8_t *codes);
+/* Layered without scores: rows that are always kept, and those without codes. */
+void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_plugin_item *item, uint32_t *ret_rows);
 /* Without scores: metric random. */
 void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                           struct sc_plugin_item *item, uint32_t *ret_rows);
@@ -204,6 +223,15 @@ spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *it
 /* Consumes what was started (PICKS, HEADS) and writes the results. */
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
+
+/* Consumes the rows of the set that a guess brings, then the others: each to its rank in the set,
+ * or of a layered item to its own place. */
+spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr);
+
+/* layered.c */
+spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                     struct spec_error *reterr);
 
 /* sticky.c: what a pass chose, kept for the request's next ones */
 struct sc_plugin_kept {

@@ -1047,7 +1047,7 @@ static spec_status spoil(struct shot *shot, uint32_t wrong)
     fresh->k_base = wrong == 12 ? NULL : fresh->k_base;
     fresh->dtype = wrong == 13 ? 0 : fresh->dtype;
     q->first_position += wrong == 14; /* one key more is needed than there is */
-    select->given = wrong == 15   ? 8
+    select->given = wrong == 15   ? 16
                     : wrong == 16 ? SPEC_SELECT_BUDGET
                     : wrong == 17 ? SPEC_SELECT_METRIC
                                   : 0;

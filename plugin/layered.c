@@ -1,0 +1,180 @@
+/* Layered delivery: every row as its codes' values, the chosen ones exactly.
+ *
+ *   codes of the layer (there, verified)        rows of the set (being read)
+ *        \ decoded into the destination            |
+ *         [c c c c c c c c c c c c c c c c]        | each over its coarse row, as it comes,
+ *         [c c E c c c E E c c c c E c c c]  <-----'  and its bit is set
+ *
+ * Holds: a row's bit is set after its exact bytes stand in the destination, and rows without codes
+ * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse.
+ * Does not: choose (choose.c), read (select.c began it), verify (the store did).
+ * Threads: the request's host thread; a worker of the executor's helps it to decode.
+ * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
+#include "kernels/code.h"
+#include "plugin/select.h"
+
+#include <string.h>
+
+#define DECODE_SHARED_BYTES (4ull << 20) /* less is decoded before a worker wakes */
+
+struct worst { /* of the codes that were delivered */
+    uint32_t bits_k, bits_v;
+};
+
+static uint32_t fewer(uint32_t a, uint32_t b)
+{
+    return a == 0 || b < a ? b : a;
+}
+
+/* Slabs are decoded by whoever takes them: the caller, and a worker that has nothing better to do.
+ * The caller waits for a worker that has begun, so nobody writes after the call. */
+struct decoding {
+    struct sc_task task;
+    const spec_connector *conn;
+    const struct sc_plugin_item *item;
+    _Atomic uint64_t next;  /* range */
+    _Atomic uint32_t ended; /* the worker has */
+};
+
+static void decode_some(struct decoding *decoding)
+{
+    const spec_connector *conn = decoding->conn;
+    const struct sc_plugin_item *item = decoding->item;
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    uint32_t dtype = sc_plugin_kernels_dtype(conn->shape.dtype);
+    struct sc_kernels_decode how = {
+        .kernels = conn->kernels,
+        .head_count = conn->shape.kv_head_count,
+        .head_size = conn->shape.head_size,
+        .dtype = dtype,
+        .dst_dtype = item->widen == SC_KERNELS_SAME ? dtype : SC_KERNELS_F32,
+    };
+    struct sc_store_slab slab;
+    uint64_t at = 0, row = 0, range; /* the ranges that one takes ascend */
+    while ((range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
+        while (at < range)
+            row += request->ranges[at++].row_count;
+        if (!sc_store_slab_of(codes, range, &slab))
+            continue;
+        how.bits = slab.bits_k;
+        sc_kernels_part_decode(&how, &item->memory, 0, row, request->ranges[range].row_count,
+                               slab.k_scales, slab.k_codes);
+        how.bits = slab.bits_v;
+        sc_kernels_part_decode(&how, &item->memory, 1, row, request->ranges[range].row_count,
+                               slab.v_scales, slab.v_codes);
+    }
+}
+
+static void decode_step(struct sc_task *task)
+{
+    struct decoding *decoding = (struct decoding *)((char *)task - offsetof(struct decoding, task));
+    struct sc_exec *exec = decoding->conn->exec; /* ended: the caller's frame may be gone */
+    _Atomic uint32_t *ended = &decoding->ended;
+    decode_some(decoding);
+    atomic_store(ended, 1);
+    sc_exec_wake(exec, ended);
+}
+
+/* Coarse rows of all slabs that have codes, to their places. */
+static void decode(const spec_connector *conn, const struct sc_plugin_item *item)
+{
+    struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item};
+    bool shares = !sc_exec_is_loop(conn->exec) &&
+                  item->want.row_total * conn->row_bytes >= DECODE_SHARED_BYTES;
+    if (shares)
+        sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
+    decode_some(&decoding);
+    if (!shares || sc_exec_cancel(conn->exec, &decoding.task))
+        return;
+    while (atomic_load(&decoding.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &decoding.ended, 0, SC_EXEC_FOREVER);
+}
+
+/* The fewest bits of what is delivered as codes. */
+static struct worst worst_of(const struct sc_plugin_item *item)
+{
+    struct worst worst = {0};
+    struct sc_store_slab slab;
+    for (uint64_t i = 0; i < item->request->range_count; i++)
+        if (sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)) {
+            worst.bits_k = fewer(worst.bits_k, slab.bits_k);
+            worst.bits_v = fewer(worst.bits_v, slab.bits_v);
+        }
+    return worst;
+}
+
+/* Whether every row without codes stands in the destination. */
+static bool has_forced(const struct sc_plugin_item *item)
+{
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
+        for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
+            if (!(item->placed[j / 64] >> (j % 64) & 1) && !sc_store_slab_of(codes, i, &slab))
+                return false;
+    return true;
+}
+
+static void count(spec_connector *conn, const struct sc_plugin_item *item)
+{
+    struct sc_plugin_stats *stats = &conn->stats;
+    uint64_t exact = item->in.exact_rows, total = item->want.row_total;
+    uint64_t covered = item->covered_rows < exact ? item->covered_rows : exact;
+    bool is_partial = (item->in.result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
+    atomic_fetch_add_explicit(&stats->coarse_layers, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->coarse_rows, total, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->coarse_exact_rows, exact, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->coarse_forced_rows, item->forced_rows, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->partial_layers, is_partial, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->prefetched_rows, covered, memory_order_relaxed);
+    atomic_fetch_add_explicit(&stats->demanded_rows, exact - covered, memory_order_relaxed);
+}
+
+/* Some rows are coarse: the item says so, and so does what a pass stores after it. */
+static void note_lossy(struct sc_plugin_item *item, const struct worst *worst)
+{
+    struct spec_provenance *provenance = &item->in.provenance;
+    uint64_t total = item->want.row_total;
+    struct spec_provenance lossy = {
+        .kind = SPEC_PROVENANCE_LOSSY,
+        .computed_on = SPEC_PROVENANCE_LOSSY,
+        .bits_k = worst->bits_k,
+        .bits_v = worst->bits_v,
+        .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / total),
+    };
+    sc_plugin_provenance_add(provenance, &lossy);
+    sc_plugin_provenance_add(&item->request->delivered, &lossy);
+}
+
+spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                     struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct spec_important *in = &item->in;
+    uint64_t words = sc_plugin_words_of(item), total = item->want.row_total;
+    item->placed = request->bits + 2 * words; /* behind the set's and the guess's */
+    memset(item->placed, 0, words * sizeof(*item->placed));
+    decode(conn, item);
+    struct worst worst = worst_of(item);
+    spec_status status = sc_plugin_set_take(conn, item, reterr);
+    bool is_late = status == SPEC_E_TIMEOUT && has_forced(item);
+    if (status != SPEC_OK && !is_late)
+        return status;
+    for (uint64_t w = 0; w < words; w++)
+        in->exact_rows += (uint64_t)__builtin_popcountll(item->placed[w]);
+    if (in->exact_bits != NULL)
+        memcpy(in->exact_bits, item->placed, words * sizeof(*item->placed));
+    for (uint64_t j = 0; in->positions != NULL && j < total; j++)
+        in->positions[j] = (uint32_t)(request->from_token + j);
+    if (is_late || item->want.is_cut)
+        in->result_flags |= SPEC_IMPORTANT_PARTIAL;
+    in->row_count = in->union_rows = in->tier_rows[SPEC_TIER_DISK] = total;
+    in->prefetched_rows = item->covered_rows;
+    in->provenance = request->provenance;
+    if (in->exact_rows < total)
+        note_lossy(item, &worst);
+    count(conn, item);
+    return SPEC_OK;
+}
