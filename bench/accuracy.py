@@ -244,10 +244,15 @@ def next_piece(missing, count):
     return missing[:end], missing[end:]
 
 
+def clear_stores(session):
+    for path in glob.glob(glob.escape(session.store) + "*"):  # layered ones have a suffix
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def run_piece(session, model, path, entries, contenders, choose_by):
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
-    shutil.rmtree(session.store, ignore_errors=True)
+    clear_stores(session)
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
                session.args.by, "--pass", choose_by, "--contenders", ",".join(contenders),
                "--store", session.store, "--connector", session.connector]
@@ -255,7 +260,7 @@ def run_piece(session, model, path, entries, contenders, choose_by):
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL).stdout
     finally:
-        shutil.rmtree(session.store, ignore_errors=True)
+        clear_stores(session)
     return [json.loads(line) for line in out.decode("utf8", "replace").splitlines()]
 
 

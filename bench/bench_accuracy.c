@@ -11,6 +11,8 @@
  *                 the file's lessons, and what contenders in front of it asked
  *   alpha@A       impress with a quarter of the rows and the threshold's exponent A
  *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
+ *   layered:K+V@SHARE  layered KV: K bits of K's codes and V of V's, a share of the rows exact; 0
+ *                 allowed (plugin only)
  *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
@@ -46,7 +48,8 @@
 
 struct contender {
     char name[32];
-    char json[512]; /* the connector's configuration beside path and disk_bytes */
+    char json[512];  /* the connector's configuration beside path and disk_bytes */
+    char suffix[16]; /* of the store's path: codes of other bits are another store's */
     struct eng_choose_rule rule;
 };
 
@@ -83,6 +86,16 @@ static void set_contender(struct contender *contender, const char *name)
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
+        return;
+    }
+    unsigned bits_k, bits_v;
+    if (sscanf(name, "layered:%u+%u@", &bits_k, &bits_v) == 2 && at != NULL && value >= 0 &&
+        value <= 1 && bits_k < 10 && bits_v < 10) {
+        (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%u+%u", bits_k, bits_v);
+        (void)snprintf(contender->json, sizeof(contender->json),
+                       "\"preset\": \"layered\", \"layered\": {\"bits_k\": %u, \"bits_v\": %u, "
+                       "\"exact_ppm\": %" PRIu64 "}",
+                       bits_k, bits_v, ppm);
         return;
     }
     bool is_alpha = strncmp(name, "alpha@", 6) == 0;
@@ -148,6 +161,7 @@ static void read_contenders(struct state *state)
         strcmp(bench_option(state->argc, state->argv, "--by", "plugin"), "plugin") == 0;
     for (uint64_t c = 0; c < state->contender_count; c++)
         if (!by_plugin && (strncmp(state->contenders[c].name, "static", 6) == 0 ||
+                           strncmp(state->contenders[c].name, "layered:", 8) == 0 ||
                            strncmp(state->contenders[c].name, "preset:", 7) == 0))
             bench_die("--contenders: %s needs --by plugin: the engine keeps no averages and knows "
                       "no presets",
@@ -441,15 +455,16 @@ static eng_status see_selection(void *user, const struct eng_selection *selectio
     return ENG_OK;
 }
 
-static struct eng_driver *open_driver(struct state *state, const char *json, bool store)
+static struct eng_driver *open_driver(struct state *state, const char *suffix, const char *json,
+                                      bool store)
 {
     char config[8192];
     struct eng_driver *driver = NULL;
     struct eng_error error;
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"disk_bytes\": \"%s\", \"stage_bytes\": \"512MiB\", %s}",
-                   state->store, bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"),
-                   json);
+                   "{\"path\": \"%s%s\", \"disk_bytes\": \"%s\", \"stage_bytes\": \"512MiB\", %s}",
+                   state->store, suffix,
+                   bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"), json);
     const struct eng_driver_params params = {
         .connector =
             bench_option(state->argc, state->argv, "--connector", "build/lib/libspec_connector.so"),
@@ -470,7 +485,7 @@ static void fill_store(struct state *state)
 {
     struct eng_error error;
     struct eng_driver *driver =
-        open_driver(state, "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", true);
+        open_driver(state, "", "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", true);
     for (uint64_t e = 0; e < state->file.entry_count; e++) {
         struct eval_entry *entry = &state->file.entries[e];
         struct eng_result result;
@@ -496,7 +511,7 @@ static void give_lessons(struct state *state)
     struct contender guided;
     struct eng_error error;
     set_contender(&guided, "impress@.25");
-    struct eng_driver *driver = open_driver(state, guided.json, false);
+    struct eng_driver *driver = open_driver(state, "", guided.json, false);
     for (uint64_t e = 0; e < state->file.entry_count; e++) {
         const struct eval_entry *entry = &state->file.entries[e];
         for (uint64_t q = 0; q < entry->lesson_count; q++) {
@@ -514,13 +529,26 @@ static void give_lessons(struct state *state)
     eng_driver_close(driver);
 }
 
+/* A copy of the filled store, for codes of its own, unless an earlier contender made it. */
+static void copy_store(const struct state *state, const char *suffix)
+{
+    char command[2 * 4096 + 128];
+    (void)snprintf(command, sizeof(command), "[ -e '%s%s' ] || cp -a '%s' '%s%s'", state->store,
+                   suffix, state->store, state->store, suffix);
+    if (suffix[0] != 0 && system(command) != 0)
+        bench_die("%s%s: the store could not be copied", state->store, suffix);
+}
+
 static void run_by_plugin(struct state *state)
 {
     fill_store(state);
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
-        struct eng_driver *driver = open_driver(state, state->contenders[c].json, false);
-        (void)fprintf(stderr, "%s\n", state->contenders[c].name);
+        const struct contender *contender = &state->contenders[c];
+        copy_store(state, contender->suffix);
+        struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
+        eng_driver_settle(driver);
+        (void)fprintf(stderr, "%s\n", contender->name);
         for (uint64_t e = 0; e < state->file.entry_count; e++)
             for (uint64_t q = 0; q < state->file.entries[e].question_count; q++)
                 ask(state, &state->file.entries[e], q, &state->contenders[c],

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "abi/spec_connector.h"
 #include "abi/spec_load.h"
@@ -36,6 +37,7 @@ struct eng_driver {
     uint64_t position; /* first of the pass that runs */
     uint64_t pass;
     bool selective;       /* a layer came with fewer than all rows, or might have */
+    bool settles;
     spec_ticket *tickets; /* [ticket_capacity] */
     spec_status *statuses;
     uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
@@ -296,7 +298,8 @@ static eng_status give_hint(void *user, const struct eng_hint_view *view, struct
     struct spec_error error = {.struct_size = sizeof(error)};
     if (!loads(driver))
         return ENG_OK;
-    struct spec_queries hint = describe_queries(driver, view->q, view->q_stride, view->pass, true);
+    struct spec_queries hint = describe_queries(driver, view->q, view->q_stride, view->pass,
+                                                driver->probe_queries < driver->query_heads);
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)view->layer - 1,
                                           &hint, &error) != SPEC_OK)
         return fail(reterr, "prefetch_next", &error);
@@ -521,6 +524,7 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     driver->query_heads = config->heads;
     driver->head_dim = config->head_dim;
     driver->dtype = abi_dtype(params->kv_dtype);
+    driver->settles = params->settle;
     driver->store = params->store;
     driver->store_query = params->store_query;
     driver->report = params->report;
@@ -547,10 +551,20 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     return ENG_OK;
 }
 
+void eng_driver_settle(const struct eng_driver *driver)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct spec_stats stats = {.struct_size = sizeof(stats)};
+    while (driver->plugin.api->stats(driver->conn, &stats, NULL) == SPEC_OK && stats.building != 0)
+        (void)nanosleep(&pause, NULL);
+}
+
 void eng_driver_close(struct eng_driver *driver)
 {
     if (driver == NULL)
         return;
+    if (driver->conn != NULL && driver->settles)
+        eng_driver_settle(driver);
     if (driver->conn != NULL)
         driver->plugin.api->close(driver->conn);
     spec_unload(&driver->plugin);

@@ -49,6 +49,7 @@ struct eng_driver_params {
     const struct eng_model *model;
     enum eng_dtype kv_dtype;
     bool store;                       /* false: read only what is there */
+    bool settle; /* close waits until nothing is being built in the background */
     bool store_query;                 /* also the query's rows, not only the prefix's */
     struct eng_report *report;        /* for --trace; may be NULL */
     const struct spec_select *select; /* for every get_important, copied; NULL: as configured */
@@ -67,6 +68,8 @@ struct eng_driver_params {
 eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_driver **ret_driver,
                            struct eng_error *reterr);
 /* Takes NULL. */
+/* Waits until the plugin has made what it makes in the background: codes of what it has stored. */
+void eng_driver_settle(const struct eng_driver *driver);
 void eng_driver_close(struct eng_driver *driver);
 
 /* Constant while the driver is open. */

@@ -204,6 +204,7 @@ static eng_status open_driver(struct session *session, struct eng_error *reterr)
                                        .kv_dtype = options->kv_dtype,
                                        .store = !options->no_store,
                                        .store_query = options->store_query,
+                                       .settle = options->settle,
                                        .report = session->report,
                                        .select = select.struct_size == 0 ? NULL : &select,
                                        .hint = options->hint,

@@ -38,6 +38,7 @@ enum option_id {
     OPT_ALL,
     OPT_RESIDENT,
     OPT_TOKENIZE,
+    OPT_SETTLE,
     OPT_JSON,
     OPT_LOGITS,
     OPT_TRACE,
@@ -57,6 +58,7 @@ static const struct option long_options[] = {
     {"queries", required_argument, NULL, OPT_QUERIES},
     {"no-store", no_argument, NULL, OPT_NO_STORE},
     {"store-query", no_argument, NULL, OPT_STORE_QUERY},
+    {"settle", no_argument, NULL, OPT_SETTLE},
     {"prefix", required_argument, NULL, OPT_PREFIX},
     {"prefix-ids", required_argument, NULL, OPT_PREFIX_IDS},
     {"query", required_argument, NULL, OPT_QUERY},
@@ -101,11 +103,13 @@ static const char usage[] =
     "  --hint WHEN          none (default), before, after or both: the connector is given queries\n"
     "                       of layer l + 1 made from the hidden state before or after layer l's\n"
     "                       attention\n"
-    "  --probe-heads N      KV heads whose queries are hinted: as --config's select.probe_heads;\n"
-    "                       default 3\n"
+    "  --probe-heads N      KV heads whose queries are hinted: as --config's select.probe_heads,\n"
+    "                       all (1024) where codes are read; default 3\n"
     "  --queries all|probe  which heads' queries the connector is given; default all\n"
     "  --no-store           take what the connector has, add nothing\n"
     "  --store-query        store the query's KV too; default: the prefix's alone\n"
+    "  --settle             before the end, wait until the connector has made what it makes\n"
+    "                       in the background (codes of what was stored)\n"
     "  --json FILE          results: {\"connector\", \"requests\": [...]}\n"
     "  --logits FILE        float32 [queries, vocab]: those that give the first new token\n"
     "  --all                --logits [queries, prefix + query, vocab]: every position\n"
@@ -248,6 +252,9 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
     case OPT_STORE_QUERY:
         options->store_query = true;
         break;
+    case OPT_SETTLE:
+        options->settle = true;
+        break;
     case OPT_ALL:
         options->all = true;
         break;
@@ -303,6 +310,8 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
                 "missing";
     else if ((options->no_store || options->store_query) && options->connector == NULL)
         wrong = "--no-store and --store-query belong to --connector, which is missing";
+    else if (options->settle && options->connector == NULL)
+        wrong = "--settle belongs to --connector, which is missing";
     else if (options->no_store && options->store_query)
         wrong = "--no-store and --store-query contradict each other";
     else if (options->trace != NULL && options->connector == NULL)

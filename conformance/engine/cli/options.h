@@ -43,6 +43,7 @@ struct eng_options {
     uint64_t pass_tokens; /* 0: the whole prompt in one pass */
     uint64_t repeat;
     enum eng_bos bos;
+    bool settle; /* wait for the connector before the end */
     bool no_store, store_query; /* what the connector keeps; default: the prefix */
     bool all, resident, tokenize, help;
     const char *json, *logits, *trace;
