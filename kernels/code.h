@@ -24,7 +24,7 @@
 #include <stdbool.h>
 
 #define SC_KERNELS_CODE_UNIT     16u /* channels that are coded and decoded together */
-#define SC_KERNELS_CODE_ROWS_MAX 64u
+#define SC_KERNELS_CODE_ROWS_MAX 256u
 
 struct sc_kernels_code {
     uint64_t channels; /* values of a row: heads * head_size */
