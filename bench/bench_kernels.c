@@ -2,9 +2,15 @@
  *
  *   score many   512 query rows over 2,048 keys     multiply-adds     fma: registers alone; sgemm
  *   score one    one query row over 16,384 keys     reading keys      read: the same bytes
- *   choose       top-k, ranking, votes, overlap     reading scores    read: the same bytes
+ *   score all    one query row, 2,048 keys of 32    reading keys      read: the same bytes
+ *                heads side by side, f16
+ *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
  *   tag          tags of rows                       reading rows      read: the same bytes
+ *
+ * A score costs its d multiply-adds and a softmax: 14 vector operations that take a multiply-add's
+ * place on its ports (largest so far, less it, range, rounding 2, polynomial 5, remainder, scaling
+ * 2, sum, column sum). `flop` counts the multiply-adds alone; bench/run prints both shares.
  *
  * Contenders are measured in turn, round by round; a sample repeats its job until it is long enough
  * for the clock. A series is named JOB DTYPE LEVEL.
@@ -34,6 +40,7 @@
 #define MANY_KEYS     2048u
 #define ONE_KEYS      16384u
 #define PROBES        3u
+#define ALL_HEADS     32u
 #define HEAD_SIZE_MAX 128u
 #define MOVE_ROWS     1024u
 #define MOVE_HEADS    8u
@@ -53,6 +60,7 @@ struct job {
     enum sc_kernels_level level;
     uint32_t dtype;
     uint64_t a, b, c; /* what the job says */
+    uint64_t heads;   /* KV heads that are scored, side by side in memory */
     struct bench_series *series;
 };
 
@@ -181,7 +189,7 @@ static void sgemm_run(const struct job *job)
 
 /* ---- Jobs ---------------------------------------------------------------------------------- */
 
-/* a: head size, b: query rows, c: keys, three KV heads in memory, one query head each */
+/* a: head size, b: query rows, c: keys, one query head a KV head */
 static void score_run(const struct job *job)
 {
     uint64_t head_bytes = job->a * element_bytes(job->dtype);
@@ -190,13 +198,13 @@ static void score_run(const struct job *job)
         .head_size = job->a,
         .group = 1,
         .scale = 1 / sqrtf((float)job->a),
-        .queries = {g_queries, PROBES * head_bytes, head_bytes, job->b, job->dtype},
+        .queries = {g_queries, job->heads * head_bytes, head_bytes, job->b, job->dtype},
         .prefix = {.memory = {.k_base = g_keys,
-                              .token_stride_bytes = PROBES * head_bytes,
+                              .token_stride_bytes = job->heads * head_bytes,
                               .head_stride_bytes = head_bytes},
                    .count = job->c,
                    .dtype = job->dtype}};
-    for (uint64_t head = 0; head < PROBES; head++)
+    for (uint64_t head = 0; head < job->heads; head++)
         sc_kernels_importance(&what, head, g_scratch, g_sums);
     g_sink = (double)g_sums[1];
 }
@@ -296,7 +304,8 @@ static void scoring_add(enum sc_kernels_level level)
     const struct sc_kernels *kernels = sc_kernels_get(level);
     for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
         for (uint32_t dtype = 0; dtype < 3; dtype++) {
-            struct job job = {.run = score_run, .kernels = kernels, .dtype = dtype};
+            struct job job = {
+                .run = score_run, .kernels = kernels, .dtype = dtype, .heads = PROBES};
             job.a = head_size;
             job.b = MANY_ROWS;
             job.c = MANY_KEYS;
@@ -309,6 +318,13 @@ static void scoring_add(enum sc_kernels_level level)
                            LEVELS[level]);
             add(job, name, "byte", (double)(PROBES * ONE_KEYS * head_size * element_bytes(dtype)));
         }
+    struct job all = {.run = score_run, .kernels = kernels, .dtype = SC_KERNELS_F16};
+    all.a = HEAD_SIZE_MAX;
+    all.b = 1;
+    all.c = MANY_KEYS;
+    all.heads = ALL_HEADS;
+    (void)snprintf(name, sizeof(name), "all128 f16 %s", LEVELS[level]);
+    add(all, name, "byte", 2.0 * (double)(ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX));
 }
 
 static void moving_add(enum sc_kernels_level level)
@@ -385,6 +401,8 @@ static void jobs_make(void)
     job.run = read_run;
     job.a = MOVE_ROWS * job.a;
     add(job, "read rows", "byte", (double)job.a);
+    job.a = 2ull * ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX;
+    add(job, "read all", "byte", (double)job.a);
     job.a = CHOOSE_ROWS * sizeof(float);
     add(job, "read scores", "byte", (double)job.a);
     for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
