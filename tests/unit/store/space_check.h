@@ -79,15 +79,19 @@ static inline void check_extent(struct sc_store *store, uint64_t id, uint8_t *pa
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;
         }
     }
-    const struct sc_store_annex *annex = atomic_load(&extent->held_annex);
-    assert_true(annex == NULL || most > 0); /* it goes with the last piece */
-    for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
-        const struct sc_store_part *part = &annex->parts[i];
-        uint64_t count = sc_store_part_pages(part, annex->stride);
-        for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
-            held_pages++;
-            void_pages += most == 1;
-            pages[part->segment * pages_max + page]++;
+    const struct sc_store_annex *const annexes[2] = {atomic_load(&extent->held_annex),
+                                                     atomic_load(&extent->held_codes)};
+    for (uint32_t a = 0; a < 2; a++) {
+        const struct sc_store_annex *annex = annexes[a];
+        assert_true(annex == NULL || most > 0); /* it goes with the last piece */
+        for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
+            const struct sc_store_part *part = &annex->parts[i];
+            uint64_t count = sc_store_part_pages(part, annex->stride);
+            for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
+                held_pages++;
+                void_pages += most == 1;
+                pages[part->segment * pages_max + page]++;
+            }
         }
     }
     assert_int_equal(extent->held_pages, held_pages);

@@ -1,0 +1,528 @@
+/* Codes of extents: what was stored without them gets them, and loads give back what the encoder
+ * said of exactly these rows, or nothing; whatever the layout, the back end, the holes, the fault
+ * and the moment at which power fails. The encoder here is arithmetic that any row changes.
+ *
+ * Threads: the fixture's. */
+#include "store/codes.h"
+#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/space_check.h"
+
+#define SCALE_BYTES  24u
+#define K_CODE_BYTES 48u
+#define V_CODE_BYTES 16u
+
+static const struct world_setup setups[] = {
+    {.name = "sim, paired",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, split, a slab is more than an operation",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "pread, paired, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "io_uring, split, 3 threads",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+/* Scales are a sum over all rows, codes the first bytes of each; K of 15 in 16 slabs has codes. */
+static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes)
+{
+    uint64_t bytes = part == SC_STORE_PART_K ? K_CODE_BYTES : V_CODE_BYTES;
+    (void)user;
+    memset(scales, (int)part, SCALE_BYTES);
+    for (uint64_t i = 0; i < row_count; i++) {
+        for (uint64_t b = 0; b < bytes; b++)
+            codes[i * bytes + b] = (uint8_t)(rows[i][b] + i);
+        for (uint64_t b = 0; b < SCALE_BYTES; b++)
+            scales[b] = (uint8_t)(scales[b] * 3 + rows[i][100 + b]);
+    }
+    return part != SC_STORE_PART_K || rows[0][0] % 16 != 3;
+}
+
+static void keep_codes(struct world *world, bool keeps)
+{
+    world->params.codes = (struct sc_store_codes){0};
+    if (keeps)
+        world->params.codes = (struct sc_store_codes){
+            .shape = {4, 2, SCALE_BYTES, K_CODE_BYTES, V_CODE_BYTES}, .encode = encode};
+}
+
+/* A store whose rows have no codes yet. */
+static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    spec_status status = world_open(world);
+    if (status == SPEC_E_UNSUPPORTED) {
+        print_message("%s: skipped: %s\n", setup->name, world->error.text);
+        world_free(world);
+        return NULL;
+    }
+    assert_int_equal(status, SPEC_OK);
+    return world;
+}
+
+static void reopen(struct world *world)
+{
+    world_close(world);
+    keep_codes(world, true);
+    world_open_ok(world);
+}
+
+static bool runs(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.is_building;
+}
+
+static void build_wait(struct world *world)
+{
+    while (runs(world)) {
+        uint32_t busy = atomic_load(&world->store->busy);
+        if (runs(world) &&
+            !sc_exec_wait(world->exec, &world->store->busy, busy,
+                          sc_exec_now_ns(world->exec) + 20000000) &&
+            sc_exec_is_loop(world->exec) && !runs(world))
+            break;
+    }
+}
+
+static void build_all(struct world *world)
+{
+    sc_store_build_start(world->store, 0);
+    build_wait(world);
+}
+
+/* What the encoder says of the rows of a twin that its piece can be asked for. */
+static bool expected(const struct world *world, const struct world_piece *twin, uint32_t skip,
+                     uint32_t layer, uint32_t part, uint8_t *scales, uint8_t *codes)
+{
+    static uint8_t bytes[256][2 * 1504];
+    const uint8_t *rows[256];
+    uint64_t k_bytes = world->setup->k_row_bytes;
+    for (uint32_t i = skip; i < twin->row_count; i++) {
+        row_fill(bytes[i], 2 * k_bytes, twin->key, layer, twin->first_position + i);
+        rows[i - skip] = bytes[i] + (part == SC_STORE_PART_V ? k_bytes : 0);
+    }
+    return encode(NULL, part, rows, twin->row_count - skip, scales, codes);
+}
+
+/* Every range of the match has the codes that it should have, or none; returns how many have. */
+static uint64_t codes_check(const struct world *world, const struct match *match, uint32_t skip,
+                            uint32_t layer, bool k_alone, const struct sc_store_sketch *sketch)
+{
+    static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
+    uint64_t count = 0;
+    for (uint64_t r = 0; r < match->count; r++) {
+        const struct sc_store_range *range = &match->ranges[r];
+        struct sc_store_slab slab;
+        uint64_t row = range->row_first - (r == 0 ? skip : 0), rows = range->row_count;
+        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+            continue;
+        count++;
+        assert_int_equal(slab.bits_k, 4);
+        assert_int_equal(slab.bits_v, k_alone ? 0 : 2);
+        assert_true(expected(world, match->twins[r], r == 0 ? skip : 0, layer, SC_STORE_PART_K,
+                             scales, codes));
+        assert_memory_equal(slab.k_scales, scales, SCALE_BYTES);
+        assert_memory_equal(slab.k_codes, codes + row * K_CODE_BYTES, rows * K_CODE_BYTES);
+        if (k_alone)
+            continue;
+        assert_true(expected(world, match->twins[r], r == 0 ? skip : 0, layer, SC_STORE_PART_V,
+                             scales, codes));
+        assert_memory_equal(slab.v_scales, scales, SCALE_BYTES);
+        assert_memory_equal(slab.v_codes, codes + row * V_CODE_BYTES, rows * V_CODE_BYTES);
+    }
+    return count;
+}
+
+static uint64_t raw_count(const struct world *world, const struct match *match, uint32_t layer)
+{
+    static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
+    uint64_t count = 0;
+    for (uint64_t r = 0; r < match->count; r++)
+        count += !expected(world, match->twins[r], 0, layer, SC_STORE_PART_K, scales, codes);
+    return count;
+}
+
+/* Codes of all pieces of a key, but of raw ones; returns how many ranges have them. */
+static uint64_t key_check(struct world *world, uint64_t key, bool has_all)
+{
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    uint64_t count = 0;
+    match_key(world, &match, key);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
+            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count,
+                                                    k_alone, SC_LANE_DEMAND, NULL, NULL));
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            uint64_t found = codes_check(world, &match, 0, layer, k_alone, sketch);
+            if (has_all)
+                assert_int_equal(found, match.count - raw_count(world, &match, layer));
+            count += found;
+        }
+    sc_store_sketch_close(sketch);
+    return count;
+}
+
+static void rows_ok(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
+            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
+    sc_store_reader_close(reader);
+}
+
+/* ---- Making and reading --------------------------------------------------------------------- */
+
+static void codes_are_made_of_what_was_stored(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_bare(&setups[i], 7);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 10, 250), SPEC_OK);
+        reopen(world);
+        assert_int_equal(key_check(world, 1, false), 0);
+        build_all(world);
+        space_check(world->store);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            for (uint64_t key = 1; key <= 2; key++) {
+                assert_true(key_check(world, key, true) > 0);
+                rows_ok(world, key);
+            }
+            struct sc_store_stats stats;
+            sc_store_stats(world->store, &stats);
+            assert_int_equal(stats.bad_blocks, 0);
+            assert_true(stats.code_bytes > 0);
+            if (opened == 1)
+                assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            reopen(world);
+            space_check(world->store);
+        }
+        world_free(world);
+    }
+}
+
+/* What comes later, too; and ranges that begin and end inside a piece. */
+static void codes_of_a_part_are_those_of_its_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_bare(&setups[i], 8);
+        reopen(world);
+        assert_int_equal(world_store(world, 4, 0, 200), SPEC_OK);
+        sc_store_build_codes(world->store);
+        build_wait(world);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_add(&match, &world->pieces[0], 11, 50);
+        match_add(&match, &world->pieces[1], 0, 64);
+        match_add(&match, &world->pieces[3], 1, 5);
+        uint64_t found = 0;
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            found += codes_check(world, &match, 0, layer, false, sketch);
+        }
+        assert_true(found > 0);
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
+/* Pieces that were never committed, skipped rows, dropped pieces. */
+static void codes_pass_over_rows_that_no_piece_has(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_bare(&setups[i], 9);
+        struct pass *pass = pass_make(world, 5, 10, 300);
+        pass->commit.piece_first = 1;
+        pass->commit.skip = 7;
+        assert_int_equal(pass_begin(pass), SPEC_OK);
+        while (pass->layer < setups[i].layers)
+            assert_int_equal(pass_put(pass), SPEC_OK);
+        pass_wait(pass);
+        assert_int_equal(pass->status, SPEC_OK);
+        pass_note(pass);
+        pass_free(pass);
+        sc_store_piece_drop(world->store, world->pieces[1].id);
+        reopen(world);
+        build_all(world);
+        space_check(world->store);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_add(&match, &world->pieces[0], 7, 57);
+        for (uint32_t p = 2; p < 4; p++)
+            match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+        uint64_t found = 0;
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            found += codes_check(world, &match, 7, layer, false, sketch);
+        }
+        assert_true(found > 0);
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
+/* Any byte of a block that changes makes its range one without codes, and no other. */
+static void a_damaged_block_is_never_believed(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
+    reopen(world);
+    build_all(world);
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const struct sc_store_piece_entry *piece =
+        sc_store_table_piece(&world->store->table, world->pieces[1].id);
+    struct sc_store_blocks blocks;
+    sc_store_codes_blocks(world->store, extent, &annex->code_shape, piece, &blocks);
+    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
+    uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    uint64_t whole = match.count - raw_count(world, &match, 1), tried = 0;
+    struct sc_store_slab slab;
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint64_t b = 0; b < (part == 0 ? blocks.k_bytes : blocks.v_bytes); b += 5, tried++) {
+            uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b;
+            uint8_t byte;
+            assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+            byte ^= (uint8_t)(1u << b % 8);
+            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
+            assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
+            byte ^= (uint8_t)(1u << b % 8);
+            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+        }
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.bad_blocks, tried);
+    sc_store_sketch_close(sketch);
+    assert_true(key_check(world, 1, true) > 0);
+    world_free(world);
+}
+
+/* Blocks that stand in each other's place fail: of another piece, layer, or part. */
+static void a_misdirected_block_is_never_believed(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
+    reopen(world);
+    build_all(world);
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
+    static uint8_t layer[1 << 20];
+    assert_true(annex->stride <= sizeof(layer));
+    uint64_t at = annex->parts[0].offset; /* layer 0 over layer 2 */
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, layer, annex->stride));
+    assert_true(
+        sc_io_sim_disk_poke(world->disk, path, at + 2 * annex->stride, layer, annex->stride));
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    assert_true(sc_store_sketch_begin_codes(sketch, 2, match.ranges, match.count, false,
+                                            SC_LANE_DEMAND, NULL, NULL));
+    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    assert_int_equal(codes_check(world, &match, 0, 2, false, sketch), 0);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* Their pages go with the extent's last piece, after the quarantine, also over a reopen. */
+static void codes_give_their_pages_back_with_the_extent(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 3);
+    world->config.lease_ns_max = 1000000000;
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    reopen(world);
+    build_all(world);
+    for (uint32_t i = 0; i < 4; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    space_check(world->store);
+    reopen(world);
+    space_check(world->store);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    reopen(world);
+    space_check(world->store);
+    assert_true(key_check(world, 2, true) > 0);
+    for (uint32_t i = 4; i < 8; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.extent_bytes, 0);
+    assert_int_equal(stats.code_bytes, 0);
+    world_free(world);
+}
+
+/* ---- Faults and power cuts ------------------------------------------------------------------ */
+
+static void codes_survive_every_fault(void **state)
+{
+    (void)state;
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
+                                               SC_FAULT_COMPLETION};
+    for (uint32_t kind = 0; kind < 4; kind++)
+        for (uint64_t n = 0;; n++) {
+            struct world *world = world_bare(&setups[0], 6);
+            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+            world->params.fault = &world->fault;
+            world->alloc.fault = &world->fault;
+            reopen(world);
+            sc_fault_arm(&world->fault, KINDS[kind], n);
+            build_all(world);
+            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
+            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
+            space_check(world->store);
+            for (uint64_t key = 1; key <= 2; key++) {
+                rows_ok(world, key);
+                (void)key_check(world, key, false);
+            }
+            reopen(world);
+            build_all(world);
+            assert_true(key_check(world, 1, true) > 0);
+            assert_true(key_check(world, 2, true) > 0);
+            space_check(world->store);
+            world_free(world);
+            if (!fires) {
+                assert_true(n > 0);
+                break;
+            }
+        }
+}
+
+static void codes_cut_at_any_write_lose_nothing(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.journal = 2;
+    struct world *origin = world_bare(&setup, 12);
+    uint32_t none = 0, some = 0;
+    assert_int_equal(world_store(origin, 1, 0, 200), SPEC_OK);
+    reopen(origin);
+    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->segments[0].file, NULL),
+                     SPEC_OK);
+    uint64_t from = sc_io_sim_disk_events(origin->disk);
+    build_all(origin);
+    assert_int_equal(sc_store_checkpoint(origin->store, NULL), SPEC_OK);
+    uint64_t to = sc_io_sim_disk_events(origin->disk);
+    assert_true(to > from);
+    for (uint64_t events = from; events <= to; events++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            struct world *world = world_make(&setup, seed);
+            keep_codes(world, true);
+            memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
+            world->piece_count = origin->piece_count;
+            sc_io_sim_disk_close(world->disk);
+            world->disk = NULL;
+            assert_int_equal(
+                sc_io_sim_disk_fork(origin->disk, events, seed * 1000 + events, &world->disk, NULL),
+                SPEC_OK);
+            world->params.sim_disk = world->disk;
+            world_open_ok(world);
+            space_check(world->store);
+            uint64_t had = key_check(world, 1, false);
+            none += had == 0;
+            some += had > 0;
+            rows_ok(world, 1);
+            build_all(world);
+            space_check(world->store);
+            world_free(world);
+        }
+    print_message("%u power cuts without codes, %u with\n", none, some);
+    assert_true(none > 0 && some > 0);
+    world_free(origin);
+}
+
+static void codes_are_seen_by_a_follower(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[2], 2);
+    assert_non_null(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    reopen(world);
+    struct sc_store_params params = world->params;
+    struct sc_store *reader = NULL, *writer = world->store;
+    bool more = true;
+    params.role = SC_STORE_READER;
+    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
+    world->store = reader;
+    assert_int_equal(key_check(world, 1, false), 0);
+    world->store = writer;
+    build_all(world);
+    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
+        world->store = reader;
+        while (more)
+            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
+        assert_true(key_check(world, 1, true) > 0);
+        world->store = writer;
+        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
+        more = true;
+    }
+    sc_store_close(reader);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_are_made_of_what_was_stored),
+        cmocka_unit_test(codes_of_a_part_are_those_of_its_rows),
+        cmocka_unit_test(codes_pass_over_rows_that_no_piece_has),
+        cmocka_unit_test(a_damaged_block_is_never_believed),
+        cmocka_unit_test(a_misdirected_block_is_never_believed),
+        cmocka_unit_test(codes_give_their_pages_back_with_the_extent),
+        cmocka_unit_test(codes_survive_every_fault),
+        cmocka_unit_test(codes_cut_at_any_write_lose_nothing),
+        cmocka_unit_test(codes_are_seen_by_a_follower),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
