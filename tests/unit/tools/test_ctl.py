@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """spec-ctl on stores that minimal_host made (150 tokens, 2 layers, float32).
 
-usage: test_ctl.py SPEC_CTL MINIMAL_HOST PLUGIN [unittest arguments]
+usage: test_ctl.py SPEC_CTL MINIMAL_HOST PLUGIN BUILD_HOST [unittest arguments]
 
 Holds: every command's table and --json; exit codes; damage is found where it was made; nothing in
 a store changes by being looked at."""
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import unittest
 
-CTL, HOST, PLUGIN = "", "", ""
+CTL, HOST, PLUGIN, BUILDER = "", "", "", ""
 TOKENS = [1000 + i * i % 97 for i in range(150)]
 ROW_BYTES = 2 * 3 * 16 * 4
 
@@ -125,6 +125,36 @@ class Ctl(unittest.TestCase):
                 self.damage(section)
                 bad = self.json("verify", code=1)["bad"]
                 self.assertEqual([(b["layer"], b["first_position"]) for b in bad], [(1, 64)])
+
+    def test_keys_that_were_built_later_are_counted_and_verified(self):
+        shutil.rmtree(self.path)
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB"}
+        after = {**config, "select": {"probe_heads": 2}}
+        subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
+                       capture_output=True, timeout=120)
+        rank = self.json("stat")["ranks"][0]
+        self.assertEqual([rank[key] for key in ("tokens_with_probe_keys", "tokens_with_built_keys",
+                                                "probe_key_bytes", "records_not_believed")],
+                         [150, 150, 150 * 2 * (2 * 16 * 2 + 8), 0])
+        self.assertIn("150 built later", run("stat", self.path)[1])
+        self.assertEqual(self.json("verify")["bad"], [])
+        dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
+        annex = next(r for r in dump if r["type"] == "annex")
+        self.assertEqual(annex["id"], next(r for r in dump if r["type"] == "extent")["id"])
+        place = annex["parts"][0]
+        path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
+        for section, each in (("probe_offset", annex["probe_row_bytes"]), ("probe_tag_offset", 8)):
+            with self.subTest(section), open(path, "r+b") as f:
+                at = place["offset"] + annex["stride"] + annex[section] + 70 * each + 3
+                f.seek(at)
+                byte = f.read(1)
+                f.seek(at)
+                f.write(bytes([byte[0] ^ 4]))
+                f.flush()
+                bad = self.json("verify", code=1)["bad"]
+                self.assertEqual([(b["layer"], b["first_position"]) for b in bad], [(1, 64)])
+                f.seek(at)
+                f.write(byte)
 
     def test_verify_tells_of_a_segment_that_is_gone(self):
         os.unlink(glob.glob(self.path + "/rank-*/seg-*")[0])
@@ -242,5 +272,5 @@ class Ctl(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    CTL, HOST, PLUGIN = sys.argv[1:4]
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    CTL, HOST, PLUGIN, BUILDER = sys.argv[1:5]
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])
