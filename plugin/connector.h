@@ -297,7 +297,7 @@ struct spec_connector {
     pthread_mutex_t job_lock; /* rank 25 */
     struct sc_plugin_job jobs[SC_JOBS];
     bool jobs_closed;
-    _Atomic uint32_t job_word; /* moves when a step ends */
+    _Atomic uint32_t job_word;                         /* moves when a step ends */
     struct sc_radix_spare spares[SC_RADIX_SPARES_MAX]; /* to be touched, oldest first */
     uint32_t spare_count;
     struct sc_plugin_evict evict;
