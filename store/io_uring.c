@@ -42,6 +42,7 @@
 #define RINGS_DEFAULT   2u
 #define FLIGHT_DEFAULT  (8ull << 20)
 #define FLIGHT_OPS      128u  /* in flight over all rings: more gave no more, and 512 less */
+#define QUIET_TARGETS   4u    /* written since a read was taken: then writes fill the target */
 #define SLOT_BYTES      8192u /* of the target for a slot: smaller operations fill it by count */
 #define SLOTS_MIN       64u
 #define SLOTS_MAX       256u
@@ -110,6 +111,7 @@ struct uring { /* io->own */
         struct sc_io_op *head, *tail;
     } queue[SC_LANES];
     uint64_t flight_bytes, flight_bytes_max;
+    uint64_t quiet_bytes; /* written since a read was taken */
     uint32_t flight_ops;
     struct ring *idle;
     struct region region;
@@ -146,10 +148,13 @@ static void count(_Atomic uint64_t *counter)
 /* Bytes that may fly for a lane. Reads share host and processor caches with the buffers that were
  * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
  * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
- * that is away goes on. */
+ * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
+ * long as anybody reads; after that all of it, and the next read waits for them once. */
 static uint64_t share_of(const struct uring *uring, uint32_t lane)
 {
     const uint64_t share = uring->share_bytes[lane], target = uring->share_bytes[SC_LANE_DEMAND];
+    if (lane == SC_LANE_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
+        return target;
     if (lane != SC_LANE_DEMAND && lane != SC_LANE_SPECULATIVE)
         return share;
     const uint64_t held = atomic_load_explicit(&uring->io->held_bytes, memory_order_relaxed);
@@ -187,6 +192,7 @@ static struct sc_io_op *queue_take(struct uring *uring, uint32_t max)
         link = &op->next;
         uring->flight_bytes += op->bytes;
         uring->flight_ops++;
+        uring->quiet_bytes = op->kind == SC_IO_READ ? 0 : uring->quiet_bytes + op->bytes;
     }
     if (uring->flight_bytes > uring->flight_bytes_max)
         uring->flight_bytes_max = uring->flight_bytes;

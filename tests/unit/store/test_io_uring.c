@@ -290,6 +290,50 @@ static void keeps_each_lane_in_its_share_of_the_target(void **state)
     assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
 }
 
+/* The most in flight while batches of writes of 64 KiB go out, with a target of 1 MiB; a read may
+ * come before the last batch. */
+static uint64_t flight_of_writes(uint32_t batches, bool reads)
+{
+    enum { OPS = 20 };
+    const uint64_t op_bytes = 64 << 10;
+    struct fixture fx;
+    struct test_op tests[OPS], read;
+    start(&fx, &small_target);
+    uint8_t *data = page_memory(op_bytes), *back = page_memory(op_bytes);
+    memset(data, 1, op_bytes);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    assert_int_equal(sc_io_file_reserve(fx.io, file, OPS * op_bytes, NULL), SPEC_OK);
+    uint32_t done = 0;
+    for (uint32_t n = 0; n < batches; n++) {
+        if (reads && n + 1 == batches) {
+            op_set(&fx, &read, file, SC_IO_READ, back, op_bytes, 0);
+            submit_at_once(&fx, &read, 1);
+            wait_done(&fx, ++done);
+        }
+        for (uint32_t i = 0; i < OPS; i++) {
+            op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
+            tests[i].op.lane = SC_LANE_WRITER;
+        }
+        submit_at_once(&fx, tests, OPS);
+        wait_done(&fx, done += OPS);
+    }
+    const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
+    free(back);
+    return flight_bytes;
+}
+
+/* Batches of 1.25 MiB: in the fourth one, four targets are written. */
+static void writes_fill_the_target_when_nobody_reads(void **state)
+{
+    (void)state;
+    assert_int_equal(flight_of_writes(3, false), MIB / 2);
+    assert_int_equal(flight_of_writes(5, false), MIB);
+    assert_int_equal(flight_of_writes(4, true), MIB / 2);
+}
+
 static void flies_less_beside_what_waits_for_its_consumer(void **state)
 {
     (void)state;
@@ -1078,6 +1122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enters_twice_for_a_batch_that_fills_the_target),
         cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
+        cmocka_unit_test(writes_fill_the_target_when_nobody_reads),
         cmocka_unit_test(flies_less_beside_what_waits_for_its_consumer),
         cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
         cmocka_unit_test(serves_what_was_raised_before_what_was_not),
