@@ -79,8 +79,9 @@ void sc_frames_lay(struct sc_frames *frames, uint8_t *frame);
 uint8_t *sc_frames_pick(struct sc_frames *frames);
 
 /* These bytes of a frame were looked at for the last time: a hint that moves them from this core's
- * own cache to the shared one, where the next transfer into them need not fetch them back from.
- * They keep their value. */
+ * own cache to the shared one, where the next transfer into them need not fetch them back from. It
+ * pays where that transfer comes soon (sc_io_is_shallow): else they have left that cache by
+ * themselves, and the hint costs. They keep their value. */
 void sc_frames_leave(const uint8_t *bytes, uint64_t count);
 
 /* Gives a frame back: any address inside it. Takes NULL. */

@@ -503,6 +503,11 @@ void sc_io_release(struct sc_io *io, uint64_t bytes)
     (void)atomic_fetch_sub_explicit(&io->held_bytes, bytes, memory_order_relaxed);
 }
 
+bool sc_io_is_shallow(const struct sc_io *io)
+{
+    return io->backend->is_shallow;
+}
+
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
 {
     SC_ASSERT(NULL, base == NULL || piece_bytes > 0);

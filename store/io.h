@@ -144,6 +144,10 @@ void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, 
 void sc_io_hold(struct sc_io *io, uint64_t bytes);
 void sc_io_release(struct sc_io *io, uint64_t bytes);
 
+/* Whether so few operations fly that a buffer is filled again while the cache of the processor that
+ * read it still has its lines (pread: an operation a thread). */
+bool sc_io_is_shallow(const struct sc_io *io);
+
 /* Tells where most operations' buffers are: [base, base + bytes), none across a multiple of
  * piece_bytes from base. io_uring registers it bit by bit; the others need not know. Once in a back
  * end's life; base NULL takes it back, before the memory is freed and with nothing in flight. */

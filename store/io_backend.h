@@ -45,6 +45,7 @@ struct sc_io_file {
 /* Each entry is the call of the same name in store/io.h; arguments are checked there. */
 struct sc_io_backend {
     const char *name;
+    bool is_shallow; /* sc_io_is_shallow */
     void (*close)(struct sc_io *io);
     spec_status (*mkdir)(struct sc_io *io, const char *path, struct spec_error *reterr);
     spec_status (*file_open)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);

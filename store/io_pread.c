@@ -47,6 +47,7 @@ static void pread_close(struct sc_io *io)
 
 static const struct sc_io_backend pread_backend = {
     .name = "pread",
+    .is_shallow = true,
     .close = pread_close,
     .mkdir = sc_io_posix_mkdir,
     .file_open = sc_io_posix_file_open,

@@ -83,6 +83,7 @@ struct sc_store_reader {
     uint64_t *tags;     /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
     uint8_t *rows;      /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
     uint32_t flight_max;
+    bool leaves; /* frames' lines: sc_frames_leave */
 
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
@@ -540,6 +541,7 @@ static void reader_init(struct sc_store *store, struct sc_store_reader *reader)
     uint64_t flight = (FLIGHT_BYTES + store->op_bytes - 1) / store->op_bytes;
     reader->store = store;
     reader->flight_max = flight < SLOTS ? (uint32_t)flight : SLOTS;
+    reader->leaves = sc_io_is_shallow(store->io);
     reader->waiter.task.step = on_frame;
     reader->starved.word = &reader->word;
     pthread_mutex_init(&reader->lock, NULL);
@@ -792,7 +794,7 @@ static void last_set(struct sc_store_reader *reader, const uint8_t *at, const ui
 /* The caller is through with what it got last. */
 static void last_leave(struct sc_store_reader *reader)
 {
-    for (uint32_t i = 0; i < 2 && reader->last_bytes > 0; i++)
+    for (uint32_t i = 0; i < 2 && reader->leaves && reader->last_bytes > 0; i++)
         if (reader->last[i] != NULL)
             sc_frames_leave(reader->last[i], reader->last_bytes);
     reader->last_bytes = 0;

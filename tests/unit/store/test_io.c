@@ -48,6 +48,7 @@ static void names_the_back_end(void **state)
                        : fx->setup->backend == SC_BACKEND_URING ? "io_uring"
                                                                 : "pread";
     assert_string_equal(sc_io_name(fx->io), name);
+    assert_int_equal(sc_io_is_shallow(fx->io), strcmp(name, "pread") == 0);
 }
 
 static void reads_back_what_was_written(void **state)
