@@ -168,6 +168,7 @@ struct sc_kernels_unpack {
     const struct sc_kernels *kernels;
     uint64_t head_count, head_size, element_bytes; /* of the source */
     uint32_t widen;                                /* enum sc_kernels_widen */
+    uint32_t streams; /* 1: stores go past the caches (stream.h); the bytes are the same */
 };
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,

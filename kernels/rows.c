@@ -4,11 +4,13 @@
  *
  * Threads: any. Tests: tests/unit/kernels/test_rows.c */
 #include "kernels/select.h"
+#include "kernels/stream.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #define LINE_BYTES 64u
+#define WIDE_COUNT 1024u /* floats that are widened on the stack, then streamed */
 
 static uint64_t slot_offset(const struct sc_kernels_memory *memory, uint64_t slot)
 {
@@ -39,15 +41,32 @@ void sc_kernels_rows_pack(const struct sc_kernels_memory *memory, uint64_t token
     }
 }
 
+static void widen(const struct sc_kernels_unpack *how, float *dst, const uint8_t *src,
+                  uint64_t count)
+{
+    if (how->widen == SC_KERNELS_F16_TO_F32)
+        how->kernels->widen_f16(dst, (const uint16_t *)(const void *)src, count);
+    else
+        how->kernels->widen_bf16(dst, (const uint16_t *)(const void *)src, count);
+}
+
 static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8_t *src,
                   uint64_t count)
 {
-    if (how->widen == SC_KERNELS_SAME)
+    float wide[WIDE_COUNT];
+    if (how->widen == SC_KERNELS_SAME && how->streams)
+        sc_kernels_stream(dst, src, count * how->element_bytes);
+    else if (how->widen == SC_KERNELS_SAME)
         memcpy(dst, src, count * how->element_bytes);
-    else if (how->widen == SC_KERNELS_F16_TO_F32)
-        how->kernels->widen_f16((float *)(void *)dst, (const uint16_t *)(const void *)src, count);
+    else if (!how->streams)
+        widen(how, (float *)(void *)dst, src, count);
     else
-        how->kernels->widen_bf16((float *)(void *)dst, (const uint16_t *)(const void *)src, count);
+        for (uint64_t done = 0, now; done < count; done += now) {
+            now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
+            widen(how, wide, src + done * how->element_bytes, now);
+            sc_kernels_stream(dst + done * sizeof(float), (const uint8_t *)wide,
+                              now * sizeof(float));
+        }
 }
 
 /* Parts [first, end) of tokens: 0 is K, 1 is V. */
@@ -75,6 +94,8 @@ static void parts_unpack(const struct sc_kernels_unpack *how,
                       how->head_size);
         }
     }
+    if (how->streams)
+        sc_kernels_stream_end();
 }
 
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
@@ -101,6 +122,8 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
                               const struct sc_kernels_memory *memory, uint64_t token_first,
                               uint64_t token_count)
 {
+    if (how->streams)
+        return; /* those lines are not fetched */
     uint64_t element_bytes = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
     uint64_t head_bytes = how->head_size * element_bytes;
     bool whole = memory->head_stride_bytes == head_bytes;

@@ -18,6 +18,9 @@
 
 #include <string.h>
 
+/* What is written for one item does not stay in a core's own cache from here on. */
+#define STREAM_BYTES (2ull << 20)
+
 static uint64_t row_total(const struct sc_plugin_request *request)
 {
     return request->matched_tokens - request->from_token;
@@ -274,6 +277,19 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
     atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost->wanted_bytes, memory_order_relaxed);
 }
 
+/* Rows that are only delivered, and are many, go past the caches, so that these keep the few
+ * buffers that a shallow back end fills in turn; others are looked at next. On a virtio disk, whose
+ * host copies into those buffers, medians of 8 loads: pread 2.10 -> 2.33 GB/s, by eight threads
+ * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56. */
+static bool streams(const spec_connector *conn, const struct sc_plugin_item *item, uint64_t count)
+{
+    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
+    uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
+    uint64_t wider = item->widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
+    return is_whole && sc_store_is_shallow(conn->store) &&
+           count * conn->row_bytes * wider >= STREAM_BYTES;
+}
+
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr)
@@ -288,6 +304,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     };
     sc_store_reader_demand(reader->reader);
     uint64_t count = set != NULL ? set_count : row_total(request);
+    how.streams = streams(conn, item, count);
     uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     struct sc_store_rows rows = {0};

@@ -547,6 +547,11 @@ static void reader_init(struct sc_store *store, struct sc_store_reader *reader)
     pthread_mutex_init(&reader->lock, NULL);
 }
 
+bool sc_store_is_shallow(const struct sc_store *store)
+{
+    return sc_io_is_shallow(store->io);
+}
+
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr)
 {

@@ -397,6 +397,8 @@ void sc_store_reader_close(struct sc_store_reader *reader);  /* cancels, waits f
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr);
 void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
+/* Whether loads go through a few buffers that stay in caches: sc_io_is_shallow. */
+bool sc_store_is_shallow(const struct sc_store *store);
 
 /* Starts a load. ranges are kept by pointer until the reader is idle again. The lane DEMAND may use
  * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */

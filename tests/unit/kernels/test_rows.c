@@ -18,8 +18,8 @@ struct shape {
     uint64_t tokens, heads, size;
 };
 
-static const struct shape SHAPES[] = {{1, 1, 1}, {3, 2, 8},   {7, 3, 5},
-                                      {0, 2, 8}, {33, 4, 64}, {65, 1, 17}};
+static const struct shape SHAPES[] = {{1, 1, 1},   {3, 2, 8},   {7, 3, 5},   {0, 2, 8},
+                                      {33, 4, 64}, {65, 1, 17}, {5, 2, 1037}};
 #define SHAPE_COUNT (sizeof(SHAPES) / sizeof(SHAPES[0]))
 
 enum layout { PACKED, HEAD_MAJOR, PADDED, BLOCKS, VLLM_SLOTS, VLLM_CPU, LAYOUTS };
@@ -177,7 +177,7 @@ static void expect_parts(const struct bench_memory *want, const struct sc_kernel
 }
 
 static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t level, uint32_t widen,
-                         bool skips)
+                         bool skips, bool streams)
 {
     uint64_t element = widen == SC_KERNELS_SAME ? 2 : 4;
     struct bench_memory want = make(layout, shape, element), got = make(layout, shape, element);
@@ -193,7 +193,8 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
                                     .head_count = shape->heads,
                                     .head_size = shape->size,
                                     .element_bytes = 2,
-                                    .widen = widen};
+                                    .widen = widen,
+                                    .streams = streams};
     sc_kernels_rows_prefetch(&how, &got.memory, 0, shape->tokens);
     assert_memory_equal(got.bytes, want.bytes, want.byte_count); /* it writes nothing */
     expect_unpacked(&want, &how, shape, src, element);
@@ -217,8 +218,8 @@ static void unpack_follows_the_formula_at_every_level(void **state)
         for (uint32_t s = 0; s < SHAPE_COUNT; s++)
             for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
                 for (uint32_t widen = 0; widen <= SC_KERNELS_BF16_TO_F32; widen++)
-                    for (uint32_t skips = 0; skips < 2; skips++)
-                        check_unpack(layout, &SHAPES[s], level, widen, skips != 0);
+                    for (uint32_t how = 0; how < 4; how++)
+                        check_unpack(layout, &SHAPES[s], level, widen, how & 1, how & 2);
 }
 
 int main(void)

@@ -1,0 +1,18 @@
+/* Copies whose stores go past the caches, for destinations that are larger than a core's own: such
+ * bytes would be fetched to be overwritten, and would push out what is still wanted.
+ *
+ *   dst   ....|line|line| ... |line|....      lines go past; the ends before and behind do not
+ *
+ * Holds: dst is what memcpy makes of it. Does not: order its stores for other threads before
+ * sc_kernels_stream_end. Threads: any. Tests: tests/unit/kernels/test_stream.c */
+#ifndef SC_KERNELS_STREAM_H
+#define SC_KERNELS_STREAM_H
+
+#include <stdint.h>
+
+/* src, dst [bytes], apart */
+void sc_kernels_stream(uint8_t *dst, const uint8_t *src, uint64_t bytes);
+/* What this thread streamed is seen by whoever sees what it stores next. */
+void sc_kernels_stream_end(void);
+
+#endif
