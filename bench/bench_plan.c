@@ -1,7 +1,7 @@
 /* bench-plan: loads of chosen rows by both planners: what they read, beside the best that the
  * device model allows; and how long a load takes, beside fio with the plan's own operations.
  *
- *   --rows-bytes N   paired rows of N bytes; 8 layers of 32 MiB (fewer rows when N is small)
+ *   --row-bytes N    paired rows of N bytes; 8 layers of 32 MiB (fewer rows when N is small)
  *   plan    no I/O: bytes wanted and read, operations, for shares of random and of clustered rows
  *   time    rounds of: the load, layer by layer, then with the next layer begun ahead, rows copied
  *           out as a host has them; then fio, random reads of the plan's sizes, as many bytes
@@ -28,6 +28,7 @@
 #define CLUSTER      16u
 #define FLIGHT_BYTES (8ull << 20) /* io.in_flight_bytes */
 #define SIZES_MAX    512u         /* of operations, in pages */
+#define THREADS      2u           /* fio's, as many as the store's: io.threads */
 
 struct state {
     struct sc_alloc alloc;
@@ -370,11 +371,12 @@ static void time_print(const struct state *state, const char *what, bool is_chun
     char command[8192], sizes[4096] = "";
     fio_sizes(&plan, sizes, sizeof(sizes));
     uint64_t depth = FLIGHT_BYTES / (plan.bytes / plan.ops); /* as the back end has it */
-    depth = depth < state->depth ? depth : state->depth;
+    depth = (depth < state->depth ? depth : state->depth) / THREADS;
     (void)snprintf(command, sizeof(command),
-                   "%s --depth %" PRIu64 " --random %s --ops %" PRIu64 " --bytes %" PRIu64
-                   " --op-bytes 4096 %s/rank-0000-of-0001",
-                   state->fio, depth, sizes, plan.ops * LAYERS, plan.bytes * LAYERS, state->dir);
+                   "%s --threads %u --depth %" PRIu64 " --random %s --ops %" PRIu64
+                   " --bytes %" PRIu64 " --op-bytes 4096 %s/rank-0000-of-0001",
+                   state->fio, THREADS, depth > 0 ? depth : 1, sizes, plan.ops * LAYERS,
+                   plan.bytes * LAYERS, state->dir);
     double work = (double)(state->pick_count * state->row_bytes * LAYERS);
     load = series_of(what, "load", work);
     ahead = series_of(what, "ahead", work);

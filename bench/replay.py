@@ -129,43 +129,59 @@ def add(sums, series, facts):
     return sums
 
 
-def cell(shape, args, presets, build, read_series):
-    """One combination of planted inputs, all presets; returns {preset: (series, facts)}."""
+def common_words(shape, args, build):
     _, kv, heads, size, params = SHAPES[shape]
-    program = os.path.join(build, "bin", "bench-replay")
-    common = ["--connector", os.path.join(build, "lib", "libspec_connector.so")]
+    words = ["--connector", os.path.join(build, "lib", "libspec_connector.so")]
     for word, value in (("layers", args["layers"]), ("kv-heads", kv), ("query-heads", heads),
                         ("head-size", size), ("layer-params", params), ("tokens", args["tokens"]),
                         ("prefixes", args["prefixes"]), ("new-tokens", args["new"]),
                         ("similarity", args["similarity"]), ("recall", args["recall"]),
                         ("fallback", args["fallback"]), ("gpu-flop", GPU_FLOP),
                         ("gpu-bytes", GPU_BYTES)):
-        common += [f"--{word}", str(value)]
-    results, stores = {}, {}
+        words += [f"--{word}", str(value)]
+    return [os.path.join(build, "bin", "bench-replay"), *words]
+
+
+def fill(shape, args, presets, build, where):
+    """A store a layout, filled anew; returns their directories."""
+    stores = {}
+    for layout in dict.fromkeys(PRESETS[p][0] for p in presets):
+        stores[layout] = f"{where}-{layout}"
+        shutil.rmtree(stores[layout], ignore_errors=True)
+        subprocess.run([*common_words(shape, args, build), "--mode", "fill", "--config",
+                        config(stores[layout], FILLED_BY[layout])], check=True)
+    return stores
+
+
+def measure(shape, args, presets, build, stores, read_series):
+    """All presets in turn, ROUNDS times; returns the device and {preset: (series, facts)}."""
+    results = {}
+    rank = os.path.join(next(iter(stores.values())), "rank-0000-of-0001")
+    line, t_op = device_model(rank, 4 * SHAPES[shape][1] * SHAPES[shape][3])
+    slower = max(1.0, PAPERS_DISK / line)
+    for i in range(ROUNDS):
+        first, end = (args["requests"] * n // ROUNDS for n in (i, i + 1))
+        for preset in presets:
+            layout, selects, hints = PRESETS[preset]
+            results[preset] = add(results.get(preset), *read_series(
+                [*common_words(shape, args, build), "--mode", "run", "--requests",
+                 str(end - first), "--first", str(first + 1), "--slower", str(slower), "--config",
+                 config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
+                 str(int(hints))]))
+    return (line, t_op, slower), results
+
+
+def cell(shape, args, presets, build, read_series):
+    """One combination of planted inputs, all presets."""
+    where, stores = os.path.join(build, "bench-store"), {}
     try:
-        for layout in dict.fromkeys(PRESETS[p][0] for p in presets):
-            stores[layout] = os.path.join(build, f"bench-store-{layout}")
-            shutil.rmtree(stores[layout], ignore_errors=True)
-            subprocess.run([program, "--mode", "fill", *common, "--config",
-                            config(stores[layout], FILLED_BY[layout])], check=True)
-        rank = os.path.join(next(iter(stores.values())), "rank-0000-of-0001")
-        line, t_op = device_model(rank, 4 * kv * size)
-        slower = max(1.0, PAPERS_DISK / line)
-        rounds = min(ROUNDS, args["requests"])
-        for i in range(rounds):
-            first, end = (args["requests"] * n // rounds for n in (i, i + 1))
-            for preset in presets:
-                layout, selects, hints = PRESETS[preset]
-                results[preset] = add(results.get(preset), *read_series(
-                    [program, "--mode", "run", *common, "--requests", str(end - first), "--first",
-                     str(first + 1), "--slower", str(slower), "--config",
-                     config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
-                     str(int(hints))]))
+        stores = fill(shape, args, presets, build, where)
+        device, results = measure(shape, args, presets, build, stores, read_series)
     finally:
-        for store in stores.values():
-            shutil.rmtree(store, ignore_errors=True)
-    print_cell(shape, args, results, (line, t_op, slower))
-    return {"device": [line, t_op, slower], "args": dict(args), "results": results}
+        for layout in FILLED_BY:
+            shutil.rmtree(f"{where}-{layout}", ignore_errors=True)
+    print_cell(shape, args, results, device)
+    return {"device": device, "args": dict(args), "results": results}
 
 
 def print_cell(shape, args, results, device):
@@ -195,16 +211,18 @@ CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
 QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range")),)
 
 
+def cells(quick):
+    """(name, shape, arguments, presets) of every cell."""
+    for shape in ["opt-6.7b"] if quick else ["opt-6.7b", "opt-13b", "llama-3-8b"]:
+        for fallback, recall, new, presets in QUICK if quick else CELLS:
+            args = {"layers": 4, "tokens": 2048 if quick else 4864, "prefixes": 2 if quick else 4,
+                    "requests": 10 if quick else 30, "new": new, "similarity": 0.8,
+                    "recall": recall, "fallback": fallback}
+            yield f"{shape} fallback {fallback} recall {recall} new {new}", shape, args, presets
+
+
 def replay(quick, build, read_series, only=""):
     """All cells; True (there is no floor here: bounds are aims) and the raw samples. `only`: cells
     whose names hold it."""
-    out = {}
-    for shape in ["opt-6.7b"] if quick else ["opt-6.7b", "opt-13b", "llama-3-8b"]:
-        for fallback, recall, new, presets in QUICK if quick else CELLS:
-            name = f"{shape} fallback {fallback} recall {recall} new {new}"
-            args = {"layers": 4 if quick else 8, "tokens": 2048 if quick else 4864,
-                    "prefixes": 2 if quick else 4, "requests": 10 if quick else 30, "new": new,
-                    "similarity": 0.8, "recall": recall, "fallback": fallback}
-            if only in name:
-                out[name] = cell(shape, args, presets, build, read_series)
-    return True, out
+    return True, {name: cell(shape, args, presets, build, read_series)
+                  for name, shape, args, presets in cells(quick) if only in name}
