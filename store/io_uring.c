@@ -27,116 +27,19 @@
  * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
  * lock (rank 71); the file table under table_lock (rank 63).
  * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
+#include "store/io_uring.h"
 #include "base/assert.h"
-#include "base/config.h"
-#include "store/io_posix.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <liburing.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#define RINGS_DEFAULT   2u
-#define FLIGHT_DEFAULT  (8ull << 20)
-#define FLIGHT_OPS      128u  /* in flight over all rings: more gave no more, and 512 less */
-#define QUIET_TARGETS   4u    /* written since a read was taken: then writes fill the target */
-#define SLOT_BYTES      8192u /* of the target for a slot: smaller operations fill it by count */
-#define SLOTS_MIN       64u
-#define SLOTS_MAX       256u
-#define FILES_MAX       4096u
+#define QUIET_TARGETS   4u /* written since a read was taken: then writes fill the target */
 #define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
 #define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
-#define SLICES_MAX      1024u
 #define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
 #define TRIES_MAX       16u
 #define RETRY_NS        1000000u
 #define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
-#define NONE            UINT32_MAX
-
-struct slot {
-    struct sc_io_op *op; /* NULL: free */
-    uint32_t generation;
-    uint32_t next; /* in the free list or the retry list */
-    uint32_t tries;
-    bool was_direct;
-};
-
-/* Staging memory: [base, base + bytes), in slices that no operation crosses. */
-struct region {
-    const uint8_t *base;
-    uint64_t bytes, slice_bytes;
-    uint32_t slice_count;
-};
-
-struct ring {
-    /* Set by open, constant after. */
-    struct uring *uring;
-    struct slot *slots;
-
-    /* The stepping thread's. */
-    struct sc_task task;
-    struct io_uring ring;
-    struct region region; /* as of the last fill */
-    uint32_t free_slot, free_count, retry_slot;
-    uint32_t flying, flying_demand; /* slots with an operation */
-    uint64_t released_bytes;        /* completed, not yet taken off flight_bytes */
-    uint32_t released_ops;          /* likewise */
-    uint32_t wanted_slice, plain_ops;
-    uint8_t pinned[SLICES_MAX];
-    bool has_table; /* of buffers */
-    bool pins;      /* false: the kernel refused */
-    bool is_dead;
-
-    /* Guarded by lock. */
-    struct ring *next_idle;
-};
-
-struct uring { /* io->own */
-    /* Set by open, constant after. */
-    struct sc_io *io;
-    struct sc_exec *exec;
-    struct ring *rings;
-    struct slot *slots;
-    uint32_t ring_count, slot_count;
-    pid_t owner_pid;
-    uint64_t share_bytes[SC_LANES];
-    uint32_t share_ops[SC_LANES];
-
-    /* Guarded by lock (rank 71). */
-    pthread_mutex_t lock;
-    struct {
-        struct sc_io_op *head, *tail;
-    } queue[SC_LANES];
-    uint64_t flight_bytes, flight_bytes_max;
-    uint64_t quiet_bytes; /* written since a read was taken */
-    uint32_t flight_ops;
-    struct ring *idle;
-    struct region region;
-    bool is_closing;
-
-    /* Written under lock; close waits on it. */
-    _Atomic uint32_t idle_count;
-
-    /* Any thread: rings whose thread will look at the queue before it sleeps. */
-    _Atomic uint32_t awake_count;
-
-    /* Guarded by table_lock (rank 63). */
-    pthread_mutex_t table_lock;
-    uint32_t *table_free; /* a stack of free places */
-    uint32_t table_free_count, table_count;
-
-    /* Any thread, relaxed: statistics; and lines that are said once. */
-    _Atomic uint64_t enters, ops, short_ops, late;
-    _Atomic uint32_t said_plain, said_dead;
-};
-
-static bool is_child(const struct uring *uring)
-{
-    return uring->owner_pid != getpid();
-}
 
 static void count(_Atomic uint64_t *counter)
 {
@@ -150,7 +53,7 @@ static void count(_Atomic uint64_t *counter)
  * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
  * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
  * long as anybody reads; after that all of it, and the next read waits for them once. */
-static uint64_t share_of(const struct uring *uring, uint32_t lane)
+static uint64_t share_of(const struct sc_uring *uring, uint32_t lane)
 {
     const uint64_t share = uring->share_bytes[lane], target = uring->share_bytes[SC_LANE_DEMAND];
     if (lane == SC_LANE_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
@@ -164,7 +67,7 @@ static uint64_t share_of(const struct uring *uring, uint32_t lane)
 }
 
 /* Lock held. The highest lane's oldest operation, or NULL when it must wait for its share. */
-static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lane)
+static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_lane)
 {
     for (uint32_t lane = 0; lane < SC_LANES; lane++) {
         struct sc_io_op *op = uring->queue[lane].head;
@@ -179,7 +82,7 @@ static struct sc_io_op *queue_front(const struct uring *uring, uint32_t *ret_lan
 }
 
 /* Lock held. Takes at most `count` operations, linked. */
-static struct sc_io_op *queue_take(struct uring *uring, uint32_t max)
+static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
 {
     struct sc_io_op *first = NULL, **link = &first, *op;
     uint32_t lane = 0;
@@ -200,9 +103,9 @@ static struct sc_io_op *queue_take(struct uring *uring, uint32_t max)
 }
 
 /* Lock held. An idle ring becomes awake; the caller posts it with the lock released. */
-static struct ring *idle_take(struct uring *uring)
+static struct sc_uring_ring *idle_take(struct sc_uring *uring)
 {
-    struct ring *ring = uring->idle;
+    struct sc_uring_ring *ring = uring->idle;
     if (ring == NULL)
         return NULL;
     uring->idle = ring->next_idle;
@@ -211,14 +114,14 @@ static struct ring *idle_take(struct uring *uring)
     return ring;
 }
 
-static void ring_post(struct ring *ring)
+static void ring_post(struct sc_uring_ring *ring)
 {
     if (ring != NULL)
         sc_exec_post(ring->uring->exec, &ring->task, SC_LANE_DEMAND);
 }
 
 /* Lock held. */
-static void queue_put(struct uring *uring, struct sc_io_op *op)
+static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
 {
     const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
     op->next = NULL;
@@ -230,7 +133,7 @@ static void queue_put(struct uring *uring, struct sc_io_op *op)
 }
 
 /* Lock held. False: it is not in its lane's queue. */
-static bool queue_remove(struct uring *uring, const struct sc_io_op *op)
+static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
 {
     const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
     struct sc_io_op *before = NULL, *at = uring->queue[lane].head;
@@ -248,7 +151,7 @@ static bool queue_remove(struct uring *uring, const struct sc_io_op *op)
 }
 
 /* Lock held. A ring to be posted with the lock released, or NULL: one will look by itself. */
-static struct ring *ring_for_queue(struct uring *uring)
+static struct sc_uring_ring *ring_for_queue(struct sc_uring *uring)
 {
     uint32_t lane;
     if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
@@ -256,70 +159,69 @@ static struct ring *ring_for_queue(struct uring *uring)
     return NULL;
 }
 
-static void uring_submit(struct sc_io *io, struct sc_io_op *ops)
+void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops)
 {
-    struct uring *uring = io->own;
+    struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);
     for (struct sc_io_op *op = ops, *next; op != NULL; op = next) {
         next = op->next;
         queue_put(uring, op);
     }
-    struct ring *ring = ring_for_queue(uring);
+    struct sc_uring_ring *ring = ring_for_queue(uring);
     (void)pthread_mutex_unlock(&uring->lock);
     ring_post(ring);
 }
 
-static void uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count,
-                        uint32_t lane)
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane)
 {
-    struct uring *uring = io->own;
+    struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);
     for (uint64_t i = 0; i < count; i++)
         if (lane < ops[i]->lane && queue_remove(uring, ops[i])) {
             ops[i]->lane = lane;
             queue_put(uring, ops[i]);
         }
-    struct ring *ring = ring_for_queue(uring);
+    struct sc_uring_ring *ring = ring_for_queue(uring);
     (void)pthread_mutex_unlock(&uring->lock);
     ring_post(ring);
 }
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
-static uint64_t user_data_of(const struct ring *ring, const struct slot *slot)
+static uint64_t user_data_of(const struct sc_uring_ring *ring, const struct sc_uring_slot *slot)
 {
     return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
 }
 
 /* The slot of a completion; NULL: it is of no operation in flight. */
-static struct slot *slot_match(const struct ring *ring, uint64_t user_data)
+static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64_t user_data)
 {
     const uint64_t i = user_data & UINT32_MAX;
     if (i >= ring->uring->slot_count)
         return NULL;
-    struct slot *slot = &ring->slots[i];
+    struct sc_uring_slot *slot = &ring->slots[i];
     return slot->op != NULL && slot->generation == user_data >> 32 ? slot : NULL;
 }
 
-/* The place of a buffer among the registered ones; NONE: it is not in one. */
-static uint32_t slice_of(struct ring *ring, const uint8_t *buffer, uint64_t bytes)
+/* The place of a buffer among the registered ones; SC_URING_NONE: it is not in one. */
+static uint32_t slice_of(struct sc_uring_ring *ring, const uint8_t *buffer, uint64_t bytes)
 {
-    const struct region *region = &ring->region;
+    const struct sc_uring_region *region = &ring->region;
     const uint64_t at = (uint64_t)((uintptr_t)buffer - (uintptr_t)region->base);
     if (!ring->pins || region->bytes == 0 || at >= region->bytes || bytes > region->bytes - at)
-        return NONE;
+        return SC_URING_NONE;
     const uint64_t slice = at / region->slice_bytes;
     if (slice >= region->slice_count || at % region->slice_bytes + bytes > region->slice_bytes)
-        return NONE;
+        return SC_URING_NONE;
     if (ring->pinned[slice])
         return (uint32_t)slice;
     ring->wanted_slice = (uint32_t)slice;
     ring->plain_ops++;
-    return NONE;
+    return SC_URING_NONE;
 }
 
 /* Puts what is left of the slot's operation into the submission queue. */
-static void slot_go(struct ring *ring, struct slot *slot)
+static void slot_go(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
 {
     struct sc_io_op *op = slot->op;
     struct sc_io_file *file = op->file;
@@ -332,11 +234,11 @@ static void slot_go(struct ring *ring, struct slot *slot)
     const uint32_t slice = slice_of(ring, buffer, n);
     const bool is_fixed = file->table_place != 0;
     const int fd = is_fixed ? (int)(file->table_place - 1) : atomic_load(&file->fd);
-    if (op->kind == SC_IO_READ && slice != NONE)
+    if (op->kind == SC_IO_READ && slice != SC_URING_NONE)
         io_uring_prep_read_fixed(sqe, fd, buffer, n, offset, (int)slice);
     else if (op->kind == SC_IO_READ)
         io_uring_prep_read(sqe, fd, buffer, n, offset);
-    else if (slice != NONE)
+    else if (slice != SC_URING_NONE)
         io_uring_prep_write_fixed(sqe, fd, buffer, n, offset, (int)slice);
     else
         io_uring_prep_write(sqe, fd, buffer, n, offset);
@@ -347,11 +249,11 @@ static void slot_go(struct ring *ring, struct slot *slot)
     io_uring_sqe_set_data64(sqe, user_data_of(ring, slot));
 }
 
-static void slot_end(struct ring *ring, struct slot *slot, int sys_errno);
+static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int sys_errno);
 
-static void slot_start(struct ring *ring, struct sc_io_op *op)
+static void slot_start(struct sc_uring_ring *ring, struct sc_io_op *op)
 {
-    struct slot *slot = &ring->slots[ring->free_slot];
+    struct sc_uring_slot *slot = &ring->slots[ring->free_slot];
     ring->free_slot = slot->next;
     ring->free_count--;
     slot->op = op;
@@ -364,13 +266,13 @@ static void slot_start(struct ring *ring, struct sc_io_op *op)
         slot_end(ring, slot, SC_IO_DROPPED);
 }
 
-static void slot_retry(struct ring *ring, struct slot *slot)
+static void slot_retry(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
 {
     slot->next = ring->retry_slot;
     ring->retry_slot = (uint32_t)(slot - ring->slots);
 }
 
-static void slot_end(struct ring *ring, struct slot *slot, int sys_errno)
+static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int sys_errno)
 {
     struct sc_io_op *op = slot->op;
     slot->op = NULL;
@@ -388,7 +290,7 @@ static void slot_end(struct ring *ring, struct slot *slot, int sys_errno)
 }
 
 /* What the kernel said of a slot: the operation goes on, or ends. */
-static void slot_result(struct ring *ring, struct slot *slot, int32_t result)
+static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int32_t result)
 {
     struct sc_io_op *op = slot->op;
     if (result == -EINTR || (result == -EAGAIN && slot->tries < TRIES_MAX)) {
@@ -417,13 +319,13 @@ static void slot_result(struct ring *ring, struct slot *slot, int32_t result)
 }
 
 /* Takes what the completion queue has; done functions run here, and may submit. */
-static void ring_reap(struct ring *ring)
+static void ring_reap(struct sc_uring_ring *ring)
 {
     struct io_uring_cqe *cqe;
     unsigned head, seen = 0;
     io_uring_for_each_cqe(&ring->ring, head, cqe)
     {
-        struct slot *slot = slot_match(ring, cqe->user_data);
+        struct sc_uring_slot *slot = slot_match(ring, cqe->user_data);
         const int32_t result = cqe->res;
         seen++;
         if (slot != NULL)
@@ -437,11 +339,11 @@ static void ring_reap(struct ring *ring)
 /* ---- Registered memory ---------------------------------------------------------------------- */
 
 /* Pins the slice that was missed last. Threads that come meanwhile wait for one slice at most. */
-static void slice_pin(struct ring *ring)
+static void slice_pin(struct sc_uring_ring *ring)
 {
-    const struct region *region = &ring->region;
+    const struct sc_uring_region *region = &ring->region;
     const uint32_t slice = ring->wanted_slice;
-    ring->wanted_slice = NONE;
+    ring->wanted_slice = SC_URING_NONE;
     ring->plain_ops = 0;
     if (slice >= region->slice_count || ring->pinned[slice])
         return;
@@ -463,26 +365,28 @@ static void slice_pin(struct ring *ring)
         return;
     }
     ring->pins = false;
-    struct uring *uring = ring->uring;
+    struct sc_uring *uring = ring->uring;
     if (atomic_exchange(&uring->said_plain, 1) == 0)
         SC_LOG(uring->io->log, 2, "staging memory is not registered with io_uring: %s%s",
                strerrordesc_np(-result), result == -ENOMEM ? " (RLIMIT_MEMLOCK)" : "");
 }
 
-static void uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
+void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
 {
-    struct uring *uring = io->own;
-    struct region region = {.base = base, .bytes = bytes};
-    if (is_child(uring))
+    struct sc_uring *uring = io->own;
+    struct sc_uring_region region = {.base = base, .bytes = bytes};
+    if (sc_uring_is_child(uring))
         return; /* the lock may be held by a thread that is not here */
     if (bytes > 0) {
-        uint64_t slice_bytes = bytes / SLICES_MAX > SLICE_BYTES ? bytes / SLICES_MAX : SLICE_BYTES;
+        uint64_t slice_bytes =
+            bytes / SC_URING_SLICES_MAX > SLICE_BYTES ? bytes / SC_URING_SLICES_MAX : SLICE_BYTES;
         slice_bytes = (slice_bytes + piece_bytes - 1) / piece_bytes * piece_bytes;
         if (slice_bytes > SLICE_BYTES_MAX)
             slice_bytes = SLICE_BYTES_MAX / piece_bytes * piece_bytes;
         const uint64_t slices = slice_bytes == 0 ? 0 : (bytes + slice_bytes - 1) / slice_bytes;
         region.slice_bytes = slice_bytes;
-        region.slice_count = (uint32_t)(slices < SLICES_MAX ? slices : SLICES_MAX);
+        region.slice_count =
+            (uint32_t)(slices < SC_URING_SLICES_MAX ? slices : SC_URING_SLICES_MAX);
         region.bytes = slice_bytes == 0 ? 0 : bytes;
     }
     (void)pthread_mutex_lock(&uring->lock);
@@ -497,9 +401,9 @@ static void uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, ui
 enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
 
 /* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
-static void ring_rests(struct ring *ring)
+static void ring_rests(struct sc_uring_ring *ring)
 {
-    struct uring *uring = ring->uring;
+    struct sc_uring *uring = ring->uring;
     ring->next_idle = uring->idle;
     uring->idle = ring;
     (void)atomic_fetch_sub(&uring->awake_count, 1);
@@ -509,8 +413,8 @@ static void ring_rests(struct ring *ring)
 }
 
 /* Lock held. How many completions the next enter waits for. */
-static uint32_t wait_count_of(const struct ring *ring, uint32_t flying, uint32_t flying_demand,
-                              bool has_new)
+static uint32_t wait_count_of(const struct sc_uring_ring *ring, uint32_t flying,
+                              uint32_t flying_demand, bool has_new)
 {
     const bool is_alone = atomic_load(&ring->uring->idle_count) == 0;
     if (is_alone && flying_demand == 0)
@@ -521,9 +425,9 @@ static uint32_t wait_count_of(const struct ring *ring, uint32_t flying, uint32_t
 }
 
 /* Lock held. What completed is in flight no more. */
-static void ring_release(struct ring *ring)
+static void ring_release(struct sc_uring_ring *ring)
 {
-    struct uring *uring = ring->uring;
+    struct sc_uring *uring = ring->uring;
     SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
     SC_ASSERT(NULL, uring->flight_ops >= ring->released_ops);
     uring->flight_bytes -= ring->released_bytes;
@@ -534,10 +438,10 @@ static void ring_release(struct ring *ring)
 
 /* Puts entries for what was taken. TURN_AGAIN: nobody wanted it any more, and nothing else flies:
  * there is nothing to wait for. */
-static enum turn ring_start(struct ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
+static enum turn ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
 {
-    while (ring->retry_slot != NONE) {
-        struct slot *slot = &ring->slots[ring->retry_slot];
+    while (ring->retry_slot != SC_URING_NONE) {
+        struct sc_uring_slot *slot = &ring->slots[ring->retry_slot];
         ring->retry_slot = slot->next;
         slot_go(ring, slot);
     }
@@ -551,13 +455,13 @@ static enum turn ring_start(struct ring *ring, struct sc_io_op *ops, uint32_t *w
 }
 
 /* Takes operations into slots and entries. After TURN_IDLE the ring is not this thread's. */
-static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
+static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
 {
-    struct uring *uring = ring->uring;
-    struct ring *other = NULL;
+    struct sc_uring *uring = ring->uring;
+    struct sc_uring_ring *other = NULL;
     enum turn turn = TURN_ENTER;
     uint32_t lane, taken = 0, taken_demand = 0;
-    const bool has_retries = ring->retry_slot != NONE;
+    const bool has_retries = ring->retry_slot != SC_URING_NONE;
     (void)pthread_mutex_lock(&uring->lock);
     ring_release(ring);
     ring->region = uring->region;
@@ -573,7 +477,7 @@ static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
         (void)atomic_fetch_sub(&uring->awake_count, 1);
         if (queue_front(uring, &lane) != NULL) /* more than this ring has slots */
             other = idle_take(uring);
-    } else if (ring->wanted_slice != NONE && ring->pins && ring->region.bytes > 0) {
+    } else if (ring->wanted_slice != SC_URING_NONE && ring->pins && ring->region.bytes > 0) {
         turn = TURN_PIN; /* which is slow: another ring looks at the queue meanwhile */
         (void)atomic_fetch_sub(&uring->awake_count, 1);
     } else {
@@ -586,13 +490,13 @@ static enum turn ring_fill(struct ring *ring, uint32_t *ret_wait_count)
 }
 
 /* Entries that the kernel has not taken come back as retries; it never sees them. */
-static void ring_dies(struct ring *ring, int sys_errno)
+static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
 {
-    struct uring *uring = ring->uring;
+    struct sc_uring *uring = ring->uring;
     struct io_uring_sq *sq = &ring->ring.sq;
     ring->is_dead = true;
     for (unsigned at = *sq->khead; at != sq->sqe_tail; at++) {
-        struct slot *slot = slot_match(ring, sq->sqes[at & sq->ring_mask].user_data);
+        struct sc_uring_slot *slot = slot_match(ring, sq->sqes[at & sq->ring_mask].user_data);
         if (slot != NULL)
             slot_retry(ring, slot);
     }
@@ -602,9 +506,9 @@ static void ring_dies(struct ring *ring, int sys_errno)
 }
 
 /* False: the ring's task was posted for later, and the ring is not this thread's. */
-static bool ring_enter(struct ring *ring, uint32_t wait_count)
+static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
 {
-    struct uring *uring = ring->uring;
+    struct sc_uring *uring = ring->uring;
     struct __kernel_timespec limit = {.tv_nsec = WAIT_NS_MAX};
     struct io_uring_cqe *cqe = NULL; /* reap looks for itself */
     const int result =
@@ -623,11 +527,11 @@ static bool ring_enter(struct ring *ring, uint32_t wait_count)
 }
 
 /* A dead ring's turn: blocking calls, one operation after another. False as ring_enter, or idle. */
-static bool dead_turn(struct ring *ring)
+static bool dead_turn(struct sc_uring_ring *ring)
 {
-    struct uring *uring = ring->uring;
-    struct slot *slot = NULL;
-    if (ring->retry_slot != NONE) {
+    struct sc_uring *uring = ring->uring;
+    struct sc_uring_slot *slot = NULL;
+    if (ring->retry_slot != SC_URING_NONE) {
         slot = &ring->slots[ring->retry_slot];
         ring->retry_slot = slot->next;
     } else {
@@ -666,9 +570,10 @@ static bool dead_turn(struct ring *ring)
     return true;
 }
 
-static void ring_step(struct sc_task *task)
+void sc_uring_step(struct sc_task *task)
 {
-    struct ring *ring = (struct ring *)((char *)task - offsetof(struct ring, task));
+    struct sc_uring_ring *ring =
+        (struct sc_uring_ring *)((char *)task - offsetof(struct sc_uring_ring, task));
     for (;;) {
         uint32_t wait_count = 0;
         ring_reap(ring);
@@ -694,356 +599,4 @@ static void ring_step(struct sc_task *task)
                 return;
         }
     }
-}
-
-/* ---- Files ---------------------------------------------------------------------------------- */
-
-/* Direct files carry operations: they get a place in every ring's table, or work without. */
-static void table_add(struct uring *uring, struct sc_io_file *file)
-{
-    uint32_t place = NONE;
-    (void)pthread_mutex_lock(&uring->table_lock);
-    if (uring->table_free_count > 0)
-        place = uring->table_free[--uring->table_free_count];
-    (void)pthread_mutex_unlock(&uring->table_lock);
-    if (place == NONE)
-        return;
-    const int fd = atomic_load(&file->fd);
-    uint32_t done = 0;
-    while (done < uring->ring_count &&
-           io_uring_register_files_update(&uring->rings[done].ring, place, &fd, 1) == 1)
-        done++;
-    if (done == uring->ring_count) {
-        file->table_place = place + 1;
-        return;
-    }
-    static const int none = -1;
-    while (done-- > 0)
-        (void)io_uring_register_files_update(&uring->rings[done].ring, place, &none, 1);
-    (void)pthread_mutex_lock(&uring->table_lock);
-    uring->table_free[uring->table_free_count++] = place;
-    (void)pthread_mutex_unlock(&uring->table_lock);
-}
-
-static void table_remove(struct uring *uring, struct sc_io_file *file)
-{
-    static const int none = -1;
-    if (file->table_place == 0)
-        return;
-    bool is_free = true; /* in every ring: else the place is lost, and the file held */
-    for (uint32_t i = 0; i < uring->ring_count; i++)
-        is_free &= io_uring_register_files_update(&uring->rings[i].ring, file->table_place - 1,
-                                                  &none, 1) == 1;
-    (void)pthread_mutex_lock(&uring->table_lock);
-    if (is_free)
-        uring->table_free[uring->table_free_count++] = file->table_place - 1;
-    (void)pthread_mutex_unlock(&uring->table_lock);
-    file->table_place = 0;
-}
-
-static spec_status uring_file_open(struct sc_io *io, struct sc_io_file *file,
-                                   struct spec_error *reterr)
-{
-    const spec_status status = sc_io_posix_file_open(io, file, reterr);
-    if (status == SPEC_OK && (file->flags & SC_IO_OPEN_DIRECT) != 0)
-        table_add(io->own, file);
-    return status;
-}
-
-static void uring_file_close(struct sc_io *io, struct sc_io_file *file)
-{
-    struct uring *uring = io->own;
-    if (!is_child(uring))
-        table_remove(uring, file);
-    sc_io_posix_file_close(io, file);
-}
-
-/* ---- Open, close ---------------------------------------------------------------------------- */
-
-static void uring_stats(struct sc_io *io, struct sc_io_stats *ret_stats)
-{
-    struct uring *uring = io->own;
-    (void)pthread_mutex_lock(&uring->lock);
-    *ret_stats = (struct sc_io_stats){.enters = atomic_load(&uring->enters),
-                                      .ops = atomic_load(&uring->ops),
-                                      .short_ops = atomic_load(&uring->short_ops),
-                                      .late = atomic_load(&uring->late),
-                                      .flight_bytes_max = uring->flight_bytes_max};
-    (void)pthread_mutex_unlock(&uring->lock);
-}
-
-static void rings_close(struct uring *uring, uint32_t opened)
-{
-    for (uint32_t i = 0; i < opened; i++)
-        io_uring_queue_exit(&uring->rings[i].ring);
-}
-
-static void uring_free(struct uring *uring)
-{
-    struct sc_alloc *alloc = uring->io->alloc;
-    sc_alloc_free(alloc, uring->table_free);
-    sc_alloc_free(alloc, uring->slots);
-    sc_alloc_free(alloc, uring->rings);
-    sc_alloc_free(alloc, uring);
-}
-
-static void uring_fork_close(struct sc_io *io)
-{
-    struct uring *uring = io->own;
-    for (uint32_t i = 0; i < uring->ring_count; i++) {
-        struct io_uring *ring = &uring->rings[i].ring;
-        if (ring->ring_fd >= 0)
-            (void)close(ring->ring_fd);
-        ring->ring_fd = ring->enter_ring_fd = -1;
-    }
-}
-
-static void uring_close(struct sc_io *io)
-{
-    struct uring *uring = io->own;
-    if (is_child(uring)) { /* no threads, and the rings' memory is not mapped */
-        uring_fork_close(io);
-        sc_exec_close(uring->exec);
-        uring_free(uring);
-        return;
-    }
-    (void)pthread_mutex_lock(&uring->lock);
-    uring->is_closing = true;
-    (void)pthread_mutex_unlock(&uring->lock);
-    for (;;) {
-        const uint32_t idle = atomic_load(&uring->idle_count);
-        if (idle == uring->ring_count)
-            break;
-        (void)sc_exec_wait(uring->exec, &uring->idle_count, idle, SC_EXEC_FOREVER);
-    }
-    sc_exec_close(uring->exec); /* joins: whoever came to rest last is out of its step */
-    rings_close(uring, uring->ring_count);
-    (void)pthread_mutex_destroy(&uring->lock);
-    (void)pthread_mutex_destroy(&uring->table_lock);
-    uring_free(uring);
-}
-
-static const struct sc_io_backend uring_backend = {
-    .name = "io_uring",
-    .close = uring_close,
-    .mkdir = sc_io_posix_mkdir,
-    .file_open = uring_file_open,
-    .file_close = uring_file_close,
-    .file_size = sc_io_posix_file_size,
-    .file_reserve = sc_io_posix_file_reserve,
-    .file_truncate = sc_io_posix_file_truncate,
-    .file_sync = sc_io_posix_file_sync,
-    .file_pread = sc_io_posix_file_pread,
-    .file_pwrite = sc_io_posix_file_pwrite,
-    .file_append = sc_io_posix_file_append,
-    .file_same = sc_io_posix_file_same,
-    .unlink = sc_io_posix_unlink,
-    .rename = sc_io_posix_rename,
-    .list = sc_io_posix_list,
-    .free_bytes = sc_io_posix_free_bytes,
-    .file_lock = sc_io_posix_file_lock,
-    .submit = uring_submit,
-    .raise = uring_raise,
-    .buffers = uring_buffers,
-    .stats = uring_stats,
-    .fork_close = uring_fork_close,
-};
-
-static spec_status refused(const char *what, int sys_errno, struct spec_error *reterr)
-{
-    const char *hint = "";
-    if (sys_errno == EPERM || sys_errno == EACCES)
-        hint = " (kernel.io_uring_disabled, or a seccomp filter)";
-    else if (sys_errno == ENOMEM)
-        hint = " (RLIMIT_MEMLOCK)";
-    return sc_fail_errno(reterr, SPEC_E_UNSUPPORTED, sys_errno, "%s%s", what, hint);
-}
-
-/* Whether the kernel knows the operations that are used, and one of them works. */
-static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
-{
-    enum { OPS = 256 };
-    static const uint8_t used[] = {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
-                                   IORING_OP_WRITE_FIXED};
-    _Alignas(struct io_uring_probe)
-        uint8_t memory[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
-    struct io_uring_probe *probe = (struct io_uring_probe *)(void *)memory;
-    memset(memory, 0, sizeof(memory));
-    int result = io_uring_register_probe(ring, probe, OPS);
-    if (result < 0)
-        return refused("io_uring_register_probe", -result, reterr);
-    for (uint32_t i = 0; i < sizeof(used); i++)
-        if (!io_uring_opcode_supported(probe, used[i]))
-            return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring operation %u is not supported",
-                           (unsigned)used[i]);
-
-    char wrote[8] = "io_uring", back[sizeof(wrote)] = "";
-    const int fd = memfd_create("spec-probe", MFD_CLOEXEC);
-    if (fd < 0 || pwrite(fd, wrote, sizeof(wrote), 0) != (ssize_t)sizeof(wrote)) {
-        const int sys_errno = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return refused("a file in memory to try io_uring on", sys_errno, reterr);
-    }
-    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
-    io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
-    struct io_uring_cqe *cqe = NULL;
-    do {
-        result = io_uring_submit_and_wait_timeout(ring, &cqe, 1, NULL, NULL);
-    } while (result == -EINTR);
-    if (result >= 0 && cqe != NULL) {
-        result = cqe->res;
-        io_uring_cqe_seen(ring, cqe);
-    }
-    (void)close(fd);
-    if (result < 0)
-        return refused("a read by io_uring", -result, reterr);
-    if (result != (int)sizeof(back) || memcmp(wrote, back, sizeof(back)) != 0)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a read by io_uring gave %d wrong bytes",
-                       result);
-    return SPEC_OK;
-}
-
-static spec_status ring_open(struct uring *uring, struct ring *ring, struct spec_error *reterr)
-{
-    ring->uring = uring;
-    ring->task.step = ring_step;
-    ring->retry_slot = ring->wanted_slice = NONE;
-    ring->pins = true;
-    ring->free_count = uring->slot_count;
-    for (uint32_t i = 0; i < uring->slot_count; i++)
-        ring->slots[i].next = i + 1 < uring->slot_count ? i + 1 : NONE;
-    const uint32_t features = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG; /* Linux 5.11 */
-    /* Completions wait for the thread's next system call, which is the enter that wants them. */
-    struct io_uring_params params = {.flags = IORING_SETUP_CLAMP | IORING_SETUP_COOP_TASKRUN};
-    int result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
-    if (result == -EINVAL) { /* before Linux 5.19 */
-        params = (struct io_uring_params){.flags = IORING_SETUP_CLAMP};
-        result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
-    }
-    if (result < 0)
-        return refused("io_uring_setup", -result, reterr);
-    spec_status status = SPEC_OK;
-    result = io_uring_ring_dontfork(&ring->ring);
-    if (result < 0)
-        status = refused("the rings' memory", -result, reterr);
-    else if ((params.features & features) != features || params.sq_entries < uring->slot_count)
-        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
-    else if (ring == uring->rings) /* what works on the first works on all */
-        status = ring_probe(&ring->ring, reterr);
-    if (status != SPEC_OK)
-        io_uring_queue_exit(&ring->ring);
-    return status;
-}
-
-static spec_status rings_open(struct uring *uring, struct spec_error *reterr)
-{
-    for (uint32_t i = 0; i < uring->ring_count; i++) {
-        struct ring *ring = &uring->rings[i];
-        ring->slots = &uring->slots[(uint64_t)i * uring->slot_count];
-        const spec_status status = ring_open(uring, ring, reterr);
-        if (status != SPEC_OK) {
-            rings_close(uring, i);
-            return status;
-        }
-        ring->next_idle = uring->idle;
-        uring->idle = ring;
-        (void)atomic_fetch_add(&uring->idle_count, 1);
-    }
-    return SPEC_OK;
-}
-
-/* A table of files that every ring has; without one, plain descriptors do. */
-static void table_open(struct uring *uring)
-{
-    struct rlimit limit;
-    uint32_t places = uring->table_count;
-    uring->table_count = 0;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < places)
-        places = (uint32_t)limit.rlim_cur; /* the kernel takes no more */
-    if (places == 0)
-        return;
-    for (uint32_t i = 0; i < uring->ring_count; i++) {
-        const int result = io_uring_register_files_sparse(&uring->rings[i].ring, places);
-        if (result < 0) {
-            SC_LOG(uring->io->log, 2, "files are not registered with io_uring: %s",
-                   strerrordesc_np(-result));
-            return;
-        }
-    }
-    uring->table_count = places;
-    while (places-- > 0)
-        uring->table_free[uring->table_free_count++] = places;
-}
-
-static spec_status uring_alloc(struct sc_io *io, const struct sc_io_params *params,
-                               struct uring **ret_uring, struct spec_error *reterr)
-{
-    struct uring *uring = sc_alloc_zero(io->alloc, sizeof(*uring));
-    if (uring == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "io_uring back end");
-    uring->io = io;
-    uring->owner_pid = getpid();
-    uring->ring_count = params->ring_count == 0 ? RINGS_DEFAULT : params->ring_count;
-    const uint64_t target = params->in_flight_bytes == 0 ? FLIGHT_DEFAULT : params->in_flight_bytes;
-    uring->share_bytes[SC_LANE_DEMAND] = target;
-    uring->share_bytes[SC_LANE_SPECULATIVE] = target - target / 4;
-    uring->share_bytes[SC_LANE_WRITER] = target / 2;
-    uring->share_bytes[SC_LANE_BACKGROUND] = target / 4;
-    uring->share_ops[SC_LANE_DEMAND] = FLIGHT_OPS;
-    uring->share_ops[SC_LANE_SPECULATIVE] = FLIGHT_OPS - FLIGHT_OPS / 4;
-    uring->share_ops[SC_LANE_WRITER] = FLIGHT_OPS / 2;
-    uring->share_ops[SC_LANE_BACKGROUND] = FLIGHT_OPS / 4;
-    uint64_t slots = target / SLOT_BYTES;
-    slots = slots < SLOTS_MIN ? SLOTS_MIN : (slots > SLOTS_MAX ? SLOTS_MAX : slots);
-    uring->slot_count = (uint32_t)slots;
-    const uint64_t files =
-        params->files_reserved == 0 ? SC_IO_FILES_RESERVED : params->files_reserved;
-    uring->table_count = (uint32_t)(files < FILES_MAX ? files : FILES_MAX);
-    uring->rings = sc_alloc_array(io->alloc, uring->ring_count, sizeof(*uring->rings));
-    uring->slots = sc_alloc_array(io->alloc, uring->ring_count * slots, sizeof(*uring->slots));
-    uring->table_free = sc_alloc_array(io->alloc, uring->table_count, sizeof(*uring->table_free));
-    if (uring->rings == NULL || uring->slots == NULL || uring->table_free == NULL) {
-        (void)sc_fail(reterr, SPEC_E_NO_MEMORY, "io_uring back end, %u rings of %u operations",
-                      (unsigned)uring->ring_count, (unsigned)uring->slot_count);
-        uring_free(uring);
-        return SPEC_E_NO_MEMORY;
-    }
-    *ret_uring = uring;
-    return SPEC_OK;
-}
-
-spec_status sc_io_uring_open(struct sc_io *io, const struct sc_io_params *params,
-                             struct spec_error *reterr)
-{
-    if (sc_exec_is_loop(io->exec))
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring needs an executor with threads");
-    struct uring *uring = NULL;
-    spec_status status = uring_alloc(io, params, &uring, reterr);
-    if (status != SPEC_OK)
-        return status;
-    status = rings_open(uring, reterr);
-    if (status != SPEC_OK)
-        goto free_uring;
-    const struct sc_exec_params exec = {
-        .alloc = io->alloc, .thread_count = uring->ring_count, .name = "spec-io"};
-    status = sc_exec_open(&exec, &uring->exec, reterr);
-    if (status != SPEC_OK)
-        goto close_rings;
-    if (pthread_mutex_init(&uring->lock, NULL) != 0 ||
-        pthread_mutex_init(&uring->table_lock, NULL) != 0) {
-        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "locks of the io_uring back end");
-        goto close_exec;
-    }
-    table_open(uring);
-    io->own = uring;
-    io->backend = &uring_backend;
-    return SPEC_OK;
-close_exec:
-    sc_exec_close(uring->exec);
-close_rings:
-    rings_close(uring, uring->ring_count);
-free_uring:
-    uring_free(uring);
-    return status;
 }
