@@ -549,7 +549,8 @@ def shape_of(model):
         config = json.load(f)
     heads = config["num_attention_heads"]
     size = config.get("head_dim") or config["hidden_size"] // heads
-    return {"row_bytes": 4 * size * (config.get("num_key_value_heads") or heads),
+    kv_heads = config.get("num_key_value_heads") or heads
+    return {"row_bytes": 4 * size * kv_heads, "kv_heads": kv_heads,
             "positions": config["max_position_embeddings"]}
 
 
@@ -859,6 +860,7 @@ def similarity(args, root, build):
 
 # ---- prefetch ----
 
+DEVICE_BYTES_PER_NS = 2.5  # what the store takes a device for until it was measured
 PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both")
 
 
@@ -881,15 +883,25 @@ def prefetch_rows(session, model, name, entries):
             {r["counters"]: r for r in lines if "counters" in r})
 
 
-def prefetch_line(name, rows, counters):
-    """Layer 0 is nobody's next layer: it is not counted."""
+def prefetch_line(name, rows, counters, shape):
+    """Layer 0 is nobody's next layer: it is not counted. waste: rows that were read ahead and not
+    wanted, of those read ahead (where heads part, and are more than the probes, all are wanted, to
+    be scored). With pages: bytes read ahead that were not wanted rows; what a read on demand pays
+    for pages counts as well. hidden: demanded bytes that were there or on the way, of what the
+    window between prefetch_next and get_important could carry, at most what was demanded."""
     later = [r for r in rows if r["predictor"] == name and r["layer"] > 0]
     requests = len({(r["id"], r["question"]) for r in later})
     issued = counters[name]["speculated_bytes"]
     waste = counters[name]["unused_bytes"] / issued if issued else 0
-    hidden = share_of("ahead", "wanted")(later)
+    demand = [shape["row_bytes"] * (r["matched"] if r["fallback"] and shape["kv_heads"] > 3
+                                    else r["wanted"]) for r in later]
+    could = [min(d, r["window_ns"] * DEVICE_BYTES_PER_NS) for d, r in zip(demand, later)]
+    there = [d * r["ahead"] / r["wanted"] for d, r in zip(demand, later)]
+    hidden = sum(map(min, there, could)) / max(1, sum(could))
+    there = sum(there)
     exposed = sum(r["exposed_ns"] for r in later) / requests / 1e6
-    print(f"{name:8} {issued / 2**20:9.1f} {waste:7.3f} {hidden:7.3f} {exposed:12.2f}")
+    print(f"{name:8} {issued / 2**20:9.1f} {waste:7.3f} {max(0, 1 - there / max(1, issued)):10.3f} "
+          f"{there / sum(demand):9.3f} {hidden:7.3f} {exposed:12.2f}")
     return waste, hidden
 
 
@@ -904,13 +916,15 @@ def prefetch(args, root, build):
         if not os.path.isfile(os.path.join(model, "config.json")):
             print(f"{name}: skipped: no model at {model}")
             continue
-        entries = entries_of(session, name, model, True)
+        entries = entries_of(session, name, model, args.quick)[::1 if args.quick else 3]
         rows, counters = prefetch_rows(session, model, name, entries)
         ranks = [r for r in similarity_rows(session, model, name, entries) if r["rho"] == .25]
         print(f"\n{wanted}, {name}: a quarter of the rows, {len(entries)} prefixes, range planner; "
               "counters of the connector; recall of the rankings in the reference engine")
-        print(f"{'':8} {'MiB ahead':>9} {'waste':>7} {'hidden':>7} {'exposed ms':>12}")
-        seen = {kind: prefetch_line(kind, rows, counters) for kind in PREDICTORS}
+        print(f"{'':8} {'MiB ahead':>9} {'waste':>7} {'with pages':>10} {'of demand':>9} "
+              f"{'hidden':>7} {'exposed ms':>12}")
+        shape = shape_of(model)
+        seen = {kind: prefetch_line(kind, rows, counters, shape) for kind in PREDICTORS}
         here = means(ranks)
         print("recall@k: " + ", ".join(f"{kind} {here[key]:.3f}" for kind, key in (
             ("sink", "sink"), ("static", "static"), ("layer", "layer_guess"),

@@ -36,6 +36,8 @@ struct eng_driver {
     uint64_t matched, store_end, prompt_end;
     uint64_t position; /* first of the pass that runs */
     uint64_t pass;
+    uint64_t window_ns;   /* of the layer that is delivered */
+    uint64_t asked_ns[2]; /* when layers of this parity were first asked to be read ahead; 0: not */
     bool selective;       /* a layer came with fewer than all rows, or might have */
     bool settles;
     spec_ticket *tickets; /* [ticket_capacity] */
@@ -87,6 +89,7 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->position = found.matched_tokens;
     driver->pass = 0;
     driver->selective = false;
+    driver->asked_ns[0] = driver->asked_ns[1] = 0;
     driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
@@ -204,6 +207,7 @@ static eng_status observe(struct eng_driver *driver, const struct eng_attention_
         .io_ops = item->io_ops,
         .probe_ns = item->probe_ns,
         .io_exposed_ns = item->io_exposed_ns,
+        .window_ns = driver->window_ns,
     };
     return driver->params.observe(driver->params.observe_user, &selection, reterr);
 }
@@ -275,6 +279,9 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
                                   .positions = driver->positions,
                                   .position_capacity = driver->position_capacity};
     struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t *asked_ns = &driver->asked_ns[view->layer % 2];
+    driver->window_ns = *asked_ns == 0 ? 0 : eng_clock_ns() - *asked_ns;
+    *asked_ns = 0;
     spec_status status = api->get_important(driver->conn, &item, 1, &error);
     if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
         (void)api->release(driver->conn, driver->handle, NULL);
@@ -289,6 +296,13 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     add_cost(driver->result, &item);
     trace_layer(driver, &item);
     return observe(driver, view, &item, reterr);
+}
+
+/* The layer may be read ahead from now on. */
+static void note_asked(struct eng_driver *driver, uint64_t layer)
+{
+    uint64_t *asked_ns = &driver->asked_ns[layer % 2];
+    *asked_ns = *asked_ns == 0 ? eng_clock_ns() : *asked_ns;
 }
 
 /* Queries of view->layer: before or after the attention of the layer below. */
@@ -312,6 +326,7 @@ static eng_status after_attention(void *user, uint64_t layer, struct eng_error *
     struct spec_error error = {.struct_size = sizeof(error)};
     if (!loads(driver) || driver->params.hint != ENG_HINT_NONE)
         return ENG_OK; /* a call without a hint would replace what a hint began */
+    note_asked(driver, layer + 1);
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, NULL,
                                           &error) != SPEC_OK)
         return fail(reterr, "prefetch_next", &error);

@@ -40,6 +40,7 @@ struct eng_selection {
     float similarity, threshold;
     uint64_t union_rows, prefetched_rows, wanted_bytes, read_bytes, unused_bytes, io_ops;
     uint64_t probe_ns, io_exposed_ns;
+    uint64_t window_ns; /* since the first prefetch_next that was for this layer; 0: none was */
 };
 
 struct eng_driver_params {
