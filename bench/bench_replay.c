@@ -111,8 +111,9 @@ static void set_draw(struct state *state, uint64_t *seed, const uint32_t *from, 
 
 static bool falls_back(const struct state *state, uint64_t prefix, uint32_t layer)
 {
-    uint64_t seed = ROUND_SEED ^ (prefix << 20 | layer);
-    return next_unit(&seed) < state->fallback;
+    /* Spread evenly (by the golden section): of few layers a draw may miss the share by far. */
+    double at = (double)(prefix * state->layers + layer + 1) * 0.61803398874989485;
+    return at - floor(at) < state->fallback;
 }
 
 /* S(layer) of a prefix and variant: drawn anew from layer 0 on, so that any process finds it. */
