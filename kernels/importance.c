@@ -136,7 +136,8 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
     const struct sc_kernels_importance *what = parts->what;
     uint64_t end = keys->count - first < TILE ? keys->count : first + TILE;
     uint8_t *dst[TILE];
-    memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
+    if (parts->head_padded != what->head_size || end - first < TILE)
+        memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
     for (uint64_t i = 0; i < TILE; i++)
         dst[i] = (uint8_t *)(parts->tile + i * parts->head_padded);
     for (uint64_t key = first, s = slab_find(keys, first), stop; key < end; key = stop, s++) {

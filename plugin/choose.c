@@ -19,7 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-#define SCRATCHES_MAX 8u /* who needs one when all are taken waits for a scoring to end */
+#define SHARED_VALUES (1u << 20) /* of keys: fewer are scored before a worker wakes */
+#define SCRATCHES_MAX 8u         /* who needs one when all are taken waits for a scoring to end */
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 
@@ -346,35 +347,89 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
         sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
 }
 
-float *sc_plugin_code_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+/* Sums over every other head, from `head` on, in the order of heads. */
+static void half_sums(const struct sc_kernels_importance *what, uint64_t heads, uint64_t head,
+                      uint8_t *scratch, float *one, float *ret_total)
+{
+    memset(ret_total, 0, what->prefix.count * sizeof(*ret_total));
+    for (; head < heads; head += 2) {
+        sc_kernels_importance(what, head, scratch, one);
+        sc_kernels_add(what->kernels, ret_total, one, what->prefix.count);
+    }
+}
+
+/* The odd heads' half, which a worker may take from the caller. */
+struct odd_half {
+    struct sc_task task;
+    const spec_connector *conn;
+    const struct sc_kernels_importance *what;
+    struct sc_plugin_scratch *scratch;
+    _Atomic uint32_t ended;
+};
+
+static void odd_step(struct sc_task *task)
+{
+    struct odd_half *odd = (struct odd_half *)((char *)task - offsetof(struct odd_half, task));
+    struct sc_exec *exec = odd->conn->exec; /* ended: the caller's frame may be gone */
+    _Atomic uint32_t *ended = &odd->ended;
+    half_sums(odd->what, odd->conn->shape.kv_head_count, 1, odd->scratch->importance,
+              odd->scratch->sums, odd->scratch->scores);
+    atomic_store(ended, 1);
+    sc_exec_wake(exec, ended);
+}
+
+/* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
+ * helper: a second scratch, or NULL. Returns where the odd heads' are; the even ones' stand in
+ * scratch->scores. */
+static const float *halves_sum(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                               struct sc_plugin_scratch *helper,
+                               const struct sc_kernels_importance *what)
+{
+    uint64_t heads = conn->shape.kv_head_count;
+    struct odd_half odd = {.task.step = odd_step, .conn = conn, .what = what, .scratch = helper};
+    if (helper != NULL)
+        sc_exec_post(conn->exec, &odd.task, SC_LANE_DEMAND);
+    half_sums(what, heads, 0, scratch->importance, scratch->sums, scratch->scores);
+    if (helper == NULL || sc_exec_cancel(conn->exec, &odd.task)) {
+        half_sums(what, heads, 1, scratch->importance, scratch->sums, scratch->granules);
+        return scratch->granules;
+    }
+    while (atomic_load(&odd.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &odd.ended, 0, SC_EXEC_FOREVER);
+    return helper->scores;
+}
+
+float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            struct sc_kernels_importance *what,
-                           const struct sc_plugin_request *request, const uint8_t *codes)
+                           const struct sc_plugin_request *request, const uint8_t *codes,
+                           bool may_share)
 {
     uint64_t rows = request->matched_tokens - request->from_token, slab_count;
     uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
-    float *total = scratch->scores, *sums = scratch->sums;
-    what->prefix =
-        (struct sc_kernels_keys){.slabs = scratch->slabs,
-                                 .slab_count = slab_count,
-                                 .channels = conn->shape.kv_head_count * conn->shape.head_size,
-                                 .count = keys,
-                                 .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
-    memset(total, 0, keys * sizeof(*total));
-    for (uint64_t h = 0; h < conn->shape.kv_head_count; h++) {
-        sc_kernels_importance(what, h, scratch->importance, sums);
-        sc_kernels_add(conn->kernels, total, sums, keys);
-    }
-    scores_spread(request, codes, total, sums + rows);
-    return sums + rows;
+    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
+    struct sc_plugin_scratch *helper = NULL;
+    what->prefix = (struct sc_kernels_keys){.slabs = scratch->slabs,
+                                            .slab_count = slab_count,
+                                            .channels = channels,
+                                            .count = keys,
+                                            .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    if (may_share && !sc_exec_is_loop(conn->exec) && keys * channels >= SHARED_VALUES)
+        helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
+    const float *odd = halves_sum(conn, scratch, helper, what);
+    sc_kernels_add(conn->kernels, scratch->scores, odd, keys);
+    if (helper != NULL)
+        sc_plugin_scratch_put(conn, helper);
+    scores_spread(request, codes, scratch->scores, scratch->sums + rows);
+    return scratch->sums + rows;
 }
 
-void sc_plugin_choose_by_codes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+void sc_plugin_choose_by_codes(spec_connector *conn, struct sc_plugin_scratch *scratch,
                                struct sc_plugin_item *item, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
     struct sc_kernels_importance what = importance_of(conn, item);
     const float *sums = sc_plugin_code_sums(conn, scratch, &what, item->request,
-                                            sc_store_sketch_keys(item->sketch));
+                                            sc_store_sketch_keys(item->sketch), true);
     uint64_t count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
     (void)ranked_scores(conn, scratch, want, sums);
     coded_set(conn, item, scratch->scores, count, ret_rows);

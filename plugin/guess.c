@@ -133,7 +133,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
     const float *sums = conn->reads_codes
-                            ? sc_plugin_code_sums(conn, scratch, &what, request, keys)
+                            ? sc_plugin_code_sums(conn, scratch, &what, request, keys, false)
                             : sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
     guess->is_whole =

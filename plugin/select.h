@@ -127,13 +127,14 @@ bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scr
                                 struct sc_plugin_item *item, const uint8_t *keys,
                                 uint32_t *ret_rows);
 /* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them. */
-void sc_plugin_choose_by_codes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+void sc_plugin_choose_by_codes(spec_connector *conn, struct sc_plugin_scratch *scratch,
                                struct sc_plugin_item *item, uint32_t *ret_rows);
 /* Sums of importance over all heads; of rows without codes 0. In the scratch's sums.
- *   codes  of the request's ranges (sc_store_sketch_keys) */
-float *sc_plugin_code_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+ *   codes  of the request's ranges (sc_store_sketch_keys);  may_share: not on a worker */
+float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            struct sc_kernels_importance *what,
-                           const struct sc_plugin_request *request, const uint8_t *codes);
+                           const struct sc_plugin_request *request, const uint8_t *codes,
+                           bool may_share);
 /* Layered without scores: rows that are always kept, and those without codes. */
 void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                            struct sc_plugin_item *item, uint32_t *ret_rows);
