@@ -279,6 +279,17 @@ static void store_prefix(struct state *state, uint64_t prefix)
     must(state->plugin.api->release(state->conn, found.request, &error), &error, "release");
 }
 
+/* Until the connector has made codes of what it stores, where it makes any. */
+static void await_codes(const struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_stats stats = {.struct_size = sizeof(stats)};
+    do {
+        (void)usleep(1000);
+        must(state->plugin.api->stats(state->conn, &stats, &error), &error, "stats");
+    } while (stats.building != 0);
+}
+
 static void mode_fill(struct state *state)
 {
     /* Finite halves: a query's zeros would make nothing of a NaN. */
@@ -292,6 +303,7 @@ static void mode_fill(struct state *state)
         (void)fprintf(stderr, "\rstored %" PRIu64 "/%" PRIu64, prefix + 1, state->prefixes);
     }
     (void)fprintf(stderr, "\n");
+    await_codes(state);
 }
 
 /* ---- The GPU, as a wait --------------------------------------------------------------------- */
@@ -399,6 +411,8 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     if (item.row_count < state->tokens)
         wait += score_ns(state, state->probe_heads * group) +
                 (fell ? score_ns(state, state->query_heads) : 0);
+    else if (item.exact_rows < state->tokens) /* layered: codes of all heads' keys */
+        wait += score_ns(state, state->query_heads);
     state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
     note(outcome, &item);
     wait_until(done_ns + (uint64_t)wait);

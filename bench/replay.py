@@ -37,9 +37,10 @@ PRESETS = {
     "spi": ("paired", True, False), "spi+range": ("paired", True, False),
     "spec": ("paired", True, False), "spec+range": ("paired", True, False),
     "spec+range, hints": ("paired", True, True),
+    "hinted": ("coded", True, True), "layered": ("coded", True, True),
 }
-FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
-UNPLANTED = ("as-h2o-lru", "spi")  # their sets are a head's own, or not the request's
+FILLED_BY = {"paired": "impress", "split": "as-h2o-lru", "coded": "layered"}
+UNPLANTED = ("as-h2o-lru", "spi", "hinted")  # sets a head, not the request's, or of all heads
 ROUNDS = 2  # of all presets in turn
 
 
@@ -208,7 +209,7 @@ GUESSES = ("as-like", "spec", "spec+range", "spec+range, hints")
 CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
          (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
          (0.2, 0.6, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:])))
-QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range")),)
+QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range", "layered")),)
 
 
 def cells(quick):
