@@ -797,15 +797,15 @@ def similarity_rows(session, model, name, entries, more=()):
 def chunk_figure(session, model):
     """Requests with more and fewer solved examples in front: a chunk is asked for by every one that
     reaches it; is what stands in it more important for that?"""
-    asked = [shot_set(session, model, "piqa", None, 2, shots) for shots in range(5, 26, 5)]
+    asked = [shot_set(session, model, "piqa", None, 2, shots) for shots in range(5, 21, 5)]
     entries = [{**entries[0], "id": f"piqa-{n}"} for n, entries in enumerate(asked)]
     rows = similarity_rows(session, model, "chunks", entries, ("--chunks", "1", "--rho", ".5"))
     reached = {}
     for row in rows:
         for chunk, count in enumerate(row["chunks"]):
             reached.setdefault(chunk, []).append((row["id"], count / 64))
-    print("\nchunks of 64 rows, half of the rows important, by how many of the 5 prefixes hold the "
-          "chunk (PIQA, 5 to 25 solved examples)")
+    print("\nchunks of 64 rows, half of the rows important, by how many of the 4 prefixes hold the "
+          "chunk (PIQA, 5 to 20 solved examples)")
     print(f"{'prefixes':>8} {'chunks':>7} {'important':>10}")
     for times in sorted({len({i for i, _ in seen}) for seen in reached.values()}):
         shares = [[s for _, s in seen] for seen in reached.values()
