@@ -708,9 +708,10 @@ def write_csv(path, lines):
         flat.append(out)
     names = list(dict.fromkeys(key for line in flat for key in line))
     with open(path, "w", newline="", encoding="utf8") as f:
-        writer = csv.DictWriter(f, names)
+        writer = csv.DictWriter(f, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(flat)
+        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
+                         for row in flat)
 
 
 def pyplot(directory, build):
