@@ -208,7 +208,8 @@ def print_cell(shape, args, results, device):
 GUESSES = ("as-like", "spec", "spec+range", "spec+range, hints")
 CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
          (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
-         (0.2, 0.6, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:])))
+         *((0.2, recall, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:]))
+           for recall in (0.6, 0.8)))
 QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range", "layered")),)
 
 
