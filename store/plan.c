@@ -164,10 +164,18 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
     uint64_t counted = is_spare ? 0 : lead;
     uint64_t bytes = counted + plan->run_count * row_bytes;
     uint64_t count = (bytes + most - 1) / most, parts = bytes / PART_BYTES;
+    uint64_t rows = plan->run_count;
     parts = parts < PARTS_WANTED ? parts : PARTS_WANTED;
     parts = plan->is_crowded ? 1 : parts;
-    count = count > parts ? count : parts;
-    uint64_t even = count > 0 ? (plan->run_count + count - 1) / count : 1;
+    bool is_long = count > parts;
+    count = is_long ? count : parts;
+    if (plan->rows_planned > 0) /* the first has read what leads */
+        counted = 0;
+    if (plan->rows_planned > 0 && is_long) {
+        rows -= plan->rows_planned;
+        count = (rows * row_bytes + most - 1) / most;
+    }
+    uint64_t even = count > 0 ? (rows + count - 1) / count : 1;
     uint64_t fit = (most - counted) / row_bytes;
     return even < fit ? even : fit;
 }
