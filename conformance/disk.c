@@ -57,14 +57,20 @@ static int search_entry(const char *path, const struct stat *info, int type, str
     return 0;
 }
 
+/* The needle. */
+static void search_files(const struct fixture *fx)
+{
+    walk.count = 0;
+    assert_int_equal(nftw(fx->store, search_entry, 16, FTW_PHYS), 0);
+    assert_true(walk.count <= HITS);
+}
+
 static void search(const struct fixture *fx, struct disk_row row, int value)
 {
     assert_true(row_bytes(&fx->shape) <= sizeof(walk.needle));
     truth_row(&fx->shape, row.prompt, row.position, row.layer, value, walk.needle);
     walk.needle_bytes = row_bytes(&fx->shape);
-    walk.count = 0;
-    assert_int_equal(nftw(fx->store, search_entry, 16, FTW_PHYS), 0);
-    assert_true(walk.count <= HITS);
+    search_files(fx);
 }
 
 static void put(const char *path, long offset, const uint8_t *bytes, uint64_t count)
@@ -108,6 +114,25 @@ bool disk_exchange(const struct fixture *fx, struct disk_row one, struct disk_ro
         put(walk.hits[0].path, walk.hits[0].offset, bytes, walk.needle_bytes);
     }
     return true;
+}
+
+uint64_t disk_flip(const struct fixture *fx, const uint8_t *bytes, uint64_t byte_count, uint64_t at)
+{
+    assert_true(byte_count <= sizeof(walk.needle));
+    memcpy(walk.needle, bytes, byte_count);
+    walk.needle_bytes = byte_count;
+    search_files(fx);
+    for (uint64_t i = 0; i < walk.count; i++) {
+        FILE *file = fopen(walk.hits[i].path, "r+b");
+        assert_non_null(file);
+        assert_int_equal(fseek(file, walk.hits[i].offset + (long)at, SEEK_SET), 0);
+        int byte = fgetc(file);
+        assert_int_equal(fclose(file), 0);
+        uint8_t wrong = (uint8_t)byte ^ 0x10;
+        if (byte != EOF)
+            put(walk.hits[i].path, walk.hits[i].offset + (long)at, &wrong, 1);
+    }
+    return walk.count;
 }
 
 static int overwrite_entry(const char *path, const struct stat *info, int type, struct FTW *at)

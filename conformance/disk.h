@@ -3,7 +3,7 @@
  *
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
- * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c */
+ * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 
@@ -24,6 +24,10 @@ uint64_t disk_damage(const struct fixture *fx, struct disk_row row, enum disk_da
 /* Puts the bytes of one row where the other lies, and the other way round, K and V each. False: one
  * of them was not found. */
 bool disk_exchange(const struct fixture *fx, struct disk_row one, struct disk_row other);
+/* Flips a bit of the byte that stands `at` bytes behind the start of these, wherever they lie; it
+ * may be behind their end. */
+uint64_t disk_flip(const struct fixture *fx, const uint8_t *bytes, uint64_t byte_count,
+                   uint64_t at);
 /* Every byte of every file becomes another. */
 void disk_overwrite(const struct fixture *fx);
 /* Allocated blocks of all files below the store, in bytes. */

@@ -69,6 +69,7 @@ struct prompt {
     uint64_t count;
     uint64_t salt;    /* of the truth */
     uint32_t numbers; /* 0: rows are any bytes; 1 ..: numbers that can be scored (choice.h) */
+    bool is_uneven;   /* numbers: n / 64 / 2^(i % 8) where positive, so ranges take more digits */
     uint32_t *tokens;
     uint64_t *history;
 };
@@ -82,7 +83,7 @@ void prompt_free(struct prompt *prompt);
 uint64_t dtype_bytes(uint32_t dtype);
 uint64_t head_bytes(const struct shape *shape);
 uint64_t row_bytes(const struct shape *shape); /* of K alone */
-/* What is stored for element i of a head: n / 64, exact in every dtype. */
+/* What is stored for element i of a head: n / 64, or less; exact in every dtype. */
 double truth_number(const struct prompt *prompt, uint64_t position, uint32_t layer, int value,
                     uint32_t head, uint32_t i);
 /* Writes row_bytes; value 0: K, 1: V. */
