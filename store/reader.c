@@ -29,9 +29,9 @@
 
 /* Reads of a load of picks that may be queued or in flight. Half of them are planned anew when the
  * other half is left, of which as many slots as the back end's depth of 128 spans may be nearly
- * done: so the depth stays full. With 320 and 64 loads of 4 KiB rows took a tenth longer. */
-#define READS      512u
-#define SLOT_READS 32u
+ * done: so the depth stays full. With 320 loads of 4 KiB rows took a tenth longer. */
+#define READS      640u
+#define SLOT_READS 64u
 
     /* ---- Slots ----------------------------------------------------------------------------------
      */
