@@ -33,12 +33,10 @@
 #define READS      640u
 #define SLOT_READS 64u
 
-    /* ---- Slots ----------------------------------------------------------------------------------
-     */
+/* ---- Slots ---------------------------------------------------------------------------------- */
 
-    /* Lock held. */
-    static void
-    slot_free(struct sc_store_reader *reader, struct sc_reader_slot *slot)
+/* Lock held. */
+static void slot_free(struct sc_store_reader *reader, struct sc_reader_slot *slot)
 {
     struct sc_frames *frames = reader->store->frames;
     sc_io_release(reader->store->io, slot->held_bytes);
