@@ -24,10 +24,13 @@ struct ctl_space {
     uint32_t layer_count, layout;
     uint64_t k_row_bytes;
     char *descriptor;
-    uint64_t pieces, rows; /* that live */
-    uint64_t probe_rows;   /* of them, with probe keys */
-    uint64_t annex_rows;   /* of those, in an annex */
-    uint64_t probe_bytes;  /* of all layers, with their tags */
+    uint64_t pieces, rows;           /* that live */
+    uint64_t probe_rows;             /* of them, with probe keys */
+    uint64_t annex_rows;             /* of those, in an annex */
+    uint64_t probe_bytes;            /* of all layers, with their tags */
+    uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
+    uint64_t code_pieces, code_rows; /* that live and have codes */
+    uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
 };
 
 struct ctl_extent {
@@ -39,6 +42,8 @@ struct ctl_extent {
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
+    struct ctl_extent *codes; /* its code_shape, stride, parts */
+    struct sc_store_code_shape code_shape;
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };

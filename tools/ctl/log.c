@@ -214,6 +214,7 @@ void ctl_store_close(struct ctl_store *store)
             free(rank->spaces[j].descriptor);
         for (uint64_t j = 0; j < rank->extent_count; j++) {
             annex_free(rank->extents[j].annex);
+            annex_free(rank->extents[j].codes);
             free(rank->extents[j].parts);
         }
         free(rank->spaces);
@@ -300,6 +301,10 @@ static void add_space(struct ctl_rank *rank, const struct sc_store_record *recor
     space.descriptor = strndup(in->space.descriptor, in->descriptor_bytes);
     if (space.descriptor == NULL)
         no_memory();
+    struct json_object *model = json_tokener_parse(space.descriptor), *tokens;
+    if (json_object_object_get_ex(model, "chunk_tokens", &tokens))
+        space.chunk_tokens = json_object_get_uint64(tokens);
+    json_object_put(model);
     rank->spaces =
         ctl_grow(rank->spaces, rank->space_count, &rank->space_room, sizeof(*rank->spaces));
     rank->spaces[rank->space_count++] = space;
@@ -348,7 +353,8 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];
-    if (extent->annex != NULL ||
+    struct ctl_extent **place = in->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    if (*place != NULL ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_annex_fits(in, extent->row_count, k_row_bytes)) {
         rank->lie_count++;
@@ -365,11 +371,12 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
                                  .probe_offset = in->probe_offset,
                                  .probe_tag_offset = in->probe_tag_offset,
                                  .probe_row_bytes = in->probe_row_bytes,
+                                 .code_shape = in->code_shape,
                                  .fits = true,
                                  .space = extent->space,
                                  .part_count = in->part_count,
                                  .parts = parts};
-    extent->annex = annex;
+    *place = annex;
 }
 
 static void add_piece(struct ctl_rank *rank, const struct sc_store_record *record)
@@ -464,6 +471,15 @@ static void load_record(const struct sc_store_record *record, void *user)
     }
 }
 
+static uint64_t pages_bytes(const struct ctl_extent *annex)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < annex->part_count; i++)
+        bytes += (annex->parts[i].layer_count * annex->stride + SC_IO_PAGE_BYTES - 1) /
+                 SC_IO_PAGE_BYTES * SC_IO_PAGE_BYTES;
+    return bytes;
+}
+
 bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
 {
     if (!ctl_log_walk(store, rank, load_record, rank))
@@ -478,11 +494,16 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         rank->spaces[extent->space].rows += piece->row_count;
         const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;
         struct ctl_space *space = &rank->spaces[extent->space];
+        space->code_pieces += extent->codes != NULL;
+        space->code_rows += extent->codes != NULL ? piece->row_count : 0;
         if (probes->probe_row_bytes == 0)
             continue;
         space->probe_rows += piece->row_count;
         space->annex_rows += extent->annex != NULL ? piece->row_count : 0;
         space->probe_bytes += piece->row_count * (probes->probe_row_bytes + 8) * space->layer_count;
     }
+    for (uint64_t i = 0; i < rank->extent_count; i++)
+        if (rank->extents[i].live_rows > 0 && rank->extents[i].codes != NULL)
+            rank->spaces[rank->extents[i].space].code_bytes += pages_bytes(rank->extents[i].codes);
     return true;
 }

@@ -105,8 +105,8 @@ int ctl_ls(const struct ctl_options *options)
 /* ---- stat ----------------------------------------------------------------------------------- */
 
 struct rank_sum {
-    uint64_t probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
-        dropped_pieces, void_pieces;
+    uint64_t code_pieces, code_rows, code_bytes, probe_rows, annex_rows, probe_bytes, live_pieces,
+        live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
 };
 
 static struct rank_sum sum_of(const struct ctl_rank *rank)
@@ -122,11 +122,61 @@ static struct rank_sum sum_of(const struct ctl_rank *rank)
         sum.probe_rows += rank->spaces[i].probe_rows;
         sum.annex_rows += rank->spaces[i].annex_rows;
         sum.probe_bytes += rank->spaces[i].probe_bytes;
+        sum.code_pieces += rank->spaces[i].code_pieces;
+        sum.code_rows += rank->spaces[i].code_rows;
+        sum.code_bytes += rank->spaces[i].code_bytes;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
         sum.live_extents += rank->extents[i].live_rows > 0;
     return sum;
+}
+
+/* Live pieces by the bits of their codes, K's and V's. */
+struct bits {
+    uint64_t pieces[9][9];
+};
+
+static struct bits bits_of(const struct ctl_rank *rank)
+{
+    struct bits bits = {0};
+    for (uint64_t i = 0; i < rank->piece_count; i++) {
+        const struct ctl_extent *codes = rank->extents[rank->pieces[i].extent].codes;
+        if (codes != NULL && rank->pieces[i].state == CTL_LIVE)
+            bits.pieces[codes->code_shape.bits_k][codes->code_shape.bits_v]++;
+    }
+    return bits;
+}
+
+static struct json_object *bits_json(const struct ctl_rank *rank)
+{
+    struct json_object *list = json_object_new_array();
+    struct bits bits = bits_of(rank);
+    for (uint32_t k = 0; k <= 8; k++)
+        for (uint32_t v = 0; v <= 8; v++) {
+            if (bits.pieces[k][v] == 0)
+                continue;
+            struct json_object *object = json_object_new_object();
+            add(object, "bits_k", u64(k));
+            add(object, "bits_v", u64(v));
+            add(object, "pieces", u64(bits.pieces[k][v]));
+            json_object_array_add(list, object);
+        }
+    return list;
+}
+
+static void bits_line(const struct ctl_rank *rank, const struct rank_sum *sum)
+{
+    char bytes[32];
+    struct bits bits = bits_of(rank);
+    printf("  codes     %s of %" PRIu64 " tokens, %" PRIu64 " pieces",
+           ctl_bytes_text(sum->code_bytes, bytes), sum->code_rows, sum->code_pieces);
+    for (uint32_t k = 0; k <= 8; k++)
+        for (uint32_t v = 0; v <= 8; v++)
+            if (bits.pieces[k][v] > 0)
+                printf("; %" PRIu64 " of %" PRIu32 " bits K, %" PRIu32 " V", bits.pieces[k][v], k,
+                       v);
+    printf("\n");
 }
 
 static struct json_object *rank_json(const struct ctl_rank *rank, const struct rank_sum *sum)
@@ -149,6 +199,10 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "tokens_with_probe_keys", u64(sum->probe_rows));
     add(object, "tokens_with_built_keys", u64(sum->annex_rows));
     add(object, "probe_key_bytes", u64(sum->probe_bytes));
+    add(object, "pieces_with_codes", u64(sum->code_pieces));
+    add(object, "tokens_with_codes", u64(sum->code_rows));
+    add(object, "code_bytes", u64(sum->code_bytes));
+    add(object, "code_bits", bits_json(rank));
     add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
@@ -168,6 +222,7 @@ static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
            " built later; averages: %" PRIu64 " records\n",
            ctl_bytes_text(sum->probe_bytes, sketch), sum->probe_rows, sum->annex_rows,
            rank->average_count);
+    bits_line(rank, sum);
     printf("  log       %s, %" PRIu64 " records since checkpoint %" PRIu64 "; %" PRIu64
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
@@ -280,6 +335,27 @@ static void dump_piece(struct json_object *line, const struct sc_store_record *r
     add(line, "tokens", ids);
 }
 
+static void dump_annex(struct json_object *line, const struct sc_store_record *record)
+{
+    const struct sc_store_record_extent *annex = &record->extent;
+    const struct sc_store_code_shape *codes = &annex->code_shape;
+    bool is_codes = codes->bits_k != 0;
+    add(line, "kind", u64(is_codes ? SC_STORE_ANNEX_CODES : SC_STORE_ANNEX_PROBES));
+    if (is_codes) {
+        add(line, "bits_k", u64(codes->bits_k));
+        add(line, "bits_v", u64(codes->bits_v));
+        add(line, "scale_bytes", u64(codes->scale_bytes));
+        add(line, "k_code_bytes", u64(codes->k_row_bytes));
+        add(line, "v_code_bytes", u64(codes->v_row_bytes));
+    } else {
+        add(line, "probe_row_bytes", u64(annex->probe_row_bytes));
+        add(line, "probe_offset", u64(annex->probe_offset));
+        add(line, "probe_tag_offset", u64(annex->probe_tag_offset));
+    }
+    add(line, "stride", u64(annex->stride));
+    add(line, "parts", dump_parts(annex));
+}
+
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
@@ -311,11 +387,7 @@ static void dump_record(const struct sc_store_record *record, void *user)
         add(line, "codes", u64(record->average.codes_bytes / 2));
         break;
     case SC_STORE_RECORD_ANNEX:
-        add(line, "probe_row_bytes", u64(record->extent.probe_row_bytes));
-        add(line, "probe_offset", u64(record->extent.probe_offset));
-        add(line, "probe_tag_offset", u64(record->extent.probe_tag_offset));
-        add(line, "stride", u64(record->extent.stride));
-        add(line, "parts", dump_parts(&record->extent));
+        dump_annex(line, record);
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));

@@ -1,4 +1,5 @@
-/* verify: reads every live row of the store, layer by layer, and checks its tag.
+/* verify: reads every live row of the store, layer by layer, and checks its tag; likewise probe
+ * rows, and the checksum of every block of codes.
  *
  * Holds: a piece is reported only when it is still live after its rows were found bad, so that a
  * store in use, which drops and reuses space meanwhile, is not accused.
@@ -19,6 +20,7 @@
 struct bad {
     uint64_t piece, first_position, row_count;
     uint32_t layer;
+    const char *what;
     char digest[33];
 };
 
@@ -29,7 +31,7 @@ struct verify {
     uint32_t segment;
     uint8_t *buffer;
     uint64_t buffer_bytes;
-    uint64_t read_bytes, whole_bytes, rows; /* of all ranks */
+    uint64_t read_bytes, whole_bytes, rows, blocks; /* of all ranks */
     struct bad *bad;
     uint64_t bad_count, bad_room;
     double said_s;
@@ -153,13 +155,58 @@ static bool annex_good(struct verify *verify, const struct ctl_space *space,
     return good;
 }
 
+/* K's or V's block of a piece's codes: its checksum, and that it says what it should be. */
+static bool block_good(const struct ctl_space *space, const struct ctl_piece *piece, uint32_t layer,
+                       uint32_t part, uint64_t bits, const uint8_t *block, uint64_t bytes)
+{
+    uint64_t rows = piece->row_count - piece->skip, said, sum;
+    const uint8_t head[8] = {part == SC_STORE_PART_K_CODES ? 3 : 4,
+                             (uint8_t)bits,
+                             0,
+                             block[3],
+                             (uint8_t)rows,
+                             (uint8_t)(rows >> 8),
+                             0,
+                             0};
+    uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, part);
+    memcpy(&said, block + bytes - 8, 8);
+    sc_store_tag_make(base, piece->first_position + piece->skip, block, bytes - 8, bytes - 8, 1,
+                      &sum, 1);
+    return sum == said && block[3] <= 1 && memcmp(head, block, sizeof(head)) == 0;
+}
+
+/* Both blocks, where docs/store-format.md says. bytes: of the layer; NULL: they cannot be read. */
+static bool codes_good(const struct ctl_space *space, const struct ctl_extent *codes,
+                       const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
+{
+    const struct sc_store_code_shape *shape = &codes->code_shape;
+    uint64_t chunk = space->chunk_tokens, rows = piece->row_count - piece->skip;
+    if (bytes == NULL || chunk == 0)
+        return false;
+    uint64_t first = piece->first_position - piece->extent_row;
+    uint64_t number = piece->first_position / chunk - first / chunk;
+    uint64_t slots = (first + codes->row_count - 1) / chunk - first / chunk + 1;
+    uint64_t fixed = 16 + shape->scale_bytes, row = (uint64_t)piece->extent_row + piece->skip;
+    uint64_t k_at = number * fixed + row * shape->k_row_bytes;
+    uint64_t v_at = slots * fixed + codes->row_count * shape->k_row_bytes + number * fixed +
+                    row * shape->v_row_bytes;
+    uint64_t k_bytes = fixed + rows * shape->k_row_bytes;
+    uint64_t v_bytes = fixed + rows * shape->v_row_bytes;
+    return v_at + v_bytes <= codes->stride &&
+           block_good(space, piece, layer, SC_STORE_PART_K_CODES, shape->bits_k, bytes + k_at,
+                      k_bytes) &&
+           block_good(space, piece, layer, SC_STORE_PART_V_CODES, shape->bits_v, bytes + v_at,
+                      v_bytes);
+}
+
 static void note_bad(struct verify *verify, const struct ctl_space *space,
-                     const struct ctl_piece *piece, uint32_t layer)
+                     const struct ctl_piece *piece, uint32_t layer, const char *what)
 {
     struct bad bad = {.piece = piece->id,
                       .first_position = piece->first_position,
                       .row_count = piece->row_count,
-                      .layer = layer};
+                      .layer = layer,
+                      .what = what};
     ctl_hex_text(space->digest, bad.digest);
     verify->bad = ctl_grow(verify->bad, verify->bad_count, &verify->bad_room, sizeof(*verify->bad));
     verify->bad[verify->bad_count++] = bad;
@@ -180,12 +227,19 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
                 continue;
             verify->rows += piece->row_count;
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
-                note_bad(verify, space, piece, layer);
+                note_bad(verify, space, piece, layer, "rows");
         }
         for (uint64_t i = first; i < end && extent->annex != NULL; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state == CTL_LIVE && !annex_good(verify, space, extent->annex, piece, layer))
-                note_bad(verify, space, piece, layer);
+                note_bad(verify, space, piece, layer, "probe keys");
+        }
+        bytes = extent->codes != NULL ? layer_read(verify, extent->codes, layer) : NULL;
+        for (uint64_t i = first; i < end && extent->codes != NULL; i++) {
+            const struct ctl_piece *piece = &verify->rank->pieces[i];
+            verify->blocks += piece->state == CTL_LIVE ? 2 : 0;
+            if (piece->state == CTL_LIVE && !codes_good(space, extent->codes, piece, layer, bytes))
+                note_bad(verify, space, piece, layer, "codes");
         }
         say_progress(verify);
     }
@@ -239,11 +293,13 @@ static void report(const struct verify *verify, double took_s)
     if (!verify->options->json) {
         for (uint64_t i = 0; i < verify->bad_count; i++)
             printf("bad: piece %" PRIu64 ", layer %" PRIu32 ", tokens %" PRIu64 " .. %" PRIu64
-                   ", namespace %.12s\n",
+                   ", namespace %.12s: %s\n",
                    verify->bad[i].piece, verify->bad[i].layer, verify->bad[i].first_position,
-                   verify->bad[i].first_position + verify->bad[i].row_count, verify->bad[i].digest);
-        printf("%" PRIu64 " rows in %s verified in %.1f s (%.2f GB/s), %" PRIu64 " slabs bad\n",
-               verify->rows, ctl_bytes_text(verify->read_bytes, bytes), took_s,
+                   verify->bad[i].first_position + verify->bad[i].row_count, verify->bad[i].digest,
+                   verify->bad[i].what);
+        printf("%" PRIu64 " rows and %" PRIu64
+               " blocks of codes in %s verified in %.1f s (%.2f GB/s), %" PRIu64 " slabs bad\n",
+               verify->rows, verify->blocks, ctl_bytes_text(verify->read_bytes, bytes), took_s,
                took_s > 0 ? (double)verify->read_bytes / took_s / 1e9 : 0.0, verify->bad_count);
         return;
     }
@@ -255,10 +311,12 @@ static void report(const struct verify *verify, double took_s)
         json_object_object_add(bad, "first_position",
                                json_object_new_uint64(verify->bad[i].first_position));
         json_object_object_add(bad, "tokens", json_object_new_uint64(verify->bad[i].row_count));
+        json_object_object_add(bad, "what", json_object_new_string(verify->bad[i].what));
         json_object_object_add(bad, "namespace", json_object_new_string(verify->bad[i].digest));
         json_object_array_add(list, bad);
     }
     json_object_object_add(object, "rows", json_object_new_uint64(verify->rows));
+    json_object_object_add(object, "blocks", json_object_new_uint64(verify->blocks));
     json_object_object_add(object, "bytes", json_object_new_uint64(verify->read_bytes));
     json_object_object_add(object, "seconds", json_object_new_double(took_s));
     json_object_object_add(object, "bad", list);
@@ -281,7 +339,8 @@ int ctl_verify(const struct ctl_options *options)
             const struct ctl_extent *extent = &store.ranks[i].extents[j];
             if (extent->live_rows > 0)
                 verify.whole_bytes +=
-                    extent->stride * store.ranks[i].spaces[extent->space].layer_count;
+                    (extent->stride + (extent->codes != NULL ? extent->codes->stride : 0)) *
+                    store.ranks[i].spaces[extent->space].layer_count;
         }
     for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++) {
         uint64_t first = verify.bad_count;

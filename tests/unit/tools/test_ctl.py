@@ -156,6 +156,53 @@ class Ctl(unittest.TestCase):
                 f.seek(at)
                 f.write(byte)
 
+    def store_with_codes(self):
+        """150 tokens whose codes were made when the store was opened again."""
+        shutil.rmtree(self.path)
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB"}
+        after = {**config, "layered": {"codes": "yes", "bits_k": 5}}
+        subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
+                       capture_output=True, timeout=120)
+        dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
+        return next(r for r in dump if r["type"] == "annex")
+
+    def test_codes_are_counted_and_dumped(self):
+        codes = self.store_with_codes()
+        self.assertEqual([codes[key] for key in ("id", "kind", "bits_k", "bits_v", "scale_bytes",
+                                                 "k_code_bytes", "v_code_bytes")],
+                         [1, 3, 5, 2, 4 * 48, 30, 12])
+        self.assertEqual(codes["parts"][0]["layers"], 2)
+        rank = self.json("stat")["ranks"][0]
+        pages = (2 * codes["stride"] + 4095) // 4096 * 4096
+        self.assertEqual([rank[key] for key in ("pieces_with_codes", "tokens_with_codes",
+                                                "code_bytes", "code_bits", "tokens_with_built_keys",
+                                                "records_not_believed")],
+                         [3, 150, pages, [{"bits_k": 5, "bits_v": 2, "pieces": 3}], 0, 0])
+        self.assertIn("3 of 5 bits K, 2 V", run("stat", self.path)[1])
+
+    def test_verify_checks_every_block_of_codes(self):
+        codes = self.store_with_codes()
+        found = self.json("verify")
+        self.assertEqual((found["bad"], found["blocks"]), ([], 2 * 3 * 2))
+        place, fixed = codes["parts"][0], 16 + codes["scale_bytes"]
+        path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
+        k_block, v_block = fixed + 64 * 30, 3 * fixed + 150 * 30 + fixed + 64 * 12  # of piece 1
+        for at in (k_block, k_block + 1, k_block + 20, k_block + fixed + 64 * 30 - 9,
+                   k_block + fixed + 64 * 30 - 1, v_block, v_block + fixed + 64 * 12 - 8):
+            with self.subTest(at), open(path, "r+b") as f:
+                at += place["offset"] + codes["stride"]  # layer 1
+                f.seek(at)
+                byte = f.read(1)
+                f.seek(at)
+                f.write(bytes([byte[0] ^ 4]))
+                f.flush()
+                bad = self.json("verify", code=1)["bad"]
+                self.assertEqual([(b["layer"], b["first_position"], b["what"]) for b in bad],
+                                 [(1, 64, "codes")])
+                self.assertIn("tokens 64 .. 128", run("verify", self.path)[1])
+                f.seek(at)
+                f.write(byte)
+
     def test_verify_tells_of_a_segment_that_is_gone(self):
         os.unlink(glob.glob(self.path + "/rank-*/seg-*")[0])
         self.assertEqual(len(self.json("verify", code=1)["bad"]), 6)
