@@ -80,9 +80,9 @@ struct slot {
 
 struct coded { /* of a range, in memory */
     uint64_t piece;
-    uint64_t k_at, v_at;              /* its blocks, behind the run's start */
-    struct sc_store_code_shape shape; /* bits_k 0: it has none */
-    uint32_t row;                     /* of the coded rows, that the range begins with */
+    uint64_t k_at, v_at;                /* its blocks, behind the run's start */
+    const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
+    uint32_t row;                       /* of the coded rows, that the range begins with */
     bool is_good, has_v;
 };
 
@@ -172,45 +172,47 @@ static const struct sc_store_piece_entry *piece_of(const struct sc_store *store,
     return piece;
 }
 
-/* What codes the range has, if they fit a frame; bits_k 0: none. */
-static struct sc_store_code_shape codes_find(const struct sc_store_sketch *sketch, uint32_t layer,
-                                             const struct sc_store_range *range,
-                                             struct sc_store_blocks *ret_blocks)
+/* What codes the range has, if they fit a frame; NULL: none. */
+static const struct sc_store_annex *codes_find(const struct sc_store_sketch *sketch,
+                                               const struct sc_store_range *range,
+                                               struct sc_store_blocks *ret_blocks)
 {
     const struct sc_store *store = sketch->store;
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = piece_of(store, range->piece, &extent);
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
     uint64_t frame = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE;
-    (void)layer;
     *ret_blocks = (struct sc_store_blocks){0};
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
-        return (struct sc_store_code_shape){0};
+        return NULL;
     sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
     uint64_t tags = range->row_count * store->shape.tags_per_row * 8;
     if (ret_blocks->v_at + ret_blocks->v_bytes > annex->stride ||
         ret_blocks->k_bytes + ret_blocks->v_bytes + tags > frame)
-        return (struct sc_store_code_shape){0};
-    return annex->code_shape;
+        return NULL;
+    return annex;
 }
 
-/* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. */
-static uint64_t codes_lay(const struct sc_store_sketch *sketch, uint32_t layer,
-                          const struct sc_store_range *ranges, uint64_t range_count, bool k_alone,
-                          uint8_t *run)
+/* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. What would end
+ * behind `most`, because codes came meanwhile, is left out. */
+static uint64_t codes_lay(const struct sc_store_sketch *sketch, const struct sc_store_range *ranges,
+                          uint64_t range_count, bool k_alone, uint8_t *run, uint64_t most)
 {
     uint64_t at = sc_store_up(range_count * sizeof(struct coded), LINE);
     for (uint64_t i = 0; i < range_count; i++) {
         struct sc_store_blocks blocks;
         struct coded coded = {.piece = ranges[i].piece,
-                              .shape = codes_find(sketch, layer, &ranges[i], &blocks)};
-        if (coded.shape.bits_k != 0) {
+                              .codes = codes_find(sketch, &ranges[i], &blocks)};
+        uint64_t bytes = sc_store_up(blocks.k_bytes, LINE);
+        bytes += k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE);
+        if (bytes > most - at)
+            coded.codes = NULL;
+        if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
             coded.row = ranges[i].row_first - piece_of(sketch->store, coded.piece, &extent)->skip;
             coded.k_at = at;
-            at += sc_store_up(blocks.k_bytes, LINE);
-            coded.v_at = at;
-            at += k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE);
+            coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
+            at += bytes;
             coded.has_v = !k_alone;
         }
         if (run != NULL)
@@ -222,9 +224,9 @@ static uint64_t codes_lay(const struct sc_store_sketch *sketch, uint32_t layer,
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
 {
     const struct coded *coded = &((const struct coded *)(const void *)keys)[range];
-    const struct sc_store_code_shape *shape = &coded->shape;
     if (!coded->is_good)
         return false;
+    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
     *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k};
     ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
@@ -356,16 +358,12 @@ static void codes_plan(struct sc_store_sketch *sketch)
     uint64_t first = sketch->cursor.range, i = first, k_end = 0, v_end = 0, rows = 0;
     uint64_t most = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE;
     const struct sc_store_extent_entry *extent = sketch->cursor.extent;
-    const struct coded *coded = coded_of(sketch->memory.run, first);
-    const struct sc_store_annex *annex = NULL;
-    bool has = coded->shape.bits_k != 0;
+    const struct sc_store_annex *annex = coded_of(sketch->memory.run, first)->codes;
     for (; i < sketch->range_count && rows < sketch->cursor.left; i++) {
         struct sc_store_blocks blocks = {0};
-        bool has_too = coded_of(sketch->memory.run, i)->shape.bits_k != 0;
-        if (ranges[i].row_count > 0 && has_too != has)
-            break;
-        if (has && ranges[i].row_count > 0) {
-            annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+        if (ranges[i].row_count > 0 && coded_of(sketch->memory.run, i)->codes != annex)
+            break; /* none, or those of a follower that has read its log anew */
+        if (annex != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
             sc_store_codes_blocks(store, extent, &annex->code_shape,
                                   piece_of(store, ranges[i].piece, &same), &blocks);
@@ -385,7 +383,7 @@ static void codes_plan(struct sc_store_sketch *sketch)
     }
     block->row_count = rows;
     block->range_first = first;
-    block->range_count = has ? i - first : 0;
+    block->range_count = annex != NULL ? i - first : 0;
     if (annex == NULL)
         return;
     const struct sc_store_part *part =
@@ -669,8 +667,8 @@ static bool codes_copy(struct sc_store *store, const struct coded *coded, uint32
 {
     uint64_t bytes = part == SC_STORE_PART_K ? blocks->k_bytes : blocks->v_bytes;
     bool is_bad;
-    bool holds =
-        sc_store_block_holds(store, &coded->shape, piece_hash, layer, part, blocks, src, &is_bad);
+    bool holds = sc_store_block_holds(store, &coded->codes->code_shape, piece_hash, layer, part,
+                                      blocks, src, &is_bad);
     if (is_bad) {
         sc_store_count(&store->bad_blocks, 1);
         SC_LOG(store->params.log, 1,
@@ -691,9 +689,9 @@ static void codes_take(struct sc_store *store, const struct slot *slot, uint8_t 
         const struct sc_store_extent_entry *extent;
         const struct sc_store_piece_entry *piece = piece_of(store, coded->piece, &extent);
         struct sc_store_blocks blocks;
-        if (coded->shape.bits_k == 0)
+        if (coded->codes == NULL)
             continue; /* of no rows */
-        sc_store_codes_blocks(store, extent, &coded->shape, piece, &blocks);
+        sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
         coded->is_good =
             codes_copy(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash,
                        slot->frame + block->probes.at + (blocks.k_at - block->k_at),
@@ -976,14 +974,15 @@ bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
     if (begins) {
         struct memory memory = {0};
         memory.tags_at =
-            sc_store_up(codes_lay(sketch, layer, ranges, range_count, k_alone, NULL), LINE);
+            sc_store_up(codes_lay(sketch, ranges, range_count, k_alone, NULL, UINT64_MAX), LINE);
         memory.run =
             sc_store_pool_take(&store->pool, memory.tags_at + tags_bytes_of(store, load.rows));
         begins = memory.run != NULL;
         sketch->memory = memory;
     }
     if (begins) {
-        (void)codes_lay(sketch, layer, ranges, range_count, k_alone, sketch->memory.run);
+        (void)codes_lay(sketch, ranges, range_count, k_alone, sketch->memory.run,
+                        sketch->memory.tags_at);
         load_start(sketch, &load);
     }
     pthread_mutex_unlock(&sketch->lock);
