@@ -196,11 +196,9 @@ struct spec_provenance {
     uint32_t retain_ppm; /* pruned: share of kept rows */
     uint32_t metric;     /* pruned: SPEC_METRIC_* */
 };
-#define SPEC_METRIC_H2O  0u
-#define SPEC_METRIC_LAST 1u
-#define SPEC_METRIC_RANDOM                                                                         \
-    2u /* any k rows, the same for the same call: what others compare with                         \
-        */
+#define SPEC_METRIC_H2O    0u
+#define SPEC_METRIC_LAST   1u
+#define SPEC_METRIC_RANDOM 2u /* any k rows, the same for the same call: to compare with */
 
 /* ---- open, close ---------------------------------------------------------------------------- */
 
