@@ -464,8 +464,8 @@ static void abi_072_a_hint_decides_nothing_that_is_delivered(void **state)
         for (uint32_t agree = APART; agree <= ALIKE; agree += ALIKE) {
             char members[256];
             (void)snprintf(members, sizeof(members),
-                           "\"retain_ppm\": 250000}, \"prefetch\": {\"predictor\": \"%s\", "
-                           "\"min_precision_ppm\": 0",
+                           "\"retain_ppm\": 250000, \"min_tokens\": 0}, \"prefetch\": "
+                           "{\"predictor\": \"%s\", \"min_precision_ppm\": 0",
                            PREDICTORS[p]);
             fixture_shape(fx, FOUR);
             scene_configure(fx, 3, members, "");
