@@ -48,7 +48,7 @@ static void value_draw(uint64_t *state, uint32_t dtype, uint8_t *dst)
 struct slab {
     uint8_t bytes[ROWS][CHANNELS * 4];
     const uint8_t *rows[ROWS];
-    uint8_t scales[CHANNELS * 4 + 64], codes[ROWS * CHANNELS + 1024];
+    uint8_t scales[CHANNELS * 4 + 64], codes[ROWS * (CHANNELS + 16)];
 };
 
 static struct slab *slab_make(uint64_t seed, uint32_t dtype)
