@@ -213,13 +213,24 @@ static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64
     return conn->kernels->code_encode(&code, rows, row_count, scales, codes);
 }
 
+/* Codes of other bits than the configured ones, too. */
+static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
+{
+    const spec_connector *conn = user;
+    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
+    return sc_kernels_code_has(shape->bits_k) && sc_kernels_code_has(shape->bits_v) &&
+           shape->scale_bytes == sc_kernels_code_scale_bytes(channels) &&
+           shape->k_row_bytes == sc_kernels_code_row_bytes(channels, shape->bits_k) &&
+           shape->v_row_bytes == sc_kernels_code_row_bytes(channels, shape->bits_v);
+}
+
 /* How slabs are coded from now on. */
 static struct sc_store_codes codes_of(spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
     if (!sc_config_keeps_codes(config) || config->chunk_tokens > SC_KERNELS_CODE_ROWS_MAX)
-        return (struct sc_store_codes){0};
+        return (struct sc_store_codes){.fits = codes_fit, .user = conn};
     return (struct sc_store_codes){
         .shape = {.bits_k = config->bits_k,
                   .bits_v = config->bits_v,
@@ -227,6 +238,7 @@ static struct sc_store_codes codes_of(spec_connector *conn)
                   .k_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_k),
                   .v_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_v)},
         .encode = encode,
+        .fits = codes_fit,
         .user = conn};
 }
 

@@ -421,6 +421,15 @@ static bool annex_is(const struct sc_store_annex *annex,
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
 }
 
+/* Codes of other namespaces are nobody's to judge here, and never read. */
+static bool codes_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                      const struct sc_store_code_shape *shape)
+{
+    const struct sc_store_codes *codes = &store->params.codes;
+    return shape->bits_k == 0 || codes->fits == NULL ||
+           extent->space != atomic_load(&store->space_id) || codes->fits(codes->user, shape);
+}
+
 /* Sections of an extent that stands before. One of an extent that is not there, or holds nothing
  * any more, is no use, and no lie. */
 static spec_status replay_annex(struct sc_store *store, struct spec_error *reterr)
@@ -440,6 +449,7 @@ static spec_status replay_annex(struct sc_store *store, struct spec_error *reter
         record->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
     const struct sc_store_annex *known = atomic_load(place);
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
+                codes_fit(store, extent, &record->code_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (is_writer(store) && known != NULL)) {
         replay_lie(store, fits ? "a second annex" : "an annex' geometry");

@@ -108,6 +108,9 @@ struct sc_store_codes {
      * whole; false: the slab has no codes. Executor thread. */
     bool (*encode)(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
                    uint8_t *scales, uint8_t *codes);
+    /* Whether codes of this shape, which the log tells of, are any that rows of this namespace can
+     * have; those that are not are not believed. NULL: all may be. Whoever reads the log. */
+    bool (*fits)(void *user, const struct sc_store_code_shape *shape);
     void *user;
 };
 
@@ -294,7 +297,8 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
  * reading no more than bytes_per_s (0: as fast as it goes); once more, when it runs already. Their
  * rows are found by sketches as soon as each is whole. Never blocks. A follower: no effect. */
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
-/* The same for what was stored since the last run, when extents get codes at all. */
+/* The same for codes alone, of what was stored since the last run, when extents get codes at all;
+ * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
 
 /* A namespace's epoch counts its resets, from 0. */
