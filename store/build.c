@@ -9,15 +9,16 @@
  *             window after window,     |  ^ all its writes ended
  *             layer after layer        +--+ also after an abort
  *
- * One run goes through the table once. It is slow on purpose: one window in flight, in the lowest
- * lane, and a pause after it so that bytes_per_s holds.
+ * One run goes through the table once for probe rows, then for codes, or for codes of what was
+ * stored since alone. It is slow on purpose: one window in flight, in the lowest lane, and a pause
+ * after it so that bytes_per_s holds.
  *
  * Holds: keys come from rows that agree with their tags; an extent with a row that does not, or
  * that cannot be read, is passed over (what is wrong with it, its load will find); rows that no
  * live piece has are zeros in the annex, and nothing leads to them. A step waits for nothing.
  * Does not: move rows, drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, tests/fault/test_store_faults.c */
+ * Tests: tests/unit/store/test_build.c, test_codes.c, tests/fault/test_store_faults.c */
 #include "store/codes.h"
 
 #include "store/tag.h"
@@ -42,14 +43,17 @@ struct sc_store_build {
     struct sc_task task;
 
     /* Guarded by the space lock. */
-    bool runs, again, closing;
-    uint64_t rate; /* bytes a second; 0: as fast as it goes */
+    bool runs, closing;
+    bool again, again_codes; /* all of it, or what extents got since */
+    uint64_t rate;           /* bytes a second; 0: as fast as it goes */
 
     /* The run's, one step after the other. */
     enum state state;
-    bool is_codes;      /* codes are built: the second time through the table */
-    uint64_t next, end; /* ids of extents; end 0: the run has not looked yet */
-    uint64_t codes_from;
+    bool is_codes;       /* codes are built: the second time through the table */
+    uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
+    uint64_t codes_from; /* older ones have codes, or were passed over since the last start */
+    uint64_t stopped;    /* at this one, for want of space or memory; 0: not */
+    uint64_t said;       /* it was logged that a run stopped at this one */
     uint64_t extent_id, row_count, piece_count;
     uint32_t tries, layer;
     struct sc_store_extent *annex;
@@ -419,21 +423,32 @@ static void post_after(struct sc_store_build *build, uint64_t wait_ns)
     pthread_mutex_unlock(&build->store->space_lock);
 }
 
+/* Space lock held. Once through the table from here on. */
+static void run_begin(struct sc_store_build *build, bool is_codes)
+{
+    build->is_codes = is_codes;
+    build->next = is_codes ? build->codes_from : 1;
+    build->end = build->stopped = 0;
+    build->again_codes = build->again_codes && !is_codes;
+    if (is_codes)
+        return;
+    build->codes_from = 1; /* what was passed over is tried again */
+    build->again = false;
+}
+
 /* Nothing of it is touched afterwards. */
 static void run_end(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
     run_free(build);
     pthread_mutex_lock(&store->space_lock);
-    bool goes_on = !build->is_codes && !build->closing; /* to the codes */
-    bool again = (build->again || goes_on) && !build->closing;
+    bool goes_on = !build->is_codes && store->params.codes.shape.bits_k != 0;
+    bool again = (goes_on || build->again || build->again_codes) && !build->closing;
     if (build->is_codes && build->end > 0)
-        build->codes_from = build->end; /* older ones have theirs, or were passed over */
-    build->is_codes = goes_on;
-    build->again = build->again && goes_on;
+        build->codes_from = build->stopped > 0 ? build->stopped : build->end;
     build->runs = again;
-    build->next = goes_on ? build->codes_from : 1;
-    build->end = 0;
+    if (again)
+        run_begin(build, goes_on || !build->again);
     if (again)
         sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
     pthread_mutex_unlock(&store->space_lock);
@@ -484,9 +499,10 @@ static void look(struct sc_store_build *build)
     spec_status status = build->extent_id != 0 ? extent_begin(build, &error) : SPEC_OK;
     if (build->extent_id == 0 || (status != SPEC_OK && status != SPEC_E_UNSUPPORTED &&
                                   (status != SPEC_E_BUSY || build->tries >= TRIES))) {
-        if (status != SPEC_OK)
+        if (status != SPEC_OK && build->extent_id != build->said)
             SC_LOG(build->store->params.log, 1, "sketches are not built: %s", error.text);
-        build->extent_id = 0;
+        build->said = build->stopped = build->extent_id;
+        build->extent_id = build->tries = 0;
         run_end(build);
         return;
     }
@@ -586,10 +602,29 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     return SPEC_OK;
 }
 
+/* Space lock held. */
+static void start(struct sc_store_build *build, bool is_codes)
+{
+    struct sc_store *store = build->store;
+    build->runs = true;
+    run_begin(build, is_codes);
+    atomic_fetch_add(&store->busy, 1);
+    sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
+}
+
 void sc_store_build_codes(struct sc_store *store)
 {
-    if (store->params.codes.shape.bits_k != 0)
-        sc_store_build_start(store, 0);
+    struct sc_store_build *build = store->build;
+    if (build == NULL || store->params.codes.shape.bits_k == 0)
+        return;
+    pthread_mutex_lock(&store->space_lock);
+    if (build->runs) {
+        build->again_codes = true;
+    } else if (!build->closing) {
+        build->rate = 0;
+        start(build, true);
+    }
+    pthread_mutex_unlock(&store->space_lock);
 }
 
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
@@ -600,13 +635,10 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
         return;
     pthread_mutex_lock(&store->space_lock);
     build->rate = bytes_per_s;
-    if (build->runs) {
+    if (build->runs)
         build->again = true;
-    } else if (!build->closing) {
-        build->runs = true;
-        atomic_fetch_add(&store->busy, 1);
-        sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
-    }
+    else if (!build->closing)
+        start(build, false);
     pthread_mutex_unlock(&store->space_lock);
 }
 

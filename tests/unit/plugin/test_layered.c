@@ -301,6 +301,77 @@ static void rows_without_codes_are_exact(void **state)
     world_done(&world);
 }
 
+static void reopen_as(struct world *world, const char *extra)
+{
+    rig_close(&world->rig);
+    world->rig.extra = extra;
+    rig_open(&world->rig);
+}
+
+static uint64_t forced_rows(struct world *world)
+{
+    return atomic_load(&world->rig.conn->stats.coarse_forced_rows);
+}
+
+/* One layer; every row is there. Returns how many rows were exact. */
+static uint64_t deliver(struct world *world, uint32_t bits_k, uint32_t bits_v)
+{
+    spec_request request = look(world, 0);
+    struct shot shot;
+    shot_make(&shot, world, request, 1, 0, 50000);
+    assert_int_equal(fire(world, &shot), SPEC_OK);
+    assert_rows(world, &shot, 0, bits_k, bits_v);
+    uint64_t exact = shot.item.exact_rows;
+    if (exact < world->matched) {
+        assert_int_equal(shot.item.provenance.bits_k, bits_k);
+        assert_int_equal(shot.item.provenance.bits_v, bits_v);
+    }
+    shot_free(&shot);
+    rig_release(&world->rig, request);
+    return exact;
+}
+
+/* A store of another preset gets codes when it is opened; other bits do not touch what has some. */
+static void what_was_stored_before_gets_codes(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    reopen_as(&world, "\"preset\": \"layered\"");
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 0);
+    reopen_as(&world, "\"preset\": \"layered\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 0);
+    struct sc_store_stats stats;
+    sc_store_stats(world.rig.conn->store, &stats);
+    assert_int_equal(stats.built_pieces, 0);
+    world_done(&world);
+}
+
+/* What a run could not read has no codes, until maintain tries again. */
+static void what_was_passed_over_gets_codes_from_maintain(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    reopen_as(&world, "\"preset\": \"layered\"");
+    sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0); /* the run has not read yet */
+    wait_for_codes(&world);
+    assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
+    assert_int_equal(deliver(&world, 4, 2), 200);
+    assert_int_equal(forced_rows(&world), 200);
+    struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                          .flags = SPEC_MAINTAIN_BUILD};
+    assert_int_equal(sc_plugin_maintain(world.rig.conn, &params, NULL), SPEC_OK);
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 200);
+    world_done(&world);
+}
+
 /* What a pass stores on coarse rows is lossy, and lookups say so. */
 static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 {
@@ -348,6 +419,8 @@ int main(void)
         cmocka_unit_test(all_exact_is_the_whole_load),
         cmocka_unit_test(an_item_that_ends_early_says_so),
         cmocka_unit_test(rows_without_codes_are_exact),
+        cmocka_unit_test(what_was_stored_before_gets_codes),
+        cmocka_unit_test(what_was_passed_over_gets_codes_from_maintain),
         cmocka_unit_test(what_is_stored_on_coarse_rows_is_lossy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
