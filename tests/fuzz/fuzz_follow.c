@@ -6,8 +6,8 @@
  *   others: poll
  *
  * Holds: following ends, gives OK or VERSION, and changes nothing on the disk; what is told is in
- * range and never told twice; what is dropped was told; loading it gives no rows (none were ever
- * written); one who says that he knows all of the log knows no piece that is not in it.
+ * range and never told twice; what is dropped was told; loading it gives no rows and no codes (none
+ * were ever written); one who says that he knows all of the log knows no piece that is not in it.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz.h"
@@ -99,6 +99,17 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     sc_store_extent_discard(extent);
 }
 
+/* Codes of slabs are their first bytes. */
+static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes)
+{
+    (void)user;
+    memset(scales, (int)part, 16);
+    for (uint64_t i = 0; i < row_count; i++)
+        memcpy(codes + i * 8, rows[i], 8);
+    return true;
+}
+
 static void on_line(int32_t level, const char *line, void *user)
 {
     (void)level;
@@ -156,6 +167,8 @@ static void world_make(void)
                                                       .layer_count = 2,
                                                       .k_row_bytes = 48,
                                                       .descriptor = "{}"},
+                                            .sketch_bytes_max = 1u << 20,
+                                            .codes = {{4, 2, 16, 8, 8}, encode, NULL, NULL},
                                             .on_piece = on_piece,
                                             .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
@@ -218,6 +231,17 @@ static void twin_load(struct twin *twin)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
     }
     sc_store_reader_close(reader);
+    struct sc_store_sketch *sketch;
+    struct sc_store_slab slab;
+    FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
+    for (uint32_t i = 0; i < twin->count && i < 8; i++) {
+        struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
+        if (sc_store_sketch_begin_codes(sketch, i % 2, &range, 1, i % 3 == 0, SC_LANE_DEMAND, NULL,
+                                        NULL) &&
+            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+            FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
+    }
+    sc_store_sketch_close(sketch);
 }
 
 /* ---- The log --------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  *
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
  * tells of the same pieces, and so does one that hears of drops; averages are told of pieces that
- * were; loading what was told of gives no rows and no probe rows (none were ever written); a
- * checkpoint of it tells of them too.
+ * were; loading what was told of gives no rows, no probe rows and no codes (none were ever
+ * written), and there is nothing to build some from; a checkpoint of it tells of them too.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz.h"
@@ -96,6 +96,17 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     sc_store_extent_discard(extent);
 }
 
+/* Codes of slabs are their first bytes. */
+static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes)
+{
+    (void)user;
+    memset(scales, (int)part, 16);
+    for (uint64_t i = 0; i < row_count; i++)
+        memcpy(codes + i * 8, rows[i], 8);
+    return true;
+}
+
 static void on_line(int32_t level, const char *line, void *user)
 {
     (void)level;
@@ -153,6 +164,7 @@ static void world_make(void)
         .on_average = on_average,
         .probe_row_bytes = 48,
         .sketch_bytes_max = 1u << 20,
+        .codes = {{4, 2, 16, 8, 8}, encode, NULL, NULL},
         .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
     sc_store_close(store);
@@ -189,6 +201,29 @@ static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
     return whole;
 }
 
+static void codes_look(struct sc_store_sketch *sketch)
+{
+    struct sc_store_slab slab;
+    for (uint32_t i = 0; i < told_count && i < 16; i++)
+        if (sc_store_sketch_begin_codes(sketch, i % 2, &told[i], 1, i % 3 == 0, SC_LANE_DEMAND,
+                                        NULL, NULL) &&
+            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+            FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
+}
+
+/* It ends, and finds nothing to build from. */
+static void build(struct sc_store *store)
+{
+    struct sc_store_stats stats;
+    _Atomic uint32_t never = 0;
+    sc_store_build_start(store, 0);
+    do {
+        (void)sc_exec_wait(world.exec, &never, 0, sc_exec_now_ns(world.exec) + 100000000);
+        sc_store_stats(store, &stats);
+    } while (stats.is_building);
+    FUZZ_CHECK(stats.built_pieces == 0);
+}
+
 /* Opens; false: refused. What is told of has no rows. */
 static bool look(void)
 {
@@ -217,7 +252,9 @@ static bool look(void)
             FUZZ_CHECK(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) ==
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
+    codes_look(sketch);
     sc_store_sketch_close(sketch);
+    build(store);
     FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */
     sc_store_close(store);
     return true;

@@ -608,6 +608,142 @@ static void log_sections_that_do_not_fit_are_not_believed(void **state)
 }
 
 /* Nothing is known of what such rows are worth. */
+/* ---- Annexes that lie ------------------------------------------------------------------------
+ *
+ * Of extent 1, at page 128: codes of 64 rows in 3 layers, or probe rows of 18 bytes. */
+
+static void annex_honest(struct forge *forge, bool is_codes)
+{
+    forge->parts[0] = (struct sc_store_part){.offset = 128 * 4096, .layer_count = 3};
+    forge->extent = (struct sc_store_record_extent){
+        .stride = is_codes ? 4224 : 1664, .part_count = 1, .parts = forge->parts};
+    if (is_codes)
+        forge->extent.code_shape = (struct sc_store_code_shape){4, 2, 24, 48, 16};
+    forge->extent.probe_row_bytes = is_codes ? 0 : 18;
+    forge->extent.probe_tag_offset = is_codes ? 0 : 1152;
+}
+
+/* from: bytes of the payload that become `to`; NULL: none. */
+static void forge_annex(struct forge *forge, uint64_t id, const char *from, const char *to)
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_annex(&forge->writer, id, &forge->extent);
+    if (from != NULL) {
+        uint8_t *at =
+            memmem(forge->writer.bytes + begin, forge->writer.used - begin, from, strlen(from));
+        assert_non_null(at);
+        memcpy(at, to, strlen(to));
+    }
+    forge_end(forge, begin);
+}
+
+/* Neither codes nor probe rows of key 1 can be had: none were ever written. */
+static void annex_gives_nothing(struct world *world)
+{
+    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_slab slab;
+    struct sc_store_range range = {world->pieces[0].id, 0, 64};
+    assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        assert_true(sc_store_sketch_begin_codes(sketch, layer, &range, 1, false, SC_LANE_DEMAND,
+                                                NULL, NULL));
+        assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+        assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
+        if (sc_store_sketch_begin(sketch, layer, &range, 1, 18, SC_LANE_DEMAND, NULL, NULL))
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
+    }
+    sc_store_sketch_close(sketch);
+}
+
+static void annex_check(struct forge *forge, uint64_t lies)
+{
+    struct world *world = forge->world;
+    image_write(world, &forge->image);
+    world_open_ok(world);
+    assert_int_equal(corrupt_records(world), lies);
+    annex_gives_nothing(world);
+    world_close(world);
+    forge_check(forge, 1, lies);
+}
+
+static void log_annexes_that_lie_harm_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        bool is_codes, is_believed;
+        uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
+        uint32_t bits_k, layers, segment;
+        const char *from, *to;
+    } BENDS[] = {
+        {.is_codes = true, .is_believed = true},
+        {.is_believed = true},
+        {.is_codes = true, .offset = 4096}, /* over the extent's own rows */
+        {.offset = 4096},
+        {.is_codes = true, .offset = (1u << 20) - 4096}, /* behind the segment's end */
+        {.is_codes = true, .offset = 128 * 4096 + 512},
+        {.is_codes = true, .segment = 3},
+        {.is_codes = true, .layers = 2},
+        {.is_codes = true, .layers = 4},
+        {.is_codes = true, .stride = 64 * 64 + 2 * 40 - 8}, /* less than the blocks are */
+        {.is_codes = true, .stride = 4228},
+        {.is_codes = true, .stride = UINT64_MAX - 7},
+        {.is_codes = true, .scale = UINT64_C(1) << 32},
+        {.is_codes = true, .scale = UINT64_MAX},
+        {.is_codes = true, .bits_k = 9},
+        {.is_codes = true, .bits_k = 1},
+        {.is_codes = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
+        {.is_codes = true, .from = "vcode", .to = "xcode"},
+        {.is_codes = true, .from = "kcode0", .to = "kcode\xff"},
+        {.is_codes = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
+        {.is_codes = true, .from = "kind\x03", .to = "kind\x01"},
+        {.is_codes = true, .from = "kind\x03", .to = "kind\x7f"},
+        {.from = "kind\x01", .to = "kind\x03"},
+        {.from = "ptags", .to = "ptagx"},
+        {.probe_row = 50},
+        {.probe_tags = 1144},
+        {.stride = 1656},
+    };
+    for (uint32_t i = 0; i < sizeof(BENDS) / sizeof(BENDS[0]); i++) {
+        struct forge *forge = forge_make();
+        struct sc_store_record_extent *annex = &forge->extent;
+        annex_honest(forge, BENDS[i].is_codes);
+        forge->parts[0].segment = BENDS[i].segment;
+        if (BENDS[i].offset > 0)
+            forge->parts[0].offset = BENDS[i].offset;
+        if (BENDS[i].layers > 0)
+            forge->parts[0].layer_count = BENDS[i].layers;
+        if (BENDS[i].stride > 0)
+            annex->stride = BENDS[i].stride;
+        if (BENDS[i].scale > 0)
+            annex->code_shape.scale_bytes = BENDS[i].scale;
+        if (BENDS[i].bits_k > 0)
+            annex->code_shape.bits_k = BENDS[i].bits_k;
+        if (BENDS[i].probe_row > 0)
+            annex->probe_row_bytes = BENDS[i].probe_row;
+        if (BENDS[i].probe_tags > 0)
+            annex->probe_tag_offset = BENDS[i].probe_tags;
+        forge_annex(forge, 1, BENDS[i].from, BENDS[i].to);
+        annex_check(forge, BENDS[i].is_believed ? 0 : 1);
+    }
+}
+
+/* The first of each kind counts; what stands in its pages does not. One of no extent is ignored. */
+static void log_annexes_beside_others_are_one_of_a_kind(void **state)
+{
+    (void)state;
+    for (uint32_t bend = 0; bend < 4; bend++) {
+        struct forge *forge = forge_make();
+        annex_honest(forge, true);
+        forge_annex(forge, bend == 3 ? 7 : 1, NULL, NULL);
+        annex_honest(forge, bend == 0);
+        if (bend != 1)
+            forge->parts[0].offset = 192 * 4096;
+        forge_annex(forge, 1, NULL,
+                    NULL); /* a second one; in its place; of the other kind; alone */
+        annex_check(forge, bend < 2 ? 1 : 0);
+    }
+}
+
 static void log_provenances_that_do_not_exist_are_not_believed(void **state)
 {
     (void)state;
@@ -914,6 +1050,8 @@ int main(void)
         cmocka_unit_test(log_goes_on_behind_the_ids_of_its_head),
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(log_annexes_that_lie_harm_nothing),
+        cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
