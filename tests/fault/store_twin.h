@@ -3,7 +3,7 @@
 #ifndef SC_TESTS_FAULT_STORE_TWIN_H
 #define SC_TESTS_FAULT_STORE_TWIN_H
 
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {
@@ -42,7 +42,7 @@ static const struct world_setup twin_setups[] = {
 struct twin {
     struct world *world;
     uint64_t random, key_next;
-    uint64_t rows_right, loads_failed, stores_failed;
+    uint64_t rows_right, loads_failed, stores_failed, coded;
 };
 
 static inline void twin_make(struct twin *twin, uint64_t seed)
@@ -51,6 +51,7 @@ static inline void twin_make(struct twin *twin, uint64_t seed)
     twin->world = world_make(&twin_setups[seed % TWIN_SETUPS], seed);
     twin->world->config.stage_bytes = 2u << 20;
     twin->world->config.lease_ns_max = seed % 4 == 0 ? 0 : TWIN_LEASE_NS;
+    keep_codes(twin->world, seed % 5 < 2);
 }
 
 /* After an open: pieces that it did not tell of are gone. */
@@ -119,6 +120,34 @@ static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct m
     sc_store_sketch_close(sketch);
 }
 
+/* Codes of the ranges are those of their rows, or there are none. */
+static inline void twin_codes(struct twin *twin, uint32_t layer, const struct match *match)
+{
+    struct sc_store_sketch *sketch = NULL;
+    bool k_alone = random_below(&twin->random, 2) == 0;
+    if (sc_store_sketch_open(twin->world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
+        return; /* no memory */
+    if (sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
+                                    SC_LANE_SPECULATIVE, NULL, NULL) &&
+        sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+        twin->coded += codes_check(twin->world, match, 0, layer, k_alone, sketch);
+    sc_store_sketch_close(sketch);
+}
+
+/* What was stored gets its codes, or a part of it: a run may be on when the next step comes. */
+static inline void twin_build(struct twin *twin)
+{
+    struct sc_store *store = twin->world->store;
+    struct sc_exec *exec = twin->world->exec;
+    _Atomic uint32_t never = 0;
+    if (random_below(&twin->random, 2) == 0)
+        sc_store_build_start(store, 0);
+    else
+        sc_store_build_codes(store);
+    uint64_t wait_ns = random_below(&twin->random, 400000000);
+    (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + wait_ns);
+}
+
 /* Loads some ranges; rows that come are right (the fixture compares them). must: all of them come.
  */
 static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, bool must)
@@ -151,6 +180,7 @@ static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, 
     for (uint64_t r = 0; r < count; r++)
         match_add(&match, twins[r], ranges[r].row_first, ranges[r].row_count);
     twin_sketch(twin, layer, &match, must);
+    twin_codes(twin, layer, &match);
     if (must && loaded.status != SPEC_OK)
         fail_msg("a load failed: %s", world->error.text);
 }
@@ -206,7 +236,7 @@ static inline void twin_file(const char *path, uint64_t bytes, void *user)
 /* One operation. must: loads may not fail. */
 static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, bool must)
 {
-    switch (random_below(&twin->random, 11)) {
+    switch (random_below(&twin->random, 12)) {
     case 0:
     case 1:
     case 2:
@@ -225,12 +255,18 @@ static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, 
     case 7:
         twin_average(twin);
         break;
+    case 8:
+        twin_build(twin);
+        break;
     default:
         twin_load(twin, reader, must);
         break;
     }
     uint64_t total = 0;
-    space_check(twin->world->store);
+    struct sc_store_stats stats;
+    sc_store_stats(twin->world->store, &stats);
+    if (!stats.is_building) /* else it may hold pages that are nobody's yet */
+        space_check(twin->world->store);
     sc_io_sim_disk_files(twin->world->disk, twin_file, &total);
     assert_true(total <= twin->world->config.disk_bytes);
 }

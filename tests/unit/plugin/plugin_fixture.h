@@ -103,6 +103,8 @@ static inline void rig_row(const struct rig *rig, const struct prompt *prompt, u
         if (i % 8 == 0)
             word = word * 6364136223846793005ull + 1442695040888963407ull;
         dst[i] = (uint8_t)(word >> (8 * (i % 8)));
+        if (i % 2 == 1) /* finite and within (-2, 2), whatever the type is */
+            dst[i] &= 0xbf;
     }
 }
 
