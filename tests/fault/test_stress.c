@@ -1,6 +1,6 @@
 /* Three connectors over one store, and everything at once: a writer and two readers on a simulated
  * disk that is too small, with resets, leases, evictions, checkpoints, reopens, passes that are
- * worth less, and in every other seed a device that fails.
+ * worth less, and in every other seed a device that fails. A third of the seeds is layered.
  *
  *   truth    a row is a function of (tokens before, epoch, exact or pruned pass, layer, K or V)
  *   held     requests that stay open; they are loaded later, when their pieces have gone long ago
@@ -18,6 +18,7 @@
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #define MS      UINT64_C(1000000)
 #define SEEDS   30u
@@ -29,7 +30,14 @@
 #define LEASES  12u
 #define EXTRA                                                                                      \
     "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "                \
-    "\"max_requests\": 32, \"lease_ns_max\": 400000000, \"store\": {\"pruned\": \"yes\"}"
+    "\"max_requests\": 32, \"lease_ns_max\": 400000000, "
+#define WHOLE EXTRA "\"store\": {\"pruned\": \"yes\"}"
+#define LAYERED                                                                                    \
+    EXTRA "\"store\": {\"pruned\": \"yes\", \"lossy\": \"yes\"}, \"preset\": \"layered\", "        \
+          "\"layered\": "                                                                          \
+          "{\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": 250000}"
+#define NEAR                                                                                       \
+    0.0105F /* rows are within (-2, 2): half a step of 8 bits, which is off by 2^-11 of itself */
 
 struct hold {
     uint32_t rig, prompt; /* of rigs, prompts */
@@ -47,12 +55,12 @@ struct lease {
 
 struct stress {
     uint64_t seed, random, step;
-    bool has_faults;
+    bool has_faults, is_layered;
     struct rig rigs[RIGS];
     struct prompt prompts[PROMPTS];
     struct hold held[HELD];
     struct lease leases[LEASES];
-    uint64_t loaded, exact, attached, stored, resets, evicted;
+    uint64_t loaded, exact, coarse, attached, stored, resets, evicted;
 };
 
 static uint64_t draw(struct stress *stress, uint64_t below)
@@ -82,8 +90,16 @@ static struct prompt variant(const struct stress *stress, uint32_t prompt, uint6
     return made;
 }
 
+static float half(const uint8_t *bytes)
+{
+    _Float16 value;
+    memcpy(&value, bytes, sizeof(value));
+    return (float)value;
+}
+
+/* is_coarse: as codes of it decode. */
 static bool row_is(const struct rig *rig, const struct area *area, const struct prompt *prompt,
-                   uint64_t position, uint32_t layer)
+                   uint64_t position, uint32_t layer, bool is_coarse)
 {
     uint8_t row[512];
     uint64_t bytes = rig_part_bytes(rig);
@@ -91,22 +107,28 @@ static bool row_is(const struct rig *rig, const struct area *area, const struct 
     for (uint32_t part = 0; part < 2; part++) {
         const uint8_t *base = part == 0 ? area->memory.k_base : area->memory.v_base;
         rig_row(rig, prompt, position, layer, part, row);
-        if (memcmp(base + position * bytes, row, bytes) != 0)
+        if (!is_coarse && memcmp(base + position * bytes, row, bytes) != 0)
             return false;
+        for (uint64_t i = 0; is_coarse && i < bytes; i += 2)
+            if (!(fabsf(half(base + position * bytes + i) - half(row + i)) <= NEAR))
+                return false;
     }
     return true;
 }
 
-static void check_rows(const struct stress *stress, const struct hold *hold,
-                       const struct area *area, uint32_t layer)
+static void check_rows(struct stress *stress, const struct hold *hold, const struct area *area,
+                       uint32_t layer, const uint64_t *exact_bits)
 {
     const struct rig *rig = &stress->rigs[hold->rig];
     struct prompt exact = variant(stress, hold->prompt, hold->epoch, true);
     struct prompt pruned = variant(stress, hold->prompt, hold->epoch, false);
-    for (uint64_t p = 0; p < hold->matched; p++)
-        if (!row_is(rig, area, &exact, p, layer) &&
-            (hold->is_exact || !row_is(rig, area, &pruned, p, layer)))
+    for (uint64_t p = 0; p < hold->matched; p++) {
+        bool is_coarse = stress->is_layered && !(exact_bits[p / 64] >> (p % 64) & 1);
+        stress->coarse += is_coarse;
+        if (!row_is(rig, area, &exact, p, layer, is_coarse) &&
+            (hold->is_exact || !row_is(rig, area, &pruned, p, layer, is_coarse)))
             wrong(stress, "a row that is not what the lookup promised");
+    }
     free(exact.history);
     free(pruned.history);
 }
@@ -118,20 +140,42 @@ static uint64_t wall_of(const struct rig *rig)
     return sc_exec_wall_ns(rig->conn->exec);
 }
 
+/* One token behind the match asks; its values are some row's. */
+static struct spec_queries ask(const struct stress *stress, const struct hold *hold, uint8_t *row)
+{
+    const struct rig *rig = &stress->rigs[hold->rig];
+    uint64_t bytes = rig_part_bytes(rig);
+    rig_row(rig, &stress->prompts[hold->prompt], 0, 0, 0, row);
+    return (struct spec_queries){.struct_size = sizeof(struct spec_queries),
+                                 .dtype = rig->dtype,
+                                 .data = row,
+                                 .byte_count = bytes,
+                                 .row_count = 1,
+                                 .row_stride_bytes = bytes,
+                                 .head_stride_bytes = bytes / rig->heads,
+                                 .first_position = hold->matched};
+}
+
 /* Loads every layer. An error must have a reason: a reset, a fault, or a promise that is over. */
 static void load(struct stress *stress, const struct hold *hold)
 {
     struct rig *rig = &stress->rigs[hold->rig];
     struct area area = rig_area(rig, hold->matched + 1);
+    uint8_t row[512];
+    struct spec_queries queries = ask(stress, hold, row);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        uint64_t exact_bits[(2 * TOKENS + 63) / 64];
         struct spec_important item = {.struct_size = sizeof(item),
                                       .request = hold->request,
                                       .layer = layer,
-                                      .destination = &area.memory};
+                                      .destination = &area.memory,
+                                      .queries = &queries,
+                                      .exact_bits = stress->is_layered ? exact_bits : NULL,
+                                      .exact_bit_words = (2 * TOKENS + 63) / 64};
         bool is_due = wall_of(rig) + 100 * MS < hold->due_ns;
         spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         if (status == SPEC_OK) {
-            check_rows(stress, hold, &area, layer);
+            check_rows(stress, hold, &area, layer, exact_bits);
             stress->loaded++;
             stress->exact += hold->is_exact;
             continue;
@@ -358,7 +402,7 @@ static void step(struct stress *stress)
 static void open_all(struct stress *stress)
 {
     struct rig *writer = &stress->rigs[0];
-    rig_init(writer, true, EXTRA);
+    rig_init(writer, true, stress->is_layered ? LAYERED : WHOLE);
     rig_shape(writer, 3, 2, 128, SPEC_DTYPE_F16);
     rig_open(writer);
     for (uint32_t i = 1; i < RIGS; i++) {
@@ -379,6 +423,7 @@ static void run(uint64_t seed, struct stress *sum)
     stress->seed = seed;
     stress->random = seed * 77 + 1;
     stress->has_faults = seed % 2 == 1;
+    stress->is_layered = seed % 6 >= 4;
     open_all(stress);
     for (stress->step = 0; stress->step < STEPS; stress->step++)
         step(stress);
@@ -388,6 +433,7 @@ static void run(uint64_t seed, struct stress *sum)
         rig_leave(&stress->rigs[i]);
     sum->loaded += stress->loaded;
     sum->exact += stress->exact;
+    sum->coarse += stress->coarse;
     sum->attached += stress->attached;
     sum->stored += stress->stored;
     sum->resets += stress->resets;
@@ -408,12 +454,14 @@ static void nothing_that_is_promised_is_a_lie(void **state)
     for (uint64_t seed = first; seed < first + count; seed++)
         run(seed, &sum);
     print_message("%" PRIu64 " passes stored, %" PRIu64 " layers loaded, %" PRIu64
-                  " exact, %" PRIu64 " leases attached, %" PRIu64 " resets, %" PRIu64
-                  " chunks evicted\n",
-                  sum.stored, sum.loaded, sum.exact, sum.attached, sum.resets, sum.evicted);
+                  " exact, %" PRIu64 " coarse rows, %" PRIu64 " leases attached, %" PRIu64
+                  " resets, %" PRIu64 " chunks evicted\n",
+                  sum.stored, sum.loaded, sum.exact, sum.coarse, sum.attached, sum.resets,
+                  sum.evicted);
     if (only == NULL) /* it must have met what it is for */
         assert_true(sum.stored > 10 * count && sum.loaded > 50 * count && sum.exact < sum.loaded &&
-                    sum.attached > count && sum.resets > 0 && sum.evicted > 0);
+                    sum.coarse > 1000 * count / 6 && sum.attached > count && sum.resets > 0 &&
+                    sum.evicted > 0);
 }
 
 int main(void)
