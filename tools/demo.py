@@ -11,7 +11,9 @@ usage: tools/demo.py [smollm2]
                   bytes come from the disk and not from the kernel's page cache
   5  selective:   the same store; at each layer only a quarter of the rows, chosen for the question
                   by the keys of the first heads
-  6  replay:      both ways with rows as long as OPT-6.7B's; its GPU is a wait (bench_replay.c)
+  6  layered:     the same store; at each layer all rows as codes of 4 and 2 bits, one in twenty
+                  exactly, chosen for the question by the codes of all heads' keys
+  7  replay:      whole and selected, rows as long as OPT-6.7B's; its GPU is a wait (bench_replay.c)
 
 opt-recall (in models/) answers from facts that stand in 1,900 tokens of generated text; smollm2
 (fetched once) answers questions about this repository's LICENSE.
@@ -40,8 +42,13 @@ WORK = os.path.join(ROOT, "build", "demo")
 STORE = os.path.join(ROOT, "build", "demo-store")
 PRESET = "impress+range"
 # What first and second run use: probe keys are stored, every row is delivered.
-WHOLE = {"path": STORE, "preset": PRESET, "select": {"retain_ppm": 1000000, "probe_heads": 3}}
+# Codes are made of it too, in the background: the first run waits for them at its end.
+WHOLE = {"path": STORE, "preset": PRESET, "select": {"retain_ppm": 1000000, "probe_heads": 3},
+         "layered": {"codes": "yes"}}
 SELECTIVE = {"path": STORE, "preset": PRESET}  # a quarter of the rows
+LAYERED = {"path": STORE, "preset": "layered"}  # every row, one in twenty exactly
+SETTLE = ("--settle",)
+HINT = ("--hint", "after", "--probe-heads", "1024")  # queries of all heads for the next layer
 NO_NETWORK = 3  # of tools/fetch-smollm2
 
 RECALL_TOKENS = 1900  # of the prefix, the start token included
@@ -75,12 +82,12 @@ class Task:
         self.questions = questions  # [(as shown, right answer)]
         self.about = about
 
-    def command(self, json_path, config):
+    def command(self, json_path, config, more=()):
         command = [ENGINE, "--model", self.model, "--kv-dtype", self.kv_dtype,
                    "--max-new", str(self.max_new), "--json", json_path]
         if config:
             command += ["--connector", CONNECTOR, "--config", json.dumps(config)]
-        return command + self.prefix + self.queries
+        return command + list(more) + self.prefix + self.queries
 
 
 def say(text):
@@ -158,7 +165,7 @@ def last_line(text):
     return lines[-1].strip() if lines else "it said nothing"
 
 
-def run_engine(task, name, config):
+def run_engine(task, name, config, more=()):
     """Runs spec-engine once and returns its requests. On a terminal its own table is shown."""
     path = os.path.join(WORK, name + ".json")
     if os.path.exists(path):
@@ -166,7 +173,7 @@ def run_engine(task, name, config):
     start = time.monotonic()
     shown = None if sys.stdout.isatty() else subprocess.DEVNULL
     with open(os.path.join(WORK, name + ".err"), "w+", encoding="utf-8") as errors:
-        done = subprocess.run(task.command(path, config), stdin=subprocess.DEVNULL,
+        done = subprocess.run(task.command(path, config, more), stdin=subprocess.DEVNULL,
                               stdout=shown, stderr=None if sys.stderr.isatty() else errors,
                               check=False)
         errors.seek(0)
@@ -314,6 +321,24 @@ def seen_selective(task, recomputed, second, selective):
     ]
 
 
+def seen_layered(task, recomputed, second, layered):
+    """What codes for all rows and a few exact ones did."""
+    wanted, all_wanted = median(layered, "bytes_wanted"), median(second, "bytes_wanted")
+    read, all_read = median(layered, "bytes_read"), median(second, "bytes_read")
+    same = sum(a["tokens"] == b["tokens"] for a, b in zip(recomputed, layered))
+    right = sum(is_right(r["text"], answer) for r, (_, answer) in zip(layered, task.questions))
+    return [
+        "The layered run delivered every row: one in twenty as it was stored, the others as values "
+        "of their codes. A question wanted %s, %.2f of the second run's %s, and read %s in whole "
+        "pages, %.2f of its %s." % (mb(wanted), wanted / all_wanted, mb(all_wanted), mb(read),
+                                    read / all_read, mb(all_read)),
+        "Time to first token, median: %s with all rows exact, %s layered. Answers: %d of %d are "
+        "token for token as recomputed, %d are right." % (
+            ms(median(second, "ttft_ns")), ms(median(layered, "ttft_ns")), same,
+            len(task.questions), right),
+    ]
+
+
 def replay_rows(results):
     """[(name, facts, median ns)] as a table."""
     rows = [["preset", "time to first token", "read a request", "reads", "rows delivered"]]
@@ -329,6 +354,14 @@ def judge_selective(selective):
     for i, result in enumerate(selective, 1):
         if result["matched_tokens"] == 0 or result["rows_selected"] >= result["rows_matched"]:
             raise DemoError("question %d: the selective run delivered %d of %d rows, expected fewer"
+                            % (i, result["rows_selected"], result["rows_matched"]))
+
+
+def judge_layered(layered):
+    """Raises where rows were left out, or nothing was reused."""
+    for i, result in enumerate(layered, 1):
+        if result["matched_tokens"] == 0 or result["rows_selected"] != result["rows_matched"]:
+            raise DemoError("question %d: the layered run delivered %d of %d rows, expected all"
                             % (i, result["rows_selected"], result["rows_matched"]))
 
 
@@ -363,7 +396,7 @@ def show(task, recomputed, first, second, stored_bytes):
 # ---- The demo ----------------------------------------------------------------------------------
 
 def build():
-    say("[1/6] building spec-engine, the plugin and bench-replay into build/ (Release)")
+    say("[1/7] building spec-engine, the plugin and bench-replay into build/ (Release)")
     step, tail = run_tests.build("build", "gcc", "g++", "Release",
                                  targets=("spec-engine", "spec_connector", "bench-replay"))
     if step:
@@ -420,21 +453,25 @@ def demo(name):
     build()
     task = recall_task() if name == "opt-recall" else document_task(model)
     say(task.about)
-    say("[2/6] recomputed: %d questions, no connector" % len(task.questions))
+    say("[2/7] recomputed: %d questions, no connector" % len(task.questions))
     recomputed = run_engine(task, "recomputed", None)
-    say("[3/6] first run: the connector with an empty store")
-    first = run_engine(task, "first", WHOLE)
+    say("[3/7] first run: the connector with an empty store")
+    first = run_engine(task, "first", WHOLE, SETTLE)
     stored_bytes = disk_bytes(STORE)
-    say("[4/6] second run: a new process reads what the first one stored")
+    say("[4/7] second run: a new process reads what the first one stored")
     second = run_engine(task, "second", WHOLE)
-    say("[5/6] selective run: a new process reads what matters to each question")
+    say("[5/7] selective run: a new process reads what matters to each question")
     selective = run_engine(task, "selective", SELECTIVE)
+    say("[6/7] layered run: a new process reads all rows as codes, and exactly what matters most")
+    layered = run_engine(task, "layered", LAYERED, HINT)
     show(task, recomputed, first, second, stored_bytes)
     judge(recomputed, first, second)
     judge_selective(selective)
+    judge_layered(layered)
     say("\n".join(seen_selective(task, recomputed, second, selective)))
+    say("\n".join(seen_layered(task, recomputed, second, layered)))
     say("")
-    say("[6/6] replay: rows of 16 KiB (OPT-6.7B), %s of its 32 layers, prefixes of %s tokens"
+    say("[7/7] replay: rows of 16 KiB (OPT-6.7B), %s of its 32 layers, prefixes of %s tokens"
         % (REPLAY_OPTIONS[1], REPLAY_OPTIONS[3]))
     say("\n".join(table(replay_rows(replay()), (0,))))
     say("  (the disk and the bytes are real, compute is a wait; a fifth of the layers is planted "

@@ -144,6 +144,31 @@ class Selective(unittest.TestCase):
         self.assertEqual(rows[1], ["impress+range", "8.00 ms", "2.0 MB", "10", "2,048"])
 
 
+class Layered(unittest.TestCase):
+    def layered(self):
+        layered = runs()[2]
+        for entry in layered:
+            entry.update(bytes_wanted=2200000, bytes_read=3932160)
+        layered[1].update(tokens=[7], text="other")
+        return layered
+
+    def test_two_lines_come_from_the_numbers(self):
+        recomputed, _, second = runs()
+        lines = demo.seen_layered(task(), recomputed, second, self.layered())
+        self.assertEqual(len(lines), 2)
+        self.assertIn("wanted 2.2 MB, 0.28 of the second run's 7.8 MB", lines[0])
+        self.assertIn("read 3.9 MB in whole pages, 0.50 of its 7.9 MB", lines[0])
+        self.assertIn("1 of 2 are token for token as recomputed, 1 are right", lines[1])
+
+    def test_a_run_that_left_rows_out_fails(self):
+        demo.judge_layered(self.layered())
+        layered = self.layered()
+        layered[1].update(rows_selected=1900)
+        with self.assertRaises(demo.DemoError) as caught:
+            demo.judge_layered(layered)
+        self.assertIn("question 2: the layered run delivered 1900 of 7600", str(caught.exception))
+
+
 class Judge(unittest.TestCase):
     def fails(self, change, word):
         recomputed, first, second = copy.deepcopy(runs())
@@ -171,6 +196,8 @@ class Commands(unittest.TestCase):
         command = task().command("out.json", demo.SELECTIVE)
         self.assertEqual(json.loads(command[command.index("--config") + 1]),
                          {"path": demo.STORE, "preset": "impress+range"})
+        command = task().command("out.json", demo.LAYERED, demo.HINT)
+        self.assertEqual(command[command.index("--hint") + 1], "after")
         self.assertNotIn("--connector", task().command("out.json", None))
 
     def test_an_unknown_argument_is_refused(self):
