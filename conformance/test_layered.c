@@ -172,14 +172,14 @@ static bool is_lost(const struct coded *coded, uint64_t position, uint32_t layer
 /* ---- A scene with codes -----------------------------------------------------------------------
  */
 
-/* members: more of the configuration, or "". */
+/* members: "store" of the configuration, or "". */
 static void configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members)
 {
     static char text[4096];
     const char *extra = conf_options.extra;
     static const char *const TAKEN[] = {"\"preset\"", "\"select\"", "\"layered\"", "\"prefetch\""};
     for (size_t i = 0; i < sizeof(TAKEN) / sizeof(TAKEN[0]); i++)
-        if (strstr(extra, TAKEN[i]) != NULL)
+        if (strstr(extra, TAKEN[i]) != NULL || (members[0] != '\0' && strstr(extra, "\"store\"")))
             conf_skip("the command line's configuration says what is chosen or stored");
     int length = snprintf(text, sizeof(text),
                           "%s%s\"preset\": \"layered\", \"layered\": {\"bits_k\": %" PRIu32
@@ -845,7 +845,7 @@ static void abi_154_exact_rows_end_at_the_budget_of_bytes(void **state)
     coded_close(&coded);
 }
 
-/* ---- 155, and what follows of it: 120, 121 ---- */
+/* ---- 155, and what follows of it: 120, 121, 122 ---- */
 
 /* A pass over the match: delivered at the share, it stores what is fresh. True: it is stored. */
 static bool run_pass(struct coded *coded, uint32_t exact_ppm, uint32_t *ret_exact_ppm)
@@ -904,6 +904,28 @@ static void abi_155_what_is_stored_on_coarse_rows_says_so(void **state)
             assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_EXACT);
             fixture_release(fx, found.request);
         }
+        coded_close(&coded);
+    }
+}
+
+static void abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, WIDE);
+    configure(fx, 4, 2, "\"store\": {\"lossy\": \"no\"}");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct coded coded = coded_make(fx, 1630 + i, 4, 2, STORED);
+        uint32_t worst;
+        coded_store(&coded);
+        bool stored = run_pass(&coded, i == 0 ? 50000 : PPM, &worst);
+        assert_true(!stored || worst == PPM);
+        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
+        params.max_tokens = coded.scene.prompt.count;
+        struct spec_lookup_result found = fixture_lookup(fx, &params);
+        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_EXACT);
+        if (conf_options.require_hits)
+            assert_int_equal(found.matched_tokens, i == 0 ? STORED : coded.scene.prompt.count);
+        fixture_release(fx, found.request);
         coded_close(&coded);
     }
 }
@@ -977,6 +999,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_154_what_a_deadline_leaves_out_stays_coarse_and_is_told),
     BARE(abi_154_exact_rows_end_at_the_budget_of_bytes),
     BARE(abi_155_what_is_stored_on_coarse_rows_says_so),
+    BARE(abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no),
     BARE(abi_156_rows_of_a_damaged_block_are_exact),
     END,
 };
