@@ -92,9 +92,10 @@ static struct prompt variant(const struct stress *stress, uint32_t prompt, uint6
 
 static float half(const uint8_t *bytes)
 {
-    _Float16 value;
-    memcpy(&value, bytes, sizeof(value));
-    return (float)value;
+    uint32_t bits = bytes[0] | (uint32_t)bytes[1] << 8, exponent = bits >> 10 & 31;
+    float value = exponent > 0 ? ldexpf((float)(1024 + (bits & 1023)), (int)exponent - 25)
+                               : ldexpf((float)(bits & 1023), -24);
+    return bits >> 15 != 0 ? -value : value;
 }
 
 /* is_coarse: as codes of it decode. */
