@@ -12,7 +12,6 @@
 #define UNIT       SC_KERNELS_CODE_UNIT
 #define LANES      8u
 #define TILE_STEPS 4u /* of 8 channels */
-#define TILE_ROWS  8u
 #define ROUND      (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define INLINE     static inline __attribute__((always_inline))
 
@@ -93,69 +92,6 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
             value_store(dst + s * step_bytes, _mm256_fmadd_ps(half, sizes[s], mins[s]), dtype);
         }
     }
-}
-
-INLINE void steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                         uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype)
-{
-    for (uint64_t r = 0; r < rows->count; r += TILE_ROWS) {
-        uint64_t stop = r + TILE_ROWS < rows->count ? r + TILE_ROWS : rows->count, s = step;
-        for (; s + TILE_STEPS <= end; s += TILE_STEPS)
-            tile_decode(rows, r, stop, scales, padded, s, step, TILE_STEPS, bits, dtype);
-        for (; s < end; s++)
-            tile_decode(rows, r, stop, scales, padded, s, step, 1, bits, dtype);
-    }
-}
-
-#define BY_DTYPE(bits)                                                                             \
-    if (dtype == SC_KERNELS_F16)                                                                   \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F16);                       \
-    else if (dtype == SC_KERNELS_BF16)                                                             \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_BF16);                      \
-    else                                                                                           \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F32);                       \
-    break
-
-static void steps_decode_any(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                             uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype)
-{
-    switch (bits) {
-    case 2:
-        BY_DTYPE(2);
-    case 3:
-        BY_DTYPE(3);
-    case 4:
-        BY_DTYPE(4);
-    case 5:
-        BY_DTYPE(5);
-    case 6:
-        BY_DTYPE(6);
-    default:
-        BY_DTYPE(8);
-    }
-}
-
-void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                 uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
-{
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
-    uint64_t channel_end = channel_first + channel_count;
-    if (channel_first % LANES != 0 || channel_end % LANES != 0) {
-        sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
-                                   dst_dtype, dst);
-        return;
-    }
-    struct rows rows;
-    rows.count = 0;
-    for (uint64_t i = 0; i < row_count; i++) {
-        rows.codes[rows.count] = codes + i * row_bytes;
-        rows.dst[rows.count] = dst[i];
-        rows.count += dst[i] != NULL;
-    }
-    steps_decode_any(&rows, scales, padded, channel_first / LANES, channel_end / LANES, code->bits,
-                     dst_dtype);
 }
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
@@ -284,36 +220,8 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
     return true;
 }
 
-#define BY_DTYPE_ENCODE(bits)                                                                      \
-    has_codes = code->dtype == SC_KERNELS_F16                                                      \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F16)           \
-                : code->dtype == SC_KERNELS_BF16                                                   \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_BF16)          \
-                    : encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F32);          \
-    break
-
-bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                                 uint64_t row_count, uint8_t *scales, uint8_t *codes)
-{
-    bool has_codes = false;
-    switch (code->bits) {
-    case 2:
-        BY_DTYPE_ENCODE(2);
-    case 3:
-        BY_DTYPE_ENCODE(3);
-    case 4:
-        BY_DTYPE_ENCODE(4);
-    case 5:
-        BY_DTYPE_ENCODE(5);
-    case 6:
-        BY_DTYPE_ENCODE(6);
-    default:
-        BY_DTYPE_ENCODE(8);
-    }
-    if (!has_codes) {
-        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
-        memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
-    }
-    return has_codes;
-}
+#define CODE_NAME(name) sc_kernels_avx2_code_##name
+#define CODE_LANES      LANES
+#define CODE_TILE       TILE_STEPS
+#include "kernels/cpu/code_rung.h"
 #endif

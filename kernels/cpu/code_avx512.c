@@ -1,6 +1,6 @@
 /* Coarse codes, 16 channels a step. Adds: AVX-512.
  *
- *   decode   four units of 16 channels, whose scales stay in registers, over TILE_ROWS rows: a row
+ *   decode   four units of 16 channels, whose scales stay in registers, over some rows: a row
  *            of a tile is whole cache lines, and a scale is widened once for those rows
  *   codes    a plane's bits are broadcast and shifted into their lanes; "or the bits of 2^23, minus
  *            (2^23 - 1/2)" makes code + 1/2 of them without a conversion
@@ -16,7 +16,6 @@
 
 #define UNIT       SC_KERNELS_CODE_UNIT
 #define TILE_UNITS 4u
-#define TILE_ROWS  8u
 #define ROUND      (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 #define INLINE     static inline __attribute__((always_inline))
 
@@ -109,69 +108,6 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
             value_store(dst + u * unit_bytes, _mm512_fmadd_ps(half, step[u], min[u]), dtype);
         }
     }
-}
-
-INLINE void units_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                         uint64_t unit, uint64_t end, uint32_t bits, uint32_t dtype)
-{
-    for (uint64_t r = 0; r < rows->count; r += TILE_ROWS) {
-        uint64_t stop = r + TILE_ROWS < rows->count ? r + TILE_ROWS : rows->count, u = unit;
-        for (; u + TILE_UNITS <= end; u += TILE_UNITS)
-            tile_decode(rows, r, stop, scales, padded, u, unit, TILE_UNITS, bits, dtype);
-        for (; u < end; u++)
-            tile_decode(rows, r, stop, scales, padded, u, unit, 1, bits, dtype);
-    }
-}
-
-#define BY_DTYPE(bits)                                                                             \
-    if (dtype == SC_KERNELS_F16)                                                                   \
-        units_decode(rows, scales, padded, unit, end, bits, SC_KERNELS_F16);                       \
-    else if (dtype == SC_KERNELS_BF16)                                                             \
-        units_decode(rows, scales, padded, unit, end, bits, SC_KERNELS_BF16);                      \
-    else                                                                                           \
-        units_decode(rows, scales, padded, unit, end, bits, SC_KERNELS_F32);                       \
-    break
-
-static void units_decode_any(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                             uint64_t unit, uint64_t end, uint32_t bits, uint32_t dtype)
-{
-    switch (bits) {
-    case 2:
-        BY_DTYPE(2);
-    case 3:
-        BY_DTYPE(3);
-    case 4:
-        BY_DTYPE(4);
-    case 5:
-        BY_DTYPE(5);
-    case 6:
-        BY_DTYPE(6);
-    default:
-        BY_DTYPE(8);
-    }
-}
-
-void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                   const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                   uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
-{
-    uint64_t padded = sc_kernels_code_padded(code->channels), channel_end;
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
-    uint64_t unit = (channel_first + UNIT - 1) / UNIT;
-    channel_end = channel_first + channel_count;
-    if (channel_first % UNIT != 0 || channel_end % UNIT != 0 || unit * UNIT > channel_end) {
-        sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
-                                   dst_dtype, dst);
-        return;
-    }
-    struct rows rows;
-    rows.count = 0;
-    for (uint64_t i = 0; i < row_count; i++) {
-        rows.codes[rows.count] = codes + i * row_bytes;
-        rows.dst[rows.count] = dst[i];
-        rows.count += dst[i] != NULL;
-    }
-    units_decode_any(&rows, scales, padded, unit, channel_end / UNIT, code->bits, dst_dtype);
 }
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
@@ -273,36 +209,8 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
     return true;
 }
 
-#define BY_DTYPE_ENCODE(bits)                                                                      \
-    has_codes = code->dtype == SC_KERNELS_F16                                                      \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F16)           \
-                : code->dtype == SC_KERNELS_BF16                                                   \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_BF16)          \
-                    : encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F32);          \
-    break
-
-bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                                   uint64_t row_count, uint8_t *scales, uint8_t *codes)
-{
-    bool has_codes = false;
-    switch (code->bits) {
-    case 2:
-        BY_DTYPE_ENCODE(2);
-    case 3:
-        BY_DTYPE_ENCODE(3);
-    case 4:
-        BY_DTYPE_ENCODE(4);
-    case 5:
-        BY_DTYPE_ENCODE(5);
-    case 6:
-        BY_DTYPE_ENCODE(6);
-    default:
-        BY_DTYPE_ENCODE(8);
-    }
-    if (!has_codes) {
-        memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
-        memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
-    }
-    return has_codes;
-}
+#define CODE_NAME(name) sc_kernels_avx512_code_##name
+#define CODE_LANES      UNIT
+#define CODE_TILE       TILE_UNITS
+#include "kernels/cpu/code_rung.h"
 #endif

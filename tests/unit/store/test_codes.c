@@ -89,6 +89,14 @@ static void build_all(struct world *world)
     build_wait(world);
 }
 
+static void load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+                 bool k_alone)
+{
+    assert_true(sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
+                                            SC_LANE_DEMAND, NULL, NULL));
+    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+}
+
 static uint64_t raw_count(struct world *world, const struct match *match, uint32_t layer)
 {
     static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
@@ -107,9 +115,7 @@ static uint64_t key_check(struct world *world, uint64_t key, bool has_all)
     match_key(world, &match, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
-            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count,
-                                                    k_alone, SC_LANE_DEMAND, NULL, NULL));
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            load(&match, sketch, layer, k_alone);
             uint64_t found = codes_check(world, &match, 0, layer, k_alone, sketch);
             if (has_all)
                 assert_int_equal(found, match.count - raw_count(world, &match, layer));
@@ -180,9 +186,7 @@ static void codes_of_a_part_are_those_of_its_rows(void **state)
         match_add(&match, &world->pieces[3], 1, 5);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            load(&match, sketch, layer, false);
             found += codes_check(world, &match, 0, layer, false, sketch);
         }
         assert_true(found > 0);
@@ -218,9 +222,7 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
             match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            load(&match, sketch, layer, false);
             found += codes_check(world, &match, 7, layer, false, sketch);
         }
         assert_true(found > 0);
@@ -257,9 +259,7 @@ static void a_damaged_block_is_never_believed(void **state)
             assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
             byte ^= (uint8_t)(1u << b % 8);
             assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
-            assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
-            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            load(&match, sketch, 1, false);
             assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
             assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
             byte ^= (uint8_t)(1u << b % 8);
@@ -293,9 +293,7 @@ static void a_misdirected_block_is_never_believed(void **state)
     struct sc_store_sketch *sketch = sketch_make(world);
     struct match match = {.count = 0};
     match_key(world, &match, 1);
-    assert_true(sc_store_sketch_begin_codes(sketch, 2, match.ranges, match.count, false,
-                                            SC_LANE_DEMAND, NULL, NULL));
-    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    load(&match, sketch, 2, false);
     assert_int_equal(codes_check(world, &match, 0, 2, false, sketch), 0);
     sc_store_sketch_close(sketch);
     world_free(world);
