@@ -1,0 +1,543 @@
+/* From keys and queries to sets of rows.
+ *
+ *   probe head 0: sums [R] -> k rows \        similarity > threshold: rows by votes, then summed
+ *   probe head 1: sums [R] -> k rows  > sets  importance, then lower position
+ *   probe head 2: sums [R] -> k rows /        else: a set a head
+ *
+ * Scores are sums of importance with two changes: rows of a granule all have their granule's sum,
+ * so that a top-k takes whole granules (and cuts the last one); rows that are always kept are
+ * infinite.
+ *
+ * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
+ * total order of kernels/select.h makes sets unique.
+ * Does not: allocate after open, read the disk.
+ * Threads: any, a scratch each.
+ * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/select.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define SHARED_VALUES (1u << 20) /* of keys: fewer are scored before a worker wakes */
+#define SCRATCHES_MAX 8u         /* who needs one when all are taken waits for a scoring to end */
+
+/* ---- Scratches ------------------------------------------------------------------------------ */
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return (bytes + 63) & ~UINT64_C(63);
+}
+
+/* Lays a scratch out in memory that may be NULL: returns its bytes. */
+static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
+                        struct sc_plugin_scratch *scratch)
+{
+    uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
+    uint64_t at = 0;
+    uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
+    uint64_t slabs = conn->reads_codes ? conn->segment_capacity : 0;
+    uint8_t *places[7];
+    const uint64_t bytes[7] = {importance,
+                               ((probes > 0 ? probes : 1) + 1) * rows * sizeof(float),
+                               rows * sizeof(float),
+                               rows * sizeof(float),
+                               (2 * probes + 2) * SC_KERNELS_WORDS(rows) * sizeof(uint64_t),
+                               2 * rows * sizeof(uint64_t),
+                               slabs * sizeof(struct sc_kernels_slab)};
+    for (uint32_t i = 0; i < 7; i++) {
+        places[i] = memory != NULL ? memory + at : NULL;
+        at += rounded(bytes[i]);
+    }
+    if (memory != NULL)
+        *scratch = (struct sc_plugin_scratch){.importance = places[0],
+                                              .sums = (float *)(void *)places[1],
+                                              .scores = (float *)(void *)places[2],
+                                              .granules = (float *)(void *)places[3],
+                                              .sets = (uint64_t *)(void *)places[4],
+                                              .ranked = (uint64_t *)(void *)places[5],
+                                              .slabs = (void *)places[6]};
+    return at;
+}
+
+spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
+    uint32_t count = wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
+    uint64_t bytes = lay_out(conn, NULL, NULL);
+    conn->scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->scratches));
+    conn->scratch_memory = sc_alloc(&conn->alloc, count * bytes);
+    if (conn->scratches == NULL || conn->scratch_memory == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " times %" PRIu64 " bytes to score in",
+                       count, bytes);
+    for (uint32_t i = 0; i < count; i++)
+        (void)lay_out(conn, conn->scratch_memory + i * bytes, &conn->scratches[i]);
+    conn->scratch_count = count;
+    return SPEC_OK;
+}
+
+void sc_plugin_scratches_close(spec_connector *conn)
+{
+    sc_alloc_free(&conn->alloc, conn->scratches);
+    sc_alloc_free(&conn->alloc, conn->scratch_memory);
+}
+
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&conn->scratch_word, memory_order_acquire);
+        for (uint32_t i = 0; i < conn->scratch_count; i++) {
+            uint32_t taken = 0;
+            if (atomic_compare_exchange_strong(&conn->scratches[i].is_taken, &taken, 1))
+                return &conn->scratches[i];
+        }
+        if (!sc_exec_wait(conn->exec, &conn->scratch_word, seen, deadline_ns))
+            return NULL;
+    }
+}
+
+void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scratch)
+{
+    atomic_store_explicit(&scratch->is_taken, 0, memory_order_release);
+    atomic_fetch_add_explicit(&conn->scratch_word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->scratch_word);
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+static bool is_kept(const struct sc_plugin_want *want, uint64_t row)
+{
+    return row < want->keep_before || row >= want->keep_from;
+}
+
+/* Every row gets its granule's sum, or its share of that. */
+static void spread(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                   const struct sc_plugin_want *want, const float *sums, bool is_share,
+                   float *ret_scores)
+{
+    uint64_t unit = conn->config.unit, row = 0;
+    uint64_t count =
+        sc_kernels_granules(sums, want->row_total, want->first_position, unit, scratch->granules);
+    for (uint64_t g = 0; g < count; g++) {
+        uint64_t end = row + unit - (want->first_position + row) % unit;
+        end = end < want->row_total ? end : want->row_total;
+        float score = is_share ? scratch->granules[g] / (float)(end - row) : scratch->granules[g];
+        while (row < end)
+            ret_scores[row++] = score;
+    }
+}
+
+/* Sums as rows are ranked by them, in scratch->scores. */
+static const float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                  const struct sc_plugin_want *want, const float *sums)
+{
+    float *scores = scratch->scores;
+    if (conn->config.unit > 1)
+        spread(conn, scratch, want, sums, false, scores);
+    else
+        memcpy(scores, sums, want->row_total * sizeof(float));
+    for (uint64_t row = 0; row < want->keep_before; row++)
+        scores[row] = INFINITY;
+    for (uint64_t row = want->keep_from; row < want->row_total; row++)
+        scores[row] = INFINITY;
+    return scores;
+}
+
+/* The fewest rows, those that are always kept among them, that hold the share of the sums. */
+static uint64_t mass_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          const struct sc_plugin_want *want, const float *sums)
+{
+    float *scores = scratch->scores;
+    double all = 0, kept = 0;
+    uint64_t kept_count = 0;
+    if (conn->config.unit > 1)
+        spread(conn, scratch, want, sums, true, scores);
+    else
+        memcpy(scores, sums, want->row_total * sizeof(float));
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        all += (double)scores[row];
+        if (!is_kept(want, row))
+            continue;
+        kept += (double)scores[row];
+        kept_count++;
+        scores[row] = 0;
+    }
+    if (!(all > 0) || kept_count >= want->row_count)
+        return want->row_count; /* nothing to measure by, or no room beside them */
+    double share = ((double)want->mass_ppm / 1e6 * all - kept) / (all - kept);
+    uint64_t count = kept_count;
+    if (share > 0)
+        count +=
+            sc_kernels_mass_count(conn->kernels, scores, want->row_total, share < 1 ? share : 1,
+                                  want->row_count - kept_count, scratch->ranked);
+    return count > 0 ? count : 1;
+}
+
+static uint64_t set_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                         const struct sc_plugin_want *want, const float *sums)
+{
+    return want->budget == SPEC_BUDGET_MASS ? mass_rows(conn, scratch, want, sums)
+                                            : want->row_count;
+}
+
+static struct sc_kernels_importance importance_of(const spec_connector *conn,
+                                                  const struct sc_plugin_item *item)
+{
+    return (struct sc_kernels_importance){
+        .kernels = conn->kernels,
+        .head_size = conn->shape.head_size,
+        .group = conn->query_group,
+        .scale = 1.0f / sqrtf((float)conn->shape.head_size),
+        .queries = item->scoring.queries,
+        .fresh = item->scoring.fresh,
+        .last_row = item->want.metric == SPEC_METRIC_LAST,
+    };
+}
+
+/* ---- Probes --------------------------------------------------------------------------------- */
+
+/* Mean over the probe heads of what the voted set holds of what the head's own set holds. */
+static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t probes,
+                              uint64_t row_total, const uint64_t *voted)
+{
+    uint64_t words = SC_KERNELS_WORDS(row_total);
+    double sum = 0;
+    for (uint64_t h = 0; h < probes; h++) {
+        const float *sums = scratch->sums + h * row_total;
+        double own = sc_kernels_mass_of(sums, scratch->sets + h * words, row_total);
+        sum += own > 0 ? sc_kernels_mass_of(sums, voted, row_total) / own : 1;
+    }
+    return sum / (double)probes;
+}
+
+float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            struct sc_kernels_importance *what, const uint8_t *keys,
+                            uint64_t row_total)
+{
+    uint64_t probes = conn->probe_heads;
+    float *total = scratch->sums + probes * row_total;
+    what->prefix =
+        (struct sc_kernels_keys){.memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+                                            .token_stride_bytes = conn->probe_row_bytes,
+                                            .head_stride_bytes = conn->probe_row_bytes / probes},
+                                 .count = row_total,
+                                 .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    memset(total, 0, row_total * sizeof(float));
+    for (uint64_t h = 0; h < probes; h++) {
+        float *sums = scratch->sums + h * row_total;
+        sc_kernels_importance(what, h, scratch->importance, sums);
+        sc_kernels_add(conn->kernels, total, sums, row_total);
+    }
+    return total;
+}
+
+void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                    const struct sc_plugin_want *want, const float *sums, uint64_t k,
+                    uint32_t *ret_rows)
+{
+    sc_kernels_topk_ranked(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
+                           k, scratch->ranked, ret_rows);
+}
+
+/* Each probe head's set of k rows, the set they vote for, and whether they agree enough for that to
+ * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
+static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                        const struct sc_plugin_want *want, uint64_t k, uint32_t *ret_rows,
+                        double *ret_similarity, double *ret_threshold)
+{
+    uint64_t rows = want->row_total, probes = conn->probe_heads;
+    uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
+    for (uint64_t h = 0; h < probes; h++)
+        sc_kernels_topk_bits(conn->kernels,
+                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
+                             scratch->sets + h * words);
+    sc_kernels_vote(conn->kernels, scratch->sets, probes, k,
+                    ranked_scores(conn, scratch, want, scratch->sums + probes * rows), rows,
+                    voted + words, voted);
+    if (ret_rows != NULL)
+        (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
+    bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;
+    *ret_similarity = by_mass
+                          ? mass_similarity(scratch, probes, rows, voted)
+                          : sc_kernels_similarity(conn->kernels, scratch->sets, probes, rows, k);
+    *ret_threshold = by_mass ? (double)conn->config.similarity_mass_ppm / 1e6
+                             : sc_kernels_threshold(k, rows, conn->config.alpha_milli / 1e3);
+    return k == rows || *ret_similarity > *ret_threshold; /* all rows are one set for all heads */
+}
+
+bool sc_plugin_probes_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            const struct sc_plugin_want *want, uint64_t k)
+{
+    double similarity, threshold;
+    return heads_agree(conn, scratch, want, k, NULL, &similarity, &threshold);
+}
+
+bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                struct sc_plugin_item *item, const uint8_t *keys,
+                                uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    double similarity, threshold;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, want->row_total);
+    uint64_t k = set_rows(conn, scratch, want, total);
+    bool agree = heads_agree(conn, scratch, want, k, ret_rows, &similarity, &threshold);
+    item->row_count = k;
+    item->in.similarity = (float)similarity;
+    item->in.threshold = (float)threshold;
+    return agree;
+}
+
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* The slabs that have codes, as the kernels take them; returns how many keys they have. */
+static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
+                             const struct sc_plugin_request *request, const uint8_t *codes,
+                             uint64_t *ret_slab_count)
+{
+    uint64_t keys = 0, count = 0;
+    struct sc_store_slab slab;
+    for (uint64_t i = 0; i < request->range_count; i++) {
+        if (!sc_store_slab_of(codes, i, &slab))
+            continue;
+        scratch->slabs[count++] =
+            (struct sc_kernels_slab){slab.k_scales, slab.k_codes, keys, slab.bits_k};
+        keys += request->ranges[i].row_count;
+    }
+    *ret_slab_count = count;
+    return keys;
+}
+
+/* Scores of the rows with codes, which stand one behind the other, to their places; 0 elsewhere. */
+static void scores_spread(const struct sc_plugin_request *request, const uint8_t *codes,
+                          const float *scores, float *ret_scores)
+{
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        uint64_t count = request->ranges[i].row_count;
+        if (sc_store_slab_of(codes, i, &slab)) {
+            memcpy(ret_scores + row, scores, count * sizeof(*scores));
+            scores += count;
+        } else {
+            memset(ret_scores + row, 0, count * sizeof(*scores));
+        }
+    }
+}
+
+/* The set by scores[row_total]: rows without codes first, then those that are always kept (their
+ * scores are infinite), then the others. */
+static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, float *scores,
+                      uint64_t count, uint32_t *ret_rows)
+{
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    struct sc_store_slab slab;
+    for (uint64_t row = 0; row < item->want.row_total; row++)
+        scores[row] = isinf(scores[row]) ? FLT_MAX : scores[row];
+    item->forced_rows = 0;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
+        if (sc_store_slab_of(codes, i, &slab))
+            continue;
+        for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
+            scores[row + j] = INFINITY;
+        item->forced_rows += request->ranges[i].row_count;
+    }
+    item->row_count = count > item->forced_rows ? count : item->forced_rows;
+    if (item->row_count > 0)
+        sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
+}
+
+/* Sums over every other head, from `head` on, in the order of heads. */
+static void half_sums(const struct sc_kernels_importance *what, uint64_t heads, uint64_t head,
+                      uint8_t *scratch, float *one, float *ret_total)
+{
+    memset(ret_total, 0, what->prefix.count * sizeof(*ret_total));
+    for (; head < heads; head += 2) {
+        sc_kernels_importance(what, head, scratch, one);
+        sc_kernels_add(what->kernels, ret_total, one, what->prefix.count);
+    }
+}
+
+/* The odd heads' half, which a worker may take from the caller. */
+struct odd_half {
+    struct sc_task task;
+    const spec_connector *conn;
+    const struct sc_kernels_importance *what;
+    struct sc_plugin_scratch *scratch;
+    _Atomic uint32_t ended;
+};
+
+static void odd_step(struct sc_task *task)
+{
+    struct odd_half *odd = (struct odd_half *)((char *)task - offsetof(struct odd_half, task));
+    struct sc_exec *exec = odd->conn->exec; /* ended: the caller's frame may be gone */
+    _Atomic uint32_t *ended = &odd->ended;
+    half_sums(odd->what, odd->conn->shape.kv_head_count, 1, odd->scratch->importance,
+              odd->scratch->sums, odd->scratch->scores);
+    atomic_store(ended, 1);
+    sc_exec_wake(exec, ended);
+}
+
+/* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
+ * helper: a second scratch, or NULL. Returns where the odd heads' are; the even ones' stand in
+ * scratch->scores. */
+static const float *halves_sum(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                               struct sc_plugin_scratch *helper,
+                               const struct sc_kernels_importance *what)
+{
+    uint64_t heads = conn->shape.kv_head_count;
+    struct odd_half odd = {.task.step = odd_step, .conn = conn, .what = what, .scratch = helper};
+    if (helper != NULL)
+        sc_exec_post(conn->exec, &odd.task, SC_LANE_DEMAND);
+    half_sums(what, heads, 0, scratch->importance, scratch->sums, scratch->scores);
+    if (helper == NULL || sc_exec_cancel(conn->exec, &odd.task)) {
+        half_sums(what, heads, 1, scratch->importance, scratch->sums, scratch->granules);
+        return scratch->granules;
+    }
+    while (atomic_load(&odd.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &odd.ended, 0, SC_EXEC_FOREVER);
+    return helper->scores;
+}
+
+float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_kernels_importance *what,
+                           const struct sc_plugin_request *request, const uint8_t *codes,
+                           bool may_share)
+{
+    uint64_t rows = request->matched_tokens - request->from_token, slab_count;
+    uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
+    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
+    struct sc_plugin_scratch *helper = NULL;
+    what->prefix = (struct sc_kernels_keys){.slabs = scratch->slabs,
+                                            .slab_count = slab_count,
+                                            .channels = channels,
+                                            .count = keys,
+                                            .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    if (may_share && !sc_exec_is_loop(conn->exec) && keys * channels >= SHARED_VALUES)
+        helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
+    const float *odd = halves_sum(conn, scratch, helper, what);
+    sc_kernels_add(conn->kernels, scratch->scores, odd, keys);
+    if (helper != NULL)
+        sc_plugin_scratch_put(conn, helper);
+    scores_spread(request, codes, scratch->scores, scratch->sums + rows);
+    return scratch->sums + rows;
+}
+
+void sc_plugin_choose_by_codes(spec_connector *conn, struct sc_plugin_scratch *scratch,
+                               struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *sums = sc_plugin_code_sums(conn, scratch, &what, item->request,
+                                            sc_store_sketch_keys(item->sketch), true);
+    uint64_t count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
+    (void)ranked_scores(conn, scratch, want, sums);
+    coded_set(conn, item, scratch->scores, count, ret_rows);
+}
+
+void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    for (uint64_t row = 0; row < want->row_total; row++)
+        scratch->scores[row] = is_kept(want, row) ? INFINITY : 0;
+    coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
+}
+
+/* ---- Without scores ------------------------------------------------------------------------- */
+
+void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                          struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const struct sc_plugin_request *request = item->request;
+    uint64_t seed = sc_hash_bytes64(request->tokens, request->matched_tokens * sizeof(uint32_t),
+                                    item->in.layer);
+    for (uint64_t row = 0; row < want->row_total; row++) {
+        uint64_t granule = (want->first_position + row) / conn->config.unit;
+        uint64_t word = sc_hash_bytes64(&granule, sizeof(granule), seed);
+        scratch->sums[row] = (float)(word >> 40); /* 24 bits are exact */
+    }
+    float *scores = scratch->sums;
+    for (uint64_t row = 0; row < want->row_total; row++)
+        if (is_kept(want, row))
+            scores[row] = INFINITY;
+    if (want->is_layered) {
+        coded_set(conn, item, scores, want->row_count, ret_rows);
+        return;
+    }
+    item->row_count = want->row_count;
+    sc_kernels_topk(conn->kernels, scores, want->row_total, want->row_count, ret_rows);
+}
+
+bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    const struct sc_plugin_request *request = item->request;
+    float *sums = scratch->sums;
+    if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
+                                  item->in.layer, sums) == 0)
+        return false;
+    const float *scores = ranked_scores(conn, scratch, want, sums);
+    if (want->is_layered) {
+        coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
+        return true;
+    }
+    item->row_count = set_rows(conn, scratch, want, sums);
+    sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
+    return true;
+}
+
+/* ---- All heads, of the sketch --------------------------------------------------------------- */
+
+void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                             struct sc_plugin_item *item, const uint8_t *keys)
+{
+    const struct sc_plugin_want *want = &item->want;
+    uint64_t rows = want->row_total;
+    struct sc_kernels_importance what = importance_of(conn, item);
+    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
+    uint64_t k = item->row_count = set_rows(conn, scratch, want, total);
+    for (uint64_t h = 0; h < conn->probe_heads; h++)
+        sc_kernels_topk_bits(conn->kernels,
+                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
+                             scratch->sets + h * SC_KERNELS_WORDS(rows));
+}
+
+/* ---- All heads, where the rows are ---------------------------------------------------------- */
+
+static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                      const struct sc_plugin_item *item, uint64_t head, float *ret_sums)
+{
+    struct sc_kernels_importance what = importance_of(conn, item);
+    uint32_t dtype = item->widen != SC_KERNELS_SAME ? SPEC_DTYPE_F32 : conn->shape.dtype;
+    what.prefix = (struct sc_kernels_keys){.memory = item->memory,
+                                           .count = item->want.row_total,
+                                           .dtype = sc_plugin_kernels_dtype(dtype)};
+    sc_kernels_importance(&what, head, scratch->importance, ret_sums);
+}
+
+uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_item *item)
+{
+    const struct sc_plugin_want *want = &item->want;
+    if (want->budget != SPEC_BUDGET_MASS)
+        return want->row_count;
+    float *total = scratch->sums, *sums = scratch->scores;
+    memset(total, 0, want->row_total * sizeof(float));
+    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
+        head_sums(conn, scratch, item, head, sums);
+        sc_kernels_add(conn->kernels, total, sums, want->row_total);
+    }
+    return mass_rows(conn, scratch, want, total);
+}
+
+void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows)
+{
+    const struct sc_plugin_want *want = &item->want;
+    head_sums(conn, scratch, item, head, scratch->sums);
+    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums),
+                    want->row_total, item->row_count, ret_rows);
+}

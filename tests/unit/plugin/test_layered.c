@@ -1,0 +1,454 @@
+/* Layered delivery: every row there, exact ones bit by bit as stored and the others as their codes
+ * decode; the exact set against a float64 reference over decoded keys; deadlines, budgets, damaged
+ * and raw slabs. Everything through the calls of the ABI, on the simulated disk. */
+#include "kernels/code.h"
+#include "tests/unit/plugin/select_fixture.h"
+
+#define ROWS_MAX 400u
+
+struct shot {
+    struct spec_important item;
+    struct spec_select select;
+    struct area area;
+    struct pass pass;
+    uint32_t positions[ROWS_MAX];
+    uint64_t exact[(ROWS_MAX + 63) / 64];
+};
+
+static void shot_make(struct shot *shot, const struct world *world, spec_request request,
+                      uint32_t layer, uint64_t from, uint32_t exact_ppm)
+{
+    *shot = (struct shot){.area = rig_area(&world->rig, world->matched - from),
+                          .pass = world_pass(world, layer, world->rig.dtype)};
+    shot->select = (struct spec_select){
+        .struct_size = sizeof(shot->select), .given = SPEC_SELECT_EXACT, .exact_ppm = exact_ppm};
+    shot->item = (struct spec_important){.struct_size = sizeof(shot->item),
+                                         .request = request,
+                                         .layer = layer,
+                                         .queries = &shot->pass.q,
+                                         .new_keys = &shot->pass.fresh.memory,
+                                         .destination = &shot->area.memory,
+                                         .positions = shot->positions,
+                                         .position_capacity = ROWS_MAX,
+                                         .exact_bits = shot->exact,
+                                         .exact_bit_words = (ROWS_MAX + 63) / 64,
+                                         .select = &shot->select};
+}
+
+static void shot_free(struct shot *shot)
+{
+    rig_area_free(&shot->area);
+    pass_free(&shot->pass);
+}
+
+static spec_status fire(struct world *world, struct shot *shot)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    return sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
+}
+
+/* Until what was stored has its codes. */
+static void wait_for_codes(struct world *world)
+{
+    struct sc_store_stats stats;
+    do {
+        rig_pass_ns(&world->rig, 1000000);
+        sc_store_stats(world->rig.conn->store, &stats);
+    } while (stats.is_building);
+}
+
+static spec_request look(struct world *world, uint64_t from)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, world->matched);
+    return result.request;
+}
+
+static bool is_exact(const struct shot *shot, uint64_t row)
+{
+    return (shot->exact[row / 64] >> (row % 64) & 1) != 0;
+}
+
+static uint64_t exact_count(const struct shot *shot)
+{
+    uint64_t count = 0;
+    for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+        count += (uint64_t)__builtin_popcountll(shot->exact[w]);
+    return count;
+}
+
+/* What the codes of a position stand for, made by ref/ from the rows of its chunk. */
+static void decoded(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,
+                    uint32_t bits, uint32_t dst_dtype, void *ret_row)
+{
+    static uint8_t bytes[64][64 * 4], scales[64 * 4], codes[64 * 64];
+    uint64_t first = position / 64 * 64, channels = world->rig.heads * world->rig.head_size;
+    uint64_t end = first + 64 < world->matched ? first + 64 : world->matched;
+    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    const uint8_t *rows[64];
+    uint8_t *dst[1] = {ret_row};
+    uint32_t dtype = world->rig.dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+                     : world->rig.dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                                          : SC_KERNELS_BF16;
+    struct sc_kernels_code code = {channels, bits, dtype};
+    for (uint64_t p = first; p < end; p++) {
+        rows[p - first] = bytes[p - first];
+        for (uint64_t n = 0; n < channels; n++)
+            world_put(bytes[p - first] + n * element, world->rig.dtype,
+                      world_kv(world, p, layer, part, n / world->rig.head_size,
+                               n % world->rig.head_size));
+    }
+    assert_true(sc_kernels_ref_code_encode(&code, rows, end - first, scales, codes));
+    sc_kernels_ref_code_decode(
+        &code, scales, codes + (position - first) * sc_kernels_code_row_bytes(channels, bits), 1, 0,
+        channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : dtype, dst);
+}
+
+/* All rows are there, each as its bit says. */
+static void assert_rows(const struct world *world, const struct shot *shot, uint64_t from,
+                        uint32_t bits_k, uint32_t bits_v)
+{
+    uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
+    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    uint8_t expected[64 * 4];
+    assert_int_equal(shot->item.row_count, rows);
+    assert_int_equal(shot->item.next_position, world->matched);
+    assert_int_equal(shot->item.exact_rows, exact_count(shot));
+    for (uint64_t j = 0; j < rows; j++) {
+        assert_int_equal(shot->positions[j], from + j);
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            if (!is_exact(shot, j))
+                decoded(world, from + j, shot->item.layer, part, part == 0 ? bits_k : bits_v,
+                        world->rig.dtype, expected);
+            else
+                for (uint64_t n = 0; n < bytes / element; n++)
+                    world_put(expected + n * element, world->rig.dtype,
+                              world_kv(world, from + j, shot->item.layer, part,
+                                       n / world->rig.head_size, n % world->rig.head_size));
+            if (memcmp(at + j * bytes, expected, bytes) != 0)
+                fail_msg("layer %u row %lu part %u (%s) is not what it should be", shot->item.layer,
+                         j, part, is_exact(shot, j) ? "exact" : "coarse");
+        }
+    }
+}
+
+/* The set by the definition, in float64 over decoded prefix keys. false: too close to tell. */
+static bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
+                            uint32_t bits)
+{
+    uint64_t rows = world->matched - from, d = world->rig.head_size, heads = world->rig.heads;
+    static float keys[ROWS_MAX][64];
+    static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
+    static bool in[ROWS_MAX];
+    double gap = 1;
+    memset(total, 0, sizeof(total));
+    for (uint64_t j = 0; j < rows; j++)
+        decoded(world, from + j, shot->item.layer, 0, bits, SPEC_DTYPE_F32, keys[j]);
+    for (uint64_t n = 0; n < FRESH_ROWS * heads * world->group; n++) {
+        uint64_t row = world->matched + n / (heads * world->group);
+        uint64_t head = n / world->group % heads, seen = row + 1 - from;
+        double most = -1e300, sum = 0;
+        for (uint64_t j = 0; j < seen; j++) {
+            double dot = 0;
+            for (uint64_t i = 0; i < d; i++)
+                dot += (double)world_query(world, row, shot->item.layer,
+                                           head * world->group + n % world->group, i) *
+                       (j < rows ? (double)keys[j][head * d + i]
+                                 : (double)world_kv(world, from + j, shot->item.layer, 0, head, i));
+            logits[j] = dot / sqrt((double)d);
+            most = fmax(most, logits[j]);
+        }
+        for (uint64_t j = 0; j < seen; j++)
+            sum += exp(logits[j] - most);
+        for (uint64_t j = 0; j < rows; j++)
+            total[j] += exp(logits[j] - most) / sum;
+    }
+    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
+    if (gap < 1e-5)
+        return false;
+    for (uint64_t j = 0; j < rows; j++)
+        assert_int_equal(is_exact(shot, j), in[j]);
+    return true;
+}
+
+static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t heads, group, head_size, dtype, bits_k, bits_v;
+        uint64_t matched;
+        const char *layout;
+    } CASES[] = {
+        {3, 1, 16, SPEC_DTYPE_F16, 4, 2, 300, "paired"},
+        {4, 2, 16, SPEC_DTYPE_BF16, 5, 3, 333, "paired"},
+        {2, 4, 8, SPEC_DTYPE_F32, 6, 2, 129, "split"},
+        {1, 3, 48, SPEC_DTYPE_F16, 8, 8, 64, "split"},
+        {3, 2, 20, SPEC_DTYPE_F16, 2, 4, 100, "paired"},
+    };
+    static const uint32_t PPM[] = {0, 50000, 250000, 900000};
+    uint64_t told = 0, untold = 0;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world world;
+        char extra[256];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"layered\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
+                       "{\"bits_k\": %u, \"bits_v\": %u}",
+                       CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
+        world_open(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
+                   CASES[i].dtype, CASES[i].matched, 3);
+        wait_for_codes(&world);
+        for (uint64_t from = 0; from < 12; from += 11) {
+            spec_request request = look(&world, from);
+            for (uint32_t layer = 0; layer < 4; layer++) {
+                struct shot shot;
+                uint64_t rows = CASES[i].matched - from;
+                shot_make(&shot, &world, request, layer, from, PPM[layer]);
+                if (layer == 0)
+                    shot.item.queries = NULL; /* nothing is ranked */
+                assert_int_equal(fire(&world, &shot), SPEC_OK);
+                assert_int_equal(shot.item.exact_rows, (rows * PPM[layer] + 999999) / 1000000);
+                assert_int_equal(shot.item.result_flags, 0);
+                assert_rows(&world, &shot, from, CASES[i].bits_k, CASES[i].bits_v);
+                bool tells = set_is_the_best(&world, &shot, from, CASES[i].bits_k);
+                told += tells;
+                untold += !tells;
+                assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_LOSSY);
+                assert_int_equal(shot.item.provenance.bits_k, CASES[i].bits_k);
+                assert_int_equal(shot.item.provenance.bits_v, CASES[i].bits_v);
+                assert_int_equal(shot.item.provenance.exact_ppm,
+                                 shot.item.exact_rows * 1000000 / rows);
+                shot_free(&shot);
+            }
+            rig_release(&world.rig, request);
+        }
+        assert_int_equal(atomic_load(&world.rig.conn->stats.coarse_layers), 8);
+        world_done(&world);
+    }
+    print_message("%lu sets compared, %lu too close to tell\n", told, untold);
+    assert_true(told > 8 * untold);
+}
+
+/* exact_ppm 10^6: bit-identical, and no codes are read. */
+static void all_exact_is_the_whole_load(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    struct shot shot;
+    shot_make(&shot, &world, request, 1, 0, 1000000);
+    shot.item.queries = NULL;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.exact_rows, 200);
+    assert_rows(&world, &shot, 0, 4, 2);
+    assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_EXACT);
+    assert_int_equal(shot.item.wanted_bytes, 200 * (2 * rig_part_bytes(&world.rig) + 8));
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+/* Time or bytes run out: what is there is exact, the rest coarse, and the item says so. */
+static void an_item_that_ends_early_says_so(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2, 16,
+               SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    struct shot shot;
+    shot_make(&shot, &world, request, 0, 0, 250000);
+    shot.item.deadline_ns = 1;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_PARTIAL);
+    assert_true(shot.item.exact_rows < 50);
+    assert_rows(&world, &shot, 0, 4, 2);
+    shot_free(&shot);
+    shot_make(&shot, &world, request, 1, 0, 250000);
+    shot.item.budget_bytes = 10 * 2 * rig_part_bytes(&world.rig) + 1;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_PARTIAL);
+    assert_int_equal(shot.item.exact_rows, 10);
+    assert_rows(&world, &shot, 0, 4, 2);
+    assert_true(set_is_the_best(&world, &shot, 0, 4));
+    shot_free(&shot);
+    assert_int_equal(atomic_load(&world.rig.conn->stats.partial_layers), 2);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+/* Rows whose codes are not there yet are exact, and more than were asked for. */
+static void rows_without_codes_are_exact(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\", \"layered\": {\"codes\": \"no\"}", 2, 2, 16,
+               SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    struct shot shot;
+    shot_make(&shot, &world, request, 0, 0, 50000);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.exact_rows, 200);
+    assert_rows(&world, &shot, 0, 4, 2);
+    assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_EXACT);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+static void reopen_as(struct world *world, const char *extra)
+{
+    rig_close(&world->rig);
+    world->rig.extra = extra;
+    rig_open(&world->rig);
+}
+
+static uint64_t forced_rows(struct world *world)
+{
+    return atomic_load(&world->rig.conn->stats.coarse_forced_rows);
+}
+
+/* One layer; every row is there. Returns how many rows were exact. */
+static uint64_t deliver(struct world *world, uint32_t bits_k, uint32_t bits_v)
+{
+    spec_request request = look(world, 0);
+    struct shot shot;
+    shot_make(&shot, world, request, 1, 0, 50000);
+    assert_int_equal(fire(world, &shot), SPEC_OK);
+    assert_rows(world, &shot, 0, bits_k, bits_v);
+    uint64_t exact = shot.item.exact_rows;
+    if (exact < world->matched) {
+        assert_int_equal(shot.item.provenance.bits_k, bits_k);
+        assert_int_equal(shot.item.provenance.bits_v, bits_v);
+    }
+    shot_free(&shot);
+    rig_release(&world->rig, request);
+    return exact;
+}
+
+/* A store of another preset gets codes when it is opened; other bits do not touch what has some. */
+static void what_was_stored_before_gets_codes(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    reopen_as(&world, "\"preset\": \"layered\"");
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 0);
+    reopen_as(&world, "\"preset\": \"layered\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 0);
+    struct sc_store_stats stats;
+    sc_store_stats(world.rig.conn->store, &stats);
+    assert_int_equal(stats.built_pieces, 0);
+    world_done(&world);
+}
+
+/* What a run could not read has no codes, until maintain tries again. */
+static void what_was_passed_over_gets_codes_from_maintain(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    reopen_as(&world, "\"preset\": \"layered\"");
+    sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0); /* the run has not read yet */
+    wait_for_codes(&world);
+    assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
+    assert_int_equal(deliver(&world, 4, 2), 200);
+    assert_int_equal(forced_rows(&world), 200);
+    struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                          .flags = SPEC_MAINTAIN_BUILD};
+    assert_int_equal(sc_plugin_maintain(world.rig.conn, &params, NULL), SPEC_OK);
+    wait_for_codes(&world);
+    assert_int_equal(deliver(&world, 4, 2), 10);
+    assert_int_equal(forced_rows(&world), 200);
+    world_done(&world);
+}
+
+/* Without queries and averages: those that are always exact, then the lowest positions. */
+static void static_sets_begin_at_the_front(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world,
+               "\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"layered\": "
+               "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
+               2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    struct shot shot;
+    shot_make(&shot, &world, request, 0, 0, 50000);
+    shot.item.queries = NULL;
+    shot.item.new_keys = NULL;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.exact_rows, 10);
+    assert_int_equal(shot.item.result_flags, 0);
+    for (uint64_t row = 0; row < 200; row++)
+        assert_int_equal(is_exact(&shot, row), row < 7 || row >= 197);
+    assert_rows(&world, &shot, 0, 4, 2);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
+/* What a pass stores on coarse rows is lossy, and lookups say so. */
+static void what_is_stored_on_coarse_rows_is_lossy(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    wait_for_codes(&world);
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_EXACT);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct shot shot;
+        shot_make(&shot, &world, result.request, layer, 0, 100000);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        struct area area = world_area(&world, 128, FRESH_ROWS, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = result.request,
+                                           .layer = layer,
+                                           .first_token = 128,
+                                           .token_count = FRESH_ROWS,
+                                           .memory = &area.memory};
+        assert_int_equal(sc_plugin_store(world.rig.conn, &params, &ticket, NULL), SPEC_OK);
+        rig_area_free(&area);
+        shot_free(&shot);
+    }
+    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    rig_release(&world.rig, result.request);
+    wait_for_codes(&world);
+    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, 128 + FRESH_ROWS, &result),
+                     SPEC_OK);
+    assert_int_equal(result.matched_tokens, 128 + FRESH_ROWS);
+    assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_LOSSY);
+    assert_int_equal(result.provenance.bits_k, 4);
+    assert_int_equal(result.provenance.bits_v, 2);
+    assert_int_equal(result.provenance.exact_ppm, 101562);
+    rig_release(&world.rig, result.request);
+    world_done(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_exact_where_bits_say_and_decoded_elsewhere),
+        cmocka_unit_test(all_exact_is_the_whole_load),
+        cmocka_unit_test(an_item_that_ends_early_says_so),
+        cmocka_unit_test(rows_without_codes_are_exact),
+        cmocka_unit_test(what_was_stored_before_gets_codes),
+        cmocka_unit_test(what_was_passed_over_gets_codes_from_maintain),
+        cmocka_unit_test(static_sets_begin_at_the_front),
+        cmocka_unit_test(what_is_stored_on_coarse_rows_is_lossy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
