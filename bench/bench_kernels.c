@@ -7,6 +7,9 @@
  *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
  *   tag          tags of rows                       reading rows      read: the same bytes
+ *   codes        2,048 rows of 32 heads as codes,   writing rows      memcpy: what is written; for
+ *                4 bits K and 2 bits V: decoded                       scores, exact keys
+ *                with their checksums, made, scored
  *
  * A score costs its d multiply-adds and a softmax: 14 vector operations that take a multiply-add's
  * place on its ports (largest so far, less it, range, rounding 2, polynomial 5, remainder, scaling
@@ -17,6 +20,7 @@
  *
  * Threads: one. Tests: none (a measurement). */
 #include "bench/bench.h"
+#include "kernels/code.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/select.h"
 #include "store/tag.h"
@@ -34,7 +38,7 @@
 #include <immintrin.h>
 #endif
 
-#define JOBS_MAX      96u
+#define JOBS_MAX      128u
 #define SAMPLE_NS     2000000u
 #define MANY_ROWS     512u
 #define MANY_KEYS     2048u
@@ -66,6 +70,7 @@ struct job {
 
 /* One program, one set of buffers. */
 static uint8_t *g_keys, *g_other, *g_queries, *g_scratch;
+static uint8_t *g_codes;
 static float *g_sums, *g_scores;
 static uint32_t *g_rows, *g_every_fourth;
 static uint64_t *g_tags, *g_sets, *g_bits;
@@ -280,6 +285,88 @@ static void tag_run(const struct job *job)
     sc_store_tag_make(1, 0, g_keys, job->a, job->a, MOVE_ROWS, g_tags, 1);
 }
 
+/* ---- Codes: K of 4 bits, V of 2, in slabs of 64 rows ---------------------------------------- */
+
+#define SLAB_ROWS  64u
+#define SLABS      (MANY_KEYS / SLAB_ROWS)
+#define CHANNELS   (ALL_HEADS * HEAD_SIZE_MAX)
+#define PART_BYTES (2ull * MANY_KEYS * CHANNELS)
+
+static uint64_t block_bytes(uint32_t bits)
+{
+    return sc_kernels_code_scale_bytes(CHANNELS) +
+           SLAB_ROWS * sc_kernels_code_row_bytes(CHANNELS, bits);
+}
+
+/* Of K, then V. */
+static uint8_t *block_at(uint32_t part, uint64_t slab)
+{
+    return g_codes +
+           (part == 0 ? slab * block_bytes(4) : SLABS * block_bytes(4) + slab * block_bytes(2));
+}
+
+static void encode_run(const struct job *job)
+{
+    const uint8_t *rows[SLAB_ROWS];
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint64_t slab = 0; slab < SLABS; slab++) {
+            struct sc_kernels_code code = {CHANNELS, part == 0 ? 4 : 2, SC_KERNELS_F16};
+            uint8_t *scales = block_at(part, slab);
+            for (uint64_t i = 0; i < SLAB_ROWS; i++)
+                rows[i] = g_keys + part * PART_BYTES + (slab * SLAB_ROWS + i) * 2 * CHANNELS;
+            if (!job->kernels->code_encode(&code, rows, SLAB_ROWS, scales,
+                                           scales + sc_kernels_code_scale_bytes(CHANNELS)))
+                bench_die("slab %d has no codes", (int)slab);
+        }
+}
+
+static void decode_run(const struct job *job)
+{
+    struct sc_kernels_memory memory = {.k_base = g_other,
+                                       .v_base = g_other + PART_BYTES,
+                                       .token_stride_bytes = 2 * CHANNELS,
+                                       .head_stride_bytes = 2 * HEAD_SIZE_MAX};
+    struct sc_kernels_decode how = {.kernels = job->kernels,
+                                    .head_count = ALL_HEADS,
+                                    .head_size = HEAD_SIZE_MAX,
+                                    .dtype = SC_KERNELS_F16,
+                                    .dst_dtype = SC_KERNELS_F16};
+    for (uint64_t slab = 0; slab < SLABS; slab++)
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *scales = block_at(part, slab);
+            how.bits = part == 0 ? 4 : 2;
+            sc_store_tag_make(1, slab, scales, block_bytes(how.bits), block_bytes(how.bits), 1,
+                              g_tags, 1);
+            sc_kernels_part_decode(&how, &memory, part, slab * SLAB_ROWS, SLAB_ROWS, scales,
+                                   scales + sc_kernels_code_scale_bytes(CHANNELS));
+        }
+    g_sink = g_other[PART_BYTES];
+}
+
+static void coded_run(const struct job *job)
+{
+    struct sc_kernels_slab slabs[SLABS];
+    for (uint64_t slab = 0; slab < SLABS; slab++)
+        slabs[slab] = (struct sc_kernels_slab){
+            block_at(0, slab), block_at(0, slab) + sc_kernels_code_scale_bytes(CHANNELS),
+            slab * SLAB_ROWS, 4};
+    uint64_t head_bytes = 2 * HEAD_SIZE_MAX;
+    struct sc_kernels_importance what = {
+        .kernels = job->kernels,
+        .head_size = HEAD_SIZE_MAX,
+        .group = 1,
+        .scale = 1 / sqrtf((float)HEAD_SIZE_MAX),
+        .queries = {g_queries, ALL_HEADS * head_bytes, head_bytes, 1, SC_KERNELS_F16},
+        .prefix = {.slabs = slabs,
+                   .slab_count = SLABS,
+                   .channels = CHANNELS,
+                   .count = MANY_KEYS,
+                   .dtype = SC_KERNELS_F16}};
+    for (uint64_t head = 0; head < ALL_HEADS; head++)
+        sc_kernels_importance(&what, head, g_scratch, g_sums);
+    g_sink = (double)g_sums[1];
+}
+
 /* ---- The list ------------------------------------------------------------------------------ */
 
 static const char *const DTYPES[] = {"f32", "f16", "bf16"};
@@ -359,6 +446,20 @@ static void moving_add(enum sc_kernels_level level)
     }
 }
 
+static void codes_add(enum sc_kernels_level level)
+{
+    char name[LEVEL_NAME_BYTES];
+    struct job job = {.kernels = sc_kernels_get(level), .run = encode_run};
+    (void)snprintf(name, sizeof(name), "encode 4+2 f16 %s", LEVELS[level]);
+    add(job, name, "byte", 2.0 * (double)PART_BYTES);
+    job.run = decode_run;
+    (void)snprintf(name, sizeof(name), "decode 4+2 f16 %s", LEVELS[level]);
+    add(job, name, "byte", 2.0 * (double)PART_BYTES);
+    job.run = coded_run; /* counted: the keys, as 16-bit ones are */
+    (void)snprintf(name, sizeof(name), "coded128 f16 %s", LEVELS[level]);
+    add(job, name, "byte", (double)PART_BYTES);
+}
+
 static void choosing_add(enum sc_kernels_level level)
 {
     char name[LEVEL_NAME_BYTES];
@@ -386,6 +487,7 @@ static void jobs_make(void)
         if (level == SC_KERNELS_REF)
             continue;
         scoring_add((enum sc_kernels_level)level);
+        codes_add((enum sc_kernels_level)level);
 #if defined(__x86_64__)
         char name[LEVEL_NAME_BYTES];
         (void)snprintf(name, sizeof(name), "fma %s", LEVELS[level]);
@@ -395,6 +497,9 @@ static void jobs_make(void)
 #endif
     }
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
+    job.run = copy_run;
+    job.a = 2 * PART_BYTES;
+    add(job, "memcpy codes", "byte", (double)job.a);
     job.run = tag_run;
     job.a = 4096;
     add(job, "tag 4096", "byte", (double)(MOVE_ROWS * job.a));
@@ -433,6 +538,7 @@ static void buffers_make(void)
 {
     uint64_t scratch = sc_kernels_importance_scratch_bytes(HEAD_SIZE_MAX, ONE_KEYS, 0);
     g_keys = memory_make(BUFFER_BYTES);
+    g_codes = memory_make(SLABS * (block_bytes(4) + block_bytes(2)));
     g_other = memory_make(BUFFER_BYTES);
     g_queries = memory_make(4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX);
     g_scratch = memory_make(scratch > BUFFER_BYTES ? scratch : BUFFER_BYTES);
