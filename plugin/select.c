@@ -307,9 +307,10 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t *wanted = request->bits, words = sc_plugin_words_of(item);
-    uint64_t *covered = wanted + words, total = item->want.row_total, count = 0;
+    uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
+    uint64_t total = item->want.row_total, count = 0;
     if (guess != NULL && item->sketch != NULL) {
+        covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));
         item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
