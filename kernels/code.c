@@ -40,7 +40,8 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how,
             how->kernels->code_decode(&code, scales, codes, n, run * channels, channels,
                                       how->dst_dtype, dst);
             for (uint64_t i = 0; i < n; i++)
-                dst[i] += dst[i] != NULL ? memory->head_stride_bytes : 0;
+                if (dst[i] != NULL)
+                    dst[i] += memory->head_stride_bytes;
         }
     }
 }
