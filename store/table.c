@@ -105,8 +105,11 @@ static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_
             !slab_make(alloc, place, entry_bytes))
             return false;
         uint8_t *entries = atomic_load_explicit(place, memory_order_relaxed);
-        volatile uint8_t *entry = entries + offset; /* nobody has the id yet */
-        entry[0] = entry[entry_bytes - 1] = 0; /* it may begin in one page and end in the next */
+        /* Nobody has the id yet, but a lease may name it, and its state is asked for. The entry may
+         * begin in one page and end in the next. */
+        _Atomic uint8_t *entry = (_Atomic uint8_t *)(entries + offset);
+        atomic_store_explicit(&entry[0], 0, memory_order_relaxed);
+        atomic_store_explicit(&entry[entry_bytes - 1], 0, memory_order_relaxed);
     }
     return true;
 }
