@@ -187,6 +187,19 @@ static inline spec_status world_open(struct world *world)
     return sc_store_open(&world->params, &world->store, &world->error);
 }
 
+/* False: the machine has no such back end. */
+static inline bool world_opens(struct world *world)
+{
+    spec_status status = world_open(world);
+    if (status == SPEC_E_UNSUPPORTED) {
+        print_message("%s: skipped: %s\n", world->setup->name, world->error.text);
+        return false;
+    }
+    if (status != SPEC_OK)
+        fail_msg("%s: open: %s", world->setup->name, world->error.text);
+    return true;
+}
+
 static inline void world_open_ok(struct world *world)
 {
     if (world_open(world) != SPEC_OK)

@@ -3,6 +3,7 @@
  * after any power cut; pages come back with their extents.
  *
  * Threads: the fixture's. */
+#include "tests/unit/store/build_check.h"
 #include "tests/unit/store/sketch_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -59,13 +60,10 @@ static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
     world->params.probe_row_bytes = 0;
-    spec_status status = world_open(world);
-    if (status == SPEC_E_UNSUPPORTED) {
-        print_message("%s: skipped: %s\n", setup->name, world->error.text);
+    if (!world_opens(world)) {
         world_free(world);
         return NULL;
     }
-    assert_int_equal(status, SPEC_OK);
     return world;
 }
 
@@ -74,33 +72,6 @@ static void reopen(struct world *world, uint64_t probe_row_bytes)
     world_close(world);
     world->params.probe_row_bytes = probe_row_bytes;
     world_open_ok(world);
-}
-
-static bool runs(struct world *world)
-{
-    pthread_mutex_lock(&world->store->space_lock);
-    bool runs = sc_store_build_runs(world->store);
-    pthread_mutex_unlock(&world->store->space_lock);
-    return runs;
-}
-
-/* Until the run is over: busy moves when it ends. */
-static void build_wait(struct world *world)
-{
-    while (runs(world)) {
-        uint32_t busy = atomic_load(&world->store->busy);
-        if (runs(world) &&
-            !sc_exec_wait(world->exec, &world->store->busy, busy,
-                          sc_exec_now_ns(world->exec) + 20000000) &&
-            sc_exec_is_loop(world->exec) && !runs(world))
-            break;
-    }
-}
-
-static void build_all(struct world *world, uint64_t bytes_per_s)
-{
-    sc_store_build_start(world->store, bytes_per_s);
-    build_wait(world);
 }
 
 static uint64_t built(struct world *world)
@@ -294,9 +265,9 @@ static void build_ends_with_the_store_at_any_step(void **state)
         assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
         reopen(world, setups[0].probe_row_bytes);
         sc_store_build_start(world->store, steps % 2 == 0 ? 0 : 100u << 20);
-        for (uint32_t s = 0; s < steps && runs(world); s++)
+        for (uint32_t s = 0; s < steps && build_runs(world); s++)
             (void)sc_exec_step_one(world->exec);
-        ended = !runs(world);
+        ended = !build_runs(world);
         reopen(world, setups[0].probe_row_bytes);
         space_check(world->store);
         rows_ok(world, 1);

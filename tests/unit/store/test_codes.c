@@ -4,6 +4,7 @@
  *
  * Threads: the fixture's. */
 #include "store/codes.h"
+#include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -47,13 +48,10 @@ static const struct world_setup setups[] = {
 static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
-    spec_status status = world_open(world);
-    if (status == SPEC_E_UNSUPPORTED) {
-        print_message("%s: skipped: %s\n", setup->name, world->error.text);
+    if (!world_opens(world)) {
         world_free(world);
         return NULL;
     }
-    assert_int_equal(status, SPEC_OK);
     return world;
 }
 
@@ -62,31 +60,6 @@ static void reopen(struct world *world)
     world_close(world);
     keep_codes(world, true);
     world_open_ok(world);
-}
-
-static bool runs(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.is_building;
-}
-
-static void build_wait(struct world *world)
-{
-    while (runs(world)) {
-        uint32_t busy = atomic_load(&world->store->busy);
-        if (runs(world) &&
-            !sc_exec_wait(world->exec, &world->store->busy, busy,
-                          sc_exec_now_ns(world->exec) + 20000000) &&
-            sc_exec_is_loop(world->exec) && !runs(world))
-            break;
-    }
-}
-
-static void build_all(struct world *world)
-{
-    sc_store_build_start(world->store, 0);
-    build_wait(world);
 }
 
 static void load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
@@ -149,7 +122,7 @@ static void codes_are_made_of_what_was_stored(void **state)
         assert_int_equal(world_store(world, 2, 10, 250), SPEC_OK);
         reopen(world);
         assert_int_equal(key_check(world, 1, false), 0);
-        build_all(world);
+        build_all(world, 0);
         space_check(world->store);
         for (uint32_t opened = 0; opened < 3; opened++) {
             for (uint64_t key = 1; key <= 2; key++) {
@@ -213,7 +186,7 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
         pass_free(pass);
         sc_store_piece_drop(world->store, world->pieces[1].id);
         reopen(world);
-        build_all(world);
+        build_all(world, 0);
         space_check(world->store);
         struct sc_store_sketch *sketch = sketch_make(world);
         struct match match = {.count = 0};
@@ -238,7 +211,7 @@ static void a_damaged_block_is_never_believed(void **state)
     struct world *world = world_bare(&setups[0], 4);
     assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
     reopen(world);
-    build_all(world);
+    build_all(world, 0);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_annex *annex = atomic_load(&extent->codes);
     const struct sc_store_piece_entry *piece =
@@ -280,7 +253,7 @@ static void a_misdirected_block_is_never_believed(void **state)
     struct world *world = world_bare(&setups[0], 4);
     assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
     reopen(world);
-    build_all(world);
+    build_all(world, 0);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_annex *annex = atomic_load(&extent->codes);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
@@ -308,7 +281,7 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
     reopen(world);
-    build_all(world);
+    build_all(world, 0);
     for (uint32_t i = 0; i < 4; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
     space_check(world->store);
@@ -352,7 +325,7 @@ static void codes_survive_every_fault(void **state)
             world->alloc.fault = &world->fault;
             reopen(world);
             sc_fault_arm(&world->fault, KINDS[kind], n);
-            build_all(world);
+            build_all(world, 0);
             sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
             bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
             space_check(world->store);
@@ -364,7 +337,7 @@ static void codes_survive_every_fault(void **state)
                 reopen(world);
             else
                 pause_wait(world);
-            build_all(world); /* what was passed over is tried again */
+            build_all(world, 0); /* what was passed over is tried again */
             assert_true(key_check(world, 1, true) > 0);
             assert_true(key_check(world, 2, true) > 0);
             space_check(world->store);
@@ -414,7 +387,7 @@ static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
     assert_int_equal(world_store(world, 6, 0, 128), SPEC_OK);
     build_codes(world);
     assert_int_equal(built(world), 10);
-    build_all(world);
+    build_all(world, 0);
     assert_int_equal(built(world), 12);
     for (uint64_t key = 1; key <= 6; key++)
         assert_true(key_check(world, key, true) > 0);
@@ -430,7 +403,7 @@ static void codes_of_other_bits_are_kept(void **state)
     struct world *world = world_bare(&setups[0], 6);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     reopen(world);
-    build_all(world);
+    build_all(world, 0);
     for (uint32_t has_encoder = 0; has_encoder < 2; has_encoder++) {
         world_close(world);
         world->params.codes.shape = (struct sc_store_code_shape){0};
@@ -438,7 +411,7 @@ static void codes_of_other_bits_are_kept(void **state)
             world->params.codes.shape =
                 (struct sc_store_code_shape){8, 3, SCALE_BYTES, K_CODE_BYTES, V_CODE_BYTES};
         world_open_ok(world);
-        build_all(world);
+        build_all(world, 0);
         assert_int_equal(built(world), 0);
         assert_true(key_check(world, 1, true) > 0); /* 4 and 2 */
     }
@@ -458,7 +431,7 @@ static void codes_that_do_not_fit_are_not_believed(void **state)
     struct world *world = world_bare(&setups[0], 6);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     reopen(world);
-    build_all(world);
+    build_all(world, 0);
     world_close(world);
     world->params.codes.fits = fits_not;
     world->params.codes.shape.bits_k = 5;
@@ -470,7 +443,7 @@ static void codes_that_do_not_fit_are_not_believed(void **state)
     space_check(world->store);
     rows_ok(world, 1);
     assert_int_equal(key_check(world, 1, false), 0);
-    build_all(world);
+    build_all(world, 0);
     assert_int_equal(built(world), 2);
     space_check(world->store);
     world_free(world);
@@ -488,7 +461,7 @@ static void codes_cut_at_any_write_lose_nothing(void **state)
     assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->segments[0].file, NULL),
                      SPEC_OK);
     uint64_t from = sc_io_sim_disk_events(origin->disk);
-    build_all(origin);
+    build_all(origin, 0);
     assert_int_equal(sc_store_checkpoint(origin->store, NULL), SPEC_OK);
     uint64_t to = sc_io_sim_disk_events(origin->disk);
     assert_true(to > from);
@@ -510,7 +483,7 @@ static void codes_cut_at_any_write_lose_nothing(void **state)
             none += had == 0;
             some += had > 0;
             rows_ok(world, 1);
-            build_all(world);
+            build_all(world, 0);
             space_check(world->store);
             world_free(world);
         }
@@ -534,7 +507,7 @@ static void codes_are_seen_by_a_follower(void **state)
     world->store = reader;
     assert_int_equal(key_check(world, 1, false), 0);
     world->store = writer;
-    build_all(world);
+    build_all(world, 0);
     for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
         world->store = reader;
         while (more)

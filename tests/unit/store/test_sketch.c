@@ -54,19 +54,6 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
-/* False: the machine has no such back end. */
-static bool opens(struct world *world)
-{
-    spec_status status = world_open(world);
-    if (status == SPEC_E_UNSUPPORTED) {
-        print_message("%s: skipped: %s\n", world->setup->name, world->error.text);
-        return false;
-    }
-    if (status != SPEC_OK)
-        fail_msg("%s: open: %s", world->setup->name, world->error.text);
-    return true;
-}
-
 static void match_load_ok(const struct world *world, const struct match *match,
                           struct sc_store_sketch *sketch, uint64_t wanted)
 {
@@ -85,7 +72,7 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 7);
-        if (opens(world)) {
+        if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
             assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
@@ -114,7 +101,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 11);
         uint64_t random = 300 + i;
-        if (opens(world)) {
+        if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 400), SPEC_OK);
             assert_int_equal(world_store(world, 1, 400, 77), SPEC_OK);
             assert_int_equal(world_store(world, 2, 64, 100), SPEC_OK);
@@ -260,7 +247,7 @@ static void sketch_that_cannot_be_read_says_so(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 5);
-        if (opens(world)) {
+        if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             struct sc_store_sketch *sketch = sketch_make(world);
             struct match match = {.count = 0};
@@ -363,7 +350,7 @@ static void sketch_says_once_that_it_is_ready(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 5);
-        if (opens(world)) {
+        if (world_opens(world)) {
             struct bell bell = {.world = world};
             assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
             struct sc_store_sketch *sketch = sketch_make(world);
@@ -427,7 +414,7 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_make(&setups[i], 13);
         uint64_t random = 77 + i;
-        if (opens(world)) {
+        if (world_opens(world)) {
             struct match matches[2] = {{.count = 0}, {.count = 0}};
             for (uint64_t key = 1; key <= 3; key++)
                 assert_int_equal(world_store(world, key, 7, 310), SPEC_OK);
@@ -490,7 +477,7 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
         struct world *world = world_make(&setup, 3);
         struct sc_store_reader *readers[8];
         world->config.stage_bytes = 1u << 20; /* 14 frames */
-        if (opens(world)) {
+        if (world_opens(world)) {
             struct match match = {.count = 0};
             for (uint64_t at = 0; at < 960; at += 16)
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
