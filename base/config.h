@@ -103,6 +103,7 @@ struct sc_config {
     uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */
     uint64_t sim_bytes_per_s;       /* "sim.bytes_per_s": 5 GB/s */
     uint64_t sim_op_ns;             /* "sim.op_ns": 80 us latency of one operation */
+    uint64_t sim_ops_per_s;         /* "sim.ops_per_s": 0 (no limit) */
 };
 
 /* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc

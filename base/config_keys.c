@@ -365,6 +365,11 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_INTEGER,
      MEMBER(sim_op_ns),
      .max = 10000000000ull},
+    {{"sim.ops_per_s", "integer", "0", "0 .. 1000000000",
+      "sim: the most operations that the modelled device begins in a second. 0: no limit."},
+     .kind = KIND_INTEGER,
+     MEMBER(sim_ops_per_s),
+     .max = 1000000000ull},
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 _Static_assert(ROW_COUNT <= 64, "config.c keeps a 64-bit set of the keys that were given");

@@ -75,7 +75,7 @@ struct sc_io_params {
     uint32_t backend;    /* enum sc_config_backend; AUTO: io_uring where it works, else pread */
     uint32_t ring_count; /* io_uring: threads, each with a ring; 0: 2 */
     uint64_t in_flight_bytes; /* io_uring: the target, over all rings; 0: 8 MiB */
-    uint64_t sim_seed, sim_bytes_per_s, sim_op_ns;
+    uint64_t sim_seed, sim_bytes_per_s, sim_op_ns, sim_ops_per_s;
     struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
     uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
                                 later; 0: 64. More files than that allocate, one by one. */

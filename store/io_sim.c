@@ -59,6 +59,7 @@ struct sim { /* io->own */
     struct sc_io_sim_disk *disk;
     uint32_t owns_disk;
     uint64_t bytes_per_s, op_ns;
+    uint64_t busy_ns_min; /* that an operation occupies the device for */
 };
 
 static struct sc_io_sim_disk *disk_of(const struct sc_io *io)
@@ -356,6 +357,7 @@ static void transfer_go(struct sc_io_op *op)
     if (sim->bytes_per_s > 0) /* no overflow: the quotient is seconds, the rest below one */
         ns = part / sim->bytes_per_s * 1000000000u +
              (uint64_t)((double)(part % sim->bytes_per_s) * 1e9 / (double)sim->bytes_per_s);
+    ns = ns > sim->busy_ns_min ? ns : sim->busy_ns_min;
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;
     sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane, sc_exec_now_ns(exec) + ns);
@@ -891,6 +893,8 @@ spec_status sc_io_sim_open(struct sc_io *io, const struct sc_io_params *params,
     sim->disk = params->sim_disk;
     sim->bytes_per_s = params->sim_bytes_per_s;
     sim->op_ns = params->sim_op_ns;
+    if (params->sim_ops_per_s > 0)
+        sim->busy_ns_min = 1000000000u / params->sim_ops_per_s;
     if (sim->disk == NULL) {
         const struct sc_io_sim_disk_params own = {.alloc = io->alloc, .seed = params->sim_seed};
         const spec_status status = sc_io_sim_disk_open(&own, &sim->disk, reterr);

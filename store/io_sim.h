@@ -14,8 +14,8 @@
  * sectors is what a reordering device does, so every order since the last sync is among them.
  *
  * Device. Lanes are served demand first; a transfer of n bytes occupies the device for
- * n / bytes_per_s, and completes op_ns after that: latency overlaps, bandwidth is shared. Blocking
- * calls take no time. bytes_per_s 0: no limit.
+ * n / bytes_per_s, at least for 1 / ops_per_s, and completes op_ns after that: latency overlaps,
+ * bandwidth is shared. Blocking calls take no time. bytes_per_s, ops_per_s 0: no limit.
  *
  * Holds: the journal keeps order; faults are drawn in the order in which the device starts
  * operations; a fork shares nothing with its origin.

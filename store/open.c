@@ -89,6 +89,7 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .sim_seed = config->sim_seed,
                               .sim_bytes_per_s = config->sim_bytes_per_s,
                               .sim_op_ns = config->sim_op_ns,
+                              .sim_ops_per_s = config->sim_ops_per_s,
                               .sim_disk = store->params.sim_disk};
     if (store->params.role == SC_STORE_PEER && io.backend != SC_BACKEND_SIM)
         io.backend = SC_BACKEND_PREAD; /* it reads a log now and then: no rings for that */

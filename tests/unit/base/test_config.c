@@ -291,6 +291,12 @@ static const struct expected expected[] = {
      {"0", "10000000000"},
      {0, 10000000000},
      {"10000000001"}},
+    {"sim.ops_per_s",
+     MEMBER(sim_ops_per_s),
+     0,
+     {"1", "1000000000"},
+     {1, 1000000000},
+     {"1000000001"}},
 };
 #define EXPECTED_COUNT (sizeof(expected) / sizeof(expected[0]))
 

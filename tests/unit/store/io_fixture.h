@@ -31,6 +31,7 @@ struct setup { /* which back end, how driven */
     uint32_t thread_count; /* 0: the seeded loop */
     uint32_t ring_count;   /* io_uring; 0: as many as usual */
     uint64_t in_flight_bytes;
+    uint64_t ops_per_s; /* sim; 0: no limit */
 };
 
 struct fixture {
@@ -72,6 +73,7 @@ static inline void fixture_io_open(struct fixture *fx, struct sc_io **ret_io)
                                         .in_flight_bytes = fx->setup->in_flight_bytes,
                                         .sim_bytes_per_s = 1000000000u,
                                         .sim_op_ns = 10000,
+                                        .sim_ops_per_s = fx->setup->ops_per_s,
                                         .sim_disk = fx->disk,
                                         .files_reserved = 4};
     const spec_status status = sc_io_open(&params, ret_io, &error);

@@ -61,6 +61,33 @@ static void shares_bandwidth_and_overlaps_latency(void **state)
     free(data);
 }
 
+/* 100,000 operations a second: a page takes 10,000 ns of the device, four take their bytes' time.
+ */
+static void begins_no_more_operations_than_the_device_can(void **state)
+{
+    (void)state;
+    static const struct setup slow = {
+        .name = "sim/slow", .backend = SC_BACKEND_SIM, .ops_per_s = 100000};
+    struct fixture fx;
+    struct test_op tests[3];
+    fixture_init(&fx, &slow, 1, 0, 0);
+    uint8_t *data = page_memory(6 * PAGE);
+    memset(data, 1, 6 * PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    const uint64_t start_ns = sc_exec_now_ns(fx.exec);
+    op_set(&fx, &tests[0], file, SC_IO_WRITE, data, PAGE, 0);
+    op_set(&fx, &tests[1], file, SC_IO_WRITE, data, PAGE, PAGE);
+    op_set(&fx, &tests[2], file, SC_IO_WRITE, data, 4 * PAGE, 2 * PAGE);
+    submit(&fx, tests, 3);
+    wait_done(&fx, 3);
+    assert_int_equal(tests[0].done_ns - start_ns, 10000 + 10000);
+    assert_int_equal(tests[1].done_ns - start_ns, 20000 + 10000);
+    assert_int_equal(tests[2].done_ns - start_ns, 20000 + 4 * 4096 + 10000);
+    sc_io_file_close(fx.io, file);
+    fixture_done(&fx);
+    free(data);
+}
+
 /* ---- Faults, one by one --------------------------------------------------------------------- */
 
 static void fails_the_nth_operation(void **state)
@@ -766,6 +793,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_bandwidth_and_overlaps_latency),
+        cmocka_unit_test(begins_no_more_operations_than_the_device_can),
         cmocka_unit_test(fails_the_nth_operation),
         cmocka_unit_test(keeps_faults_to_their_scope),
         cmocka_unit_test(continues_a_short_transfer),
