@@ -4,11 +4,12 @@ reads or writes bytes once, sequentially, with O_DIRECT, and prints "fio_ns N".
 
 PATH is a file, or a directory whose seg-* files are read in their order (a store's rank). For write
 it is a directory in which a file is made, filled and removed.
---random 16k/70:32k/30 --ops N: random reads of these sizes in these shares, at page borders of all
-files, as many as a plan has. psync: each thread has its share, one
-operation at a time; io_uring: one thread, `depth` operations in flight. Buffers lie in huge pages,
-where fio's own would be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so
-short reads are repeated and divided."""
+--random 16k/70:32k/30 --ops N: random reads of these sizes in these shares, at page borders of what
+was written of the files, as many as a plan has: blocks that are allocated and were never written are
+zeroes that no device is asked for. psync: each thread has its share, one operation at a time;
+io_uring: one thread, `depth` operations in flight. Buffers lie in huge pages, where fio's own would
+be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so short reads are repeated
+and divided."""
 import argparse
 import glob
 import json
@@ -44,13 +45,26 @@ def section(name, file, offset, size, loops):
     return [f"[{name}]", f"filename={file}", f"offset={offset}", f"size={size}", f"loops={loops}"]
 
 
+def written(file):
+    """Bytes from the file's beginning to the first block that was never written."""
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        return os.lseek(fd, 0, os.SEEK_HOLE) // PAGE * PAGE
+    finally:
+        os.close(fd)
+
+
 def random_job(args):
-    """Random reads over the whole of the files: more of them than asked for, and divided."""
-    files = sorted(glob.glob(os.path.join(args.path, "seg-*")))
+    """Random reads over what was written: more of them than asked for, and divided. fio takes as
+    much of each file, so one that was only begun (the last segment) is left out."""
+    sizes = {file: written(file) for file in sorted(glob.glob(os.path.join(args.path, "seg-*")))}
+    files = [file for file, size in sizes.items() if size >= max(sizes.values()) // 2]
+    each_file = min(sizes[file] for file in files)
     loops = max(1, -(-RANDOM_BYTES // args.bytes))
     each = args.bytes * loops // args.threads
     lines = ["[global]", "rw=randread", f"ioengine={args.engine}", "direct=1", "thread=1",
              f"bssplit={args.random}", f"blockalign={PAGE}", "norandommap=1", "randrepeat=0",
+             f"size={each_file * len(files)}",
              f"iodepth={args.depth}", "group_reporting=1", "mem=malloc"]
     if args.depth > 1:
         lines += ["iodepth_batch_submit=32", "iodepth_batch_complete_min=1",
