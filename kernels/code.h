@@ -53,6 +53,28 @@ static inline uint64_t sc_kernels_code_row_bytes(uint64_t channels, uint32_t bit
     return sc_kernels_code_padded(channels) * bits / 8;
 }
 
+/* Scores of keys that are codes, with the scales folded into the query, once a slab:
+ *
+ *   sum over c of q[c] * value[c] = sum of q * middle  +  sum of (q * step) * (code - levels / 2 +
+ * 1/2) middle = min + step * levels / 2                      levels = 2^bits
+ *
+ * so that a key costs two operations and a multiply-add for 16 channels. What is added is smaller
+ * than the products q * value where a channel's values lie off 0, as outliers do: rounding is less.
+ *   queries  [query_count, head_padded], 0 behind head_size;  head_padded a multiple of 16
+ *   codes    at the first key;  row_count, query_count at least 1
+ *   scores   query v, key i: scores[v * score_stride + i] */
+struct sc_kernels_code_score {
+    const struct sc_kernels_code *code;
+    const uint8_t *scales, *codes;
+    uint64_t row_count, channel_first, head_size;
+    const float *queries;
+    uint64_t head_padded, query_count;
+    float *scores;
+    uint64_t score_stride;
+    const uint8_t *ahead;   /* codes of as many keys, scored next: asked for meanwhile */
+    uint64_t ahead_channel; /* and from this channel on */
+};
+
 /* Decodes channels [channel_first, + channel_count) of rows into memory of their type or float32.
  *   code, scales, codes  of one part (0: K, 1: V) of a slab; codes at its first wanted row
  *   memory               a row is token token_first + i; negative slots are skipped */

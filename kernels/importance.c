@@ -9,18 +9,20 @@
  * Scores are in base 2 (the query is multiplied by scale * log2 e), which costs nothing and makes
  * exp one multiplication shorter. A handful of queries (one token of one group) would leave most
  * lanes empty: they go one by one, the lanes along the keys, and are bound by reading the keys; one
- * alone takes them as they lie, without a tile.
+ * alone takes them as they lie, without a tile, and so do a few of codes.
  *
  * Holds: a row whose softmax is not a number (NaN or infinite scores) makes every sum NaN, on every
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+#include "kernels/code.h"
 #include "kernels/select.h"
 
 #include <math.h>
 #include <string.h>
 
 #define TILE        SC_KERNELS_TILE_KEYS
-#define FEW_MAX     7u  /* queries that go one by one */
+#define FEW_MAX     7u /* queries that go one by one */
+#define FEW_ROWS    8u /* such queries of several heads that share the slabs of codes as they come */
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
 #define SHARED_KEYS 16384u
@@ -34,11 +36,11 @@ struct parts {
     const struct sc_kernels_importance *what;
     uint64_t kv_head, head_padded, row_first;
     float *tile;                  /* [TILE, head_padded] */
-    float *queries;               /* [head_size, width], or [query_count, head_padded] */
+    float *queries;               /* [head_size, width], or [FEW_ROWS, head_padded] */
     float *best, *sums, *weights; /* [lane_most] */
     uint32_t *seen;               /* [lane_most] */
     float *best_then;             /* [tiles of the prefix, lane_most] */
-    float *scores; /* [prefix in tiles, width] and one tile more, or [query_count, keys] */
+    float *scores; /* [prefix in tiles, width] and one tile more, or [FEW_ROWS, keys] */
 };
 
 /* Query vectors first .. first + used - 1, a lane each, in a block of `width` lanes. */
@@ -67,7 +69,7 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
     uint64_t one = lanes_floats(head_size, prefix_count, SC_KERNELS_LANES_MAX);
     uint64_t all = lanes_floats(head_size, shared, LANES_ALL);
     uint64_t few =
-        FEW_MAX * PADDED(head_size) + FEW_MAX * (TILES(prefix_count) + TILES(fresh_count)) * TILE;
+        FEW_ROWS * (PADDED(head_size) + (TILES(prefix_count) + TILES(fresh_count)) * TILE);
     uint64_t most = one > all ? one : all;
     uint64_t floats = TILE * PADDED(head_size) + (most > few ? most : few);
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
@@ -301,48 +303,121 @@ static void lanes_fold(const struct block *block, float *ret_sums)
 
 /* ---- A few queries: one after the other ---------------------------------------------------- */
 
-static void few_score(const struct parts *parts, const struct sc_kernels_keys *keys, uint64_t count,
-                      uint64_t query_count, uint64_t stride, float *scores)
+/* The parts of some heads' queries, one behind the other. */
+struct few {
+    struct parts parts;
+    uint64_t head_first, head_count, query_count; /* queries of a head */
+    uint64_t prefix, stride;                      /* floats of a query's scores: [prefix][fresh] */
+};
+
+static struct few few_cut(const struct sc_kernels_importance *what, uint64_t head_first,
+                          uint64_t head_count, uint64_t query_count, float *scratch)
 {
-    const struct sc_kernels *kernels = parts->what->kernels;
+    struct few few = {.parts = {.what = what,
+                                .head_padded = PADDED(what->head_size),
+                                .row_first = what->last_row ? what->queries.row_count - 1 : 0,
+                                .tile = scratch},
+                      .head_first = head_first,
+                      .head_count = head_count,
+                      .query_count = query_count,
+                      .prefix = TILES(what->prefix.count) * TILE};
+    few.stride = few.prefix + TILES(what->fresh.count) * TILE;
+    few.parts.queries = scratch + TILE * few.parts.head_padded;
+    few.parts.scores = few.parts.queries + FEW_ROWS * few.parts.head_padded;
+    return few;
+}
+
+/* Keys of memory, with the queries of one head. */
+static void few_score(const struct few *few, uint64_t head, const struct sc_kernels_keys *keys,
+                      uint64_t count, float *scores)
+{
+    const struct sc_kernels *kernels = few->parts.what->kernels;
     const uint8_t *rows[2 * TILE];
+    struct parts parts = few->parts;
+    parts.kv_head = few->head_first + head;
+    parts.queries += head * few->query_count * parts.head_padded;
     for (uint64_t key = 0; key < count; key += TILE) {
-        if (query_count == 1 && keys->slabs == NULL) {
-            rows_locate(parts, keys, key, rows);
-            kernels->rows_score(parts->queries, rows, tile_count(keys, key), parts->what->head_size,
+        if (few->query_count == 1) {
+            rows_locate(&parts, keys, key, rows);
+            kernels->rows_score(parts.queries, rows, tile_count(keys, key), parts.what->head_size,
                                 keys->dtype, scores + key);
             continue;
         }
-        tile_gather(parts, keys, key, rows);
-        for (uint64_t v = 0; v < query_count; v++)
-            kernels->few_score(parts->queries + v * parts->head_padded, parts->tile,
-                               parts->head_padded, tile_count(keys, key),
-                               scores + v * stride + key);
+        tile_gather(&parts, keys, key, rows);
+        for (uint64_t v = 0; v < few->query_count; v++)
+            kernels->few_score(parts.queries + v * parts.head_padded, parts.tile, parts.head_padded,
+                               tile_count(keys, key), scores + v * few->stride + key);
     }
 }
 
-static void few(const struct parts *parts, uint64_t query_count, float *ret_sums)
+/* Keys that are codes, slab by slab, all heads of one before the next: their codes lie side by
+ * side. */
+static void few_score_codes(const struct few *few)
 {
-    const struct sc_kernels_importance *what = parts->what;
+    const struct parts *parts = &few->parts;
+    const struct sc_kernels_keys *keys = &parts->what->prefix;
+    uint64_t head_size = parts->what->head_size, first = few->head_first * head_size;
+    for (uint64_t s = 0; s < keys->slab_count; s++) {
+        const struct sc_kernels_slab *slab = &keys->slabs[s];
+        const struct sc_kernels_slab *next = s + 1 < keys->slab_count ? slab + 1 : slab;
+        struct sc_kernels_code code = {keys->channels, slab->bits, keys->dtype};
+        struct sc_kernels_code_score what = {
+            .code = &code,
+            .scales = slab->scales,
+            .codes = slab->codes,
+            .row_count = (next != slab ? next->key_first : keys->count) - slab->key_first,
+            .head_size = head_size,
+            .head_padded = parts->head_padded,
+            .query_count = few->query_count,
+            .score_stride = few->stride};
+        for (uint64_t head = 0; head < few->head_count; head++) {
+            bool is_last = head + 1 == few->head_count;
+            what.channel_first = first + head * head_size;
+            what.ahead = is_last ? next->codes : slab->codes;
+            what.ahead_channel = is_last ? first : what.channel_first + head_size;
+            what.queries = parts->queries + head * few->query_count * parts->head_padded;
+            what.scores = parts->scores + head * few->query_count * few->stride + slab->key_first;
+            parts->what->kernels->code_score(&what);
+        }
+    }
+}
+
+/* ret_sums[j] += the sums of some heads, in their order. */
+static void few_add(const struct sc_kernels_importance *what, uint64_t head_first,
+                    uint64_t head_count, uint64_t query_count, float *scratch, float *ret_sums)
+{
     const struct sc_kernels *kernels = what->kernels;
-    uint64_t prefix = TILES(what->prefix.count) * TILE;
-    uint64_t stride = prefix + TILES(what->fresh.count) * TILE;
-    memset(parts->queries, 0, query_count * parts->head_padded * sizeof(float));
-    for (uint64_t v = 0; v < query_count; v++)
-        query_load(parts, v, parts->queries + v * parts->head_padded);
-    few_score(parts, &what->prefix, what->prefix.count, query_count, stride, parts->scores);
-    few_score(parts, &what->fresh, fresh_seen(parts, query_count - 1), query_count, stride,
-              parts->scores + prefix);
-    for (uint64_t v = 0; v < query_count; v++) {
-        float *scores = parts->scores + v * stride;
-        uint64_t seen = fresh_seen(parts, v);
+    struct few few = few_cut(what, head_first, head_count, query_count, scratch);
+    struct parts *parts = &few.parts;
+    memset(parts->queries, 0, head_count * query_count * parts->head_padded * sizeof(float));
+    for (uint64_t i = 0; i < head_count * query_count; i++) {
+        parts->kv_head = head_first + i / query_count;
+        query_load(parts, i % query_count, parts->queries + i * parts->head_padded);
+    }
+    if (what->prefix.slabs != NULL)
+        few_score_codes(&few);
+    for (uint64_t head = 0; head < head_count; head++) {
+        float *scores = parts->scores + head * query_count * few.stride;
+        if (what->prefix.slabs == NULL)
+            few_score(&few, head, &what->prefix, what->prefix.count, scores);
+        few_score(&few, head, &what->fresh, fresh_seen(parts, query_count - 1),
+                  scores + few.prefix);
+    }
+    for (uint64_t i = 0; i < head_count * query_count; i++) {
+        float *scores = parts->scores + i * few.stride;
+        uint64_t seen = fresh_seen(parts, i % query_count);
         float best = kernels->few_best(scores, what->prefix.count, -INFINITY);
-        best = kernels->few_best(scores + prefix, seen, best);
+        best = kernels->few_best(scores + few.prefix, seen, best);
         float base = best == -INFINITY ? 0 : best;
         float sum = kernels->few_soften(scores, what->prefix.count, base);
-        sum += kernels->few_soften(scores + prefix, seen, base);
+        sum += kernels->few_soften(scores + few.prefix, seen, base);
         kernels->accumulate(ret_sums, scores, 1 / sum, what->prefix.count);
     }
+}
+
+static uint64_t query_vectors(const struct sc_kernels_importance *what)
+{
+    return (what->last_row ? 1 : what->queries.row_count) * what->group;
 }
 
 void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
@@ -351,17 +426,16 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     memset(ret_sums, 0, what->prefix.count * sizeof(float));
     if (what->prefix.count == 0 || what->queries.row_count == 0 || what->group == 0)
         return;
+    uint64_t total = query_vectors(what), first = 0;
+    if (total <= FEW_MAX) {
+        few_add(what, kv_head, 1, total, scratch, ret_sums);
+        return;
+    }
     struct block blocks[BLOCKS_MAX];
     float *tile = scratch, *at = tile + TILE * PADDED(what->head_size);
     uint64_t unit = what->kernels->lane_unit, most = what->kernels->lane_most;
     for (uint64_t i = 0; i < blocks_of(what->kernels, what->prefix.count); i++)
         at = cut(what, kv_head, tile, at, &blocks[i].parts);
-    uint64_t rows = what->queries.row_count - blocks[0].parts.row_first;
-    uint64_t total = rows * what->group, first = 0;
-    if (total <= FEW_MAX) {
-        few(&blocks[0].parts, total, ret_sums);
-        return;
-    }
     while (first < total) {
         uint64_t count = 0;
         for (; count < blocks_of(what->kernels, what->prefix.count) && first < total; count++) {
@@ -377,5 +451,23 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
             lanes_fresh(&blocks[i]);
             lanes_fold(&blocks[i], ret_sums);
         }
+    }
+}
+
+void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_t head_first,
+                               uint64_t head_end, void *scratch, float *one, float *ret_sums)
+{
+    uint64_t count = what->prefix.count, queries = query_vectors(what), together;
+    memset(ret_sums, 0, count * sizeof(*ret_sums));
+    if (count > 0 && queries > 0 && queries <= FEW_MAX && what->prefix.slabs != NULL) {
+        for (uint64_t head = head_first; head < head_end; head += together) {
+            together = FEW_ROWS / queries < head_end - head ? FEW_ROWS / queries : head_end - head;
+            few_add(what, head, together, queries, scratch, ret_sums);
+        }
+        return;
+    }
+    for (uint64_t head = head_first; head < head_end; head++) {
+        sc_kernels_importance(what, head, scratch, one);
+        sc_kernels_add(what->kernels, ret_sums, one, count);
     }
 }

@@ -53,6 +53,7 @@ enum sc_kernels_level sc_kernels_level_best(void)
         .bits_both = sc_kernels_##rung##_bits_both,                                                \
         .code_encode = sc_kernels_##rung##_code_encode,                                            \
         .code_decode = sc_kernels_##rung##_code_decode,                                            \
+        .code_score = sc_kernels_##rung##_code_score,                                              \
     }
 static const struct sc_kernels TABLE[SC_KERNELS_LEVELS] = {
     [SC_KERNELS_REF] = RUNG(ref, 1, 16),

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct sc_kernels_code;
+struct sc_kernels_code_score;
 
 enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
 
@@ -132,6 +133,8 @@ struct sc_kernels {
     void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
                         const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
                         uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+    /* Scores of keys of a slab without decoding them (code.h). */
+    void (*code_score)(const struct sc_kernels_code_score *what);
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
@@ -220,6 +223,7 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
 void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
                                 uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
@@ -256,6 +260,7 @@ bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8
 void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                  const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
                                  uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+void sc_kernels_avx2_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
@@ -293,5 +298,6 @@ bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uin
 void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                    const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
                                    uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+void sc_kernels_avx512_code_score(const struct sc_kernels_code_score *what);
 
 #endif

@@ -58,6 +58,11 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
  * query rows, so that scratch does not grow with them. */
 void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
                            void *scratch, float *ret_sums);
+/* The sum of imp over KV heads [head_first, head_end), added in their order: a few queries read
+ * coarse keys once for several heads.
+ *   one  [prefix.count] scratch;  ret_sums [prefix.count] written whole */
+void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_t head_first,
+                               uint64_t head_end, void *scratch, float *one, float *ret_sums);
 
 #define SC_KERNELS_WORDS(count) (((count) + 63) / 64) /* of a set as bits */
 

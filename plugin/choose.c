@@ -347,19 +347,8 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
         sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
 }
 
-/* Sums over every other head, from `head` on, in the order of heads. */
-static void half_sums(const struct sc_kernels_importance *what, uint64_t heads, uint64_t head,
-                      uint8_t *scratch, float *one, float *ret_total)
-{
-    memset(ret_total, 0, what->prefix.count * sizeof(*ret_total));
-    for (; head < heads; head += 2) {
-        sc_kernels_importance(what, head, scratch, one);
-        sc_kernels_add(what->kernels, ret_total, one, what->prefix.count);
-    }
-}
-
-/* The odd heads' half, which a worker may take from the caller. */
-struct odd_half {
+/* The upper half of the heads, which a worker may take from the caller. */
+struct upper_half {
     struct sc_task task;
     const spec_connector *conn;
     const struct sc_kernels_importance *what;
@@ -367,35 +356,40 @@ struct odd_half {
     _Atomic uint32_t ended;
 };
 
-static void odd_step(struct sc_task *task)
+static void upper_step(struct sc_task *task)
 {
-    struct odd_half *odd = (struct odd_half *)((char *)task - offsetof(struct odd_half, task));
-    struct sc_exec *exec = odd->conn->exec; /* ended: the caller's frame may be gone */
-    _Atomic uint32_t *ended = &odd->ended;
-    half_sums(odd->what, odd->conn->shape.kv_head_count, 1, odd->scratch->importance,
-              odd->scratch->sums, odd->scratch->scores);
+    struct upper_half *upper =
+        (struct upper_half *)((char *)task - offsetof(struct upper_half, task));
+    struct sc_exec *exec = upper->conn->exec; /* ended: the caller's frame may be gone */
+    _Atomic uint32_t *ended = &upper->ended;
+    uint64_t heads = upper->conn->shape.kv_head_count;
+    sc_kernels_importance_sum(upper->what, heads / 2, heads, upper->scratch->importance,
+                              upper->scratch->sums, upper->scratch->scores);
     atomic_store(ended, 1);
     sc_exec_wake(exec, ended);
 }
 
 /* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
- * helper: a second scratch, or NULL. Returns where the odd heads' are; the even ones' stand in
+ * helper: a second scratch, or NULL. Returns where the upper heads' are; the lower ones' stand in
  * scratch->scores. */
 static const float *halves_sum(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                struct sc_plugin_scratch *helper,
                                const struct sc_kernels_importance *what)
 {
     uint64_t heads = conn->shape.kv_head_count;
-    struct odd_half odd = {.task.step = odd_step, .conn = conn, .what = what, .scratch = helper};
+    struct upper_half upper = {
+        .task.step = upper_step, .conn = conn, .what = what, .scratch = helper};
     if (helper != NULL)
-        sc_exec_post(conn->exec, &odd.task, SC_LANE_DEMAND);
-    half_sums(what, heads, 0, scratch->importance, scratch->sums, scratch->scores);
-    if (helper == NULL || sc_exec_cancel(conn->exec, &odd.task)) {
-        half_sums(what, heads, 1, scratch->importance, scratch->sums, scratch->granules);
+        sc_exec_post(conn->exec, &upper.task, SC_LANE_DEMAND);
+    sc_kernels_importance_sum(what, 0, heads / 2, scratch->importance, scratch->sums,
+                              scratch->scores);
+    if (helper == NULL || sc_exec_cancel(conn->exec, &upper.task)) {
+        sc_kernels_importance_sum(what, heads / 2, heads, scratch->importance, scratch->sums,
+                                  scratch->granules);
         return scratch->granules;
     }
-    while (atomic_load(&odd.ended) == 0)
-        (void)sc_exec_wait(conn->exec, &odd.ended, 0, SC_EXEC_FOREVER);
+    while (atomic_load(&upper.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &upper.ended, 0, SC_EXEC_FOREVER);
     return helper->scores;
 }
 
@@ -415,8 +409,8 @@ float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scrat
                                             .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     if (may_share && !sc_exec_is_loop(conn->exec) && keys * channels >= SHARED_VALUES)
         helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
-    const float *odd = halves_sum(conn, scratch, helper, what);
-    sc_kernels_add(conn->kernels, scratch->scores, odd, keys);
+    const float *upper = halves_sum(conn, scratch, helper, what);
+    sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
     if (helper != NULL)
         sc_plugin_scratch_put(conn, helper);
     scores_spread(request, codes, scratch->scores, scratch->sums + rows);

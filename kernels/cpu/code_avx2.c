@@ -6,6 +6,8 @@
 #include "kernels/cpu/unroll.h"
 
 #if defined(__x86_64__)
+#include "kernels/cpu/reduce.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -220,8 +222,36 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
     return true;
 }
 
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+/* code - levels / 2 + 1/2 of 8 channels. */
+INLINE __m256 centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+{
+    return _mm256_sub_ps(halves_of(low, high, bits), _mm256_set1_ps((float)(1u << bits) / 2));
+}
+
+/* Lanes are in the order of channels. */
+INLINE __m256 in_order(__m256 values, uint32_t bits)
+{
+    (void)bits;
+    return values;
+}
+
+INLINE __m256 product_add(__m256 a, __m256 b, __m256 sum)
+{
+    return _mm256_fmadd_ps(a, b, sum);
+}
+
 #define CODE_NAME(name) sc_kernels_avx2_code_##name
 #define CODE_LANES      LANES
 #define CODE_TILE       TILE_STEPS
+#define CODE_VECTOR     __m256
+#define CODE_SUMS       8u
+#define CODE_SET        _mm256_set1_ps
+#define CODE_LOAD       _mm256_loadu_ps
+#define CODE_STORE      _mm256_storeu_ps
+#define CODE_ADD        _mm256_add_ps
+#define CODE_MULTIPLY   _mm256_mul_ps
+#define sums_of         sc_kernels_reduce8
 #include "kernels/cpu/code_rung.h"
 #endif

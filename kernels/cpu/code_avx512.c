@@ -11,6 +11,8 @@
 #include "kernels/cpu/unroll.h"
 
 #if defined(__x86_64__)
+#include "kernels/cpu/reduce.h"
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -209,8 +211,54 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
     return true;
 }
 
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+/* code - levels / 2 + 1/2 of a unit, in the order of in_order. Codes of 4 and 2 bits are indexes of
+ * a table in a register: what stands above them in a lane is their neighbours', and so is not
+ * looked at or looked up alike. */
+INLINE __m512 centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+{
+    if (bits != 4 && bits != 2)
+        return _mm512_sub_ps(halves_of(low, high, bits), _mm512_set1_ps((float)(1u << bits) / 2));
+    if (bits == 2) {
+        const __m512i twos =
+            _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        const __m512 values = _mm512_setr_ps(-1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f,
+                                             -1.5f, -0.5f, 0.5f, 1.5f, -1.5f, -0.5f, 0.5f, 1.5f);
+        return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi32(word_at(low)), twos),
+                                     values);
+    }
+    int64_t both;
+    memcpy(&both, low, sizeof(both));
+    const __m512i fours = /* lane 2 i: channel i, lane 2 i + 1: channel 8 + i */
+        _mm512_set_epi32(28, 28, 24, 24, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4, 0, 0);
+    const __m512 values = _mm512_setr_ps(-7.5f, -6.5f, -5.5f, -4.5f, -3.5f, -2.5f, -1.5f, -0.5f,
+                                         0.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f, 6.5f, 7.5f);
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(both), fours), values);
+}
+
+/* 16 values of channels as centred_of has them. */
+INLINE __m512 in_order(__m512 values, uint32_t bits)
+{
+    const __m512i places = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return bits == 4 ? _mm512_permutexvar_ps(places, values) : values;
+}
+
+INLINE __m512 product_add(__m512 a, __m512 b, __m512 sum)
+{
+    return _mm512_fmadd_ps(a, b, sum);
+}
+
 #define CODE_NAME(name) sc_kernels_avx512_code_##name
 #define CODE_LANES      UNIT
 #define CODE_TILE       TILE_UNITS
+#define CODE_VECTOR     __m512
+#define CODE_SUMS       16u
+#define CODE_SET        _mm512_set1_ps
+#define CODE_LOAD       _mm512_loadu_ps
+#define CODE_STORE      _mm512_storeu_ps
+#define CODE_ADD        _mm512_add_ps
+#define CODE_MULTIPLY   _mm512_mul_ps
+#define sums_of         sc_kernels_reduce16
 #include "kernels/cpu/code_rung.h"
 #endif

@@ -4,7 +4,9 @@
  * Included by code_avx2.c and code_avx512.c, which define before it
  *   CODE_NAME(name)     the rung's public names
  *   CODE_LANES          channels of a register;  CODE_TILE registers of scales that a tile keeps
- *   struct rows and tile_decode, encode (their comments say what they do)
+ *   CODE_VECTOR         a register of floats;  CODE_SUMS how many of them are added up at once
+ *   struct rows and tile_decode, encode, centred_of, in_order, product_add, sums_of, scale_at
+ * (their comments say what they do)
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
 #ifndef SC_KERNELS_CPU_CODE_RUNG_H
@@ -15,6 +17,7 @@
 #include <string.h>
 
 #define CODE_TILE_ROWS 8u
+#define LINE_BYTES     64u
 
 static inline __attribute__((always_inline)) void
 steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, uint64_t step,
@@ -112,6 +115,140 @@ bool CODE_NAME(encode)(const struct sc_kernels_code *code, const uint8_t *const 
         memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
     }
     return has_codes;
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+#define SCORED_TOGETHER 4u   /* queries for which a code is made a float once */
+#define SCORED_CHANNELS 256u /* of a head; ref/ takes larger ones */
+
+/* Some queries of a slab, ready to be multiplied with codes. */
+struct folded {
+    float steps[SCORED_TOGETHER][SCORED_CHANNELS]; /* query * step, in the order of lanes */
+    float bases[SCORED_TOGETHER];                  /* sum of query * middle */
+};
+
+static void fold(const struct sc_kernels_code_score *what, uint64_t query, uint64_t count,
+                 struct folded *ret_folded)
+{
+    uint64_t padded = sc_kernels_code_padded(what->code->channels);
+    const uint8_t *mins = what->scales + what->channel_first * 2, *steps = mins + padded * 2;
+    CODE_VECTOR half = CODE_SET((float)(1u << what->code->bits) / 2), sums[CODE_SUMS];
+    float bases[CODE_SUMS];
+    for (uint32_t v = 0; v < CODE_SUMS; v++)
+        sums[v] = CODE_SET(0);
+    for (uint64_t v = 0; v < count; v++)
+        for (uint64_t t = 0; t < what->head_size; t += CODE_LANES) {
+            CODE_VECTOR q = CODE_LOAD(what->queries + (query + v) * what->head_padded + t);
+            CODE_VECTOR min = scale_at(mins + t * 2), step = scale_at(steps + t * 2);
+            sums[v] = product_add(q, product_add(step, half, min), sums[v]);
+            CODE_STORE(ret_folded->steps[v] + t,
+                       in_order(CODE_MULTIPLY(q, step), what->code->bits));
+        }
+    CODE_STORE(bases, sums_of(sums));
+    memcpy(ret_folded->bases, bases, sizeof(ret_folded->bases));
+}
+
+/* Scores of CODE_SUMS / queries keys, the last ones again where `left` are fewer. `queries` and
+ * `bits` are constants where it is inlined. */
+static inline __attribute__((always_inline)) void
+keys_score(const struct sc_kernels_code_score *what, const struct folded *folded, uint64_t key,
+           uint64_t left, uint32_t queries, uint32_t bits, float *ret_scores)
+{
+    uint64_t padded = sc_kernels_code_padded(what->code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(padded, bits), low_bits = bits >= 8   ? 8
+                                                                             : bits >= 4 ? 4
+                                                                                         : 2;
+    uint64_t rest = bits - low_bits, first = what->channel_first;
+    const uint8_t *ahead = what->ahead + key * row_bytes + what->ahead_channel * low_bits / 8;
+    const uint8_t *rows[CODE_SUMS];
+    CODE_VECTOR sums[CODE_SUMS];
+    uint32_t keys = CODE_SUMS / queries;
+    SC_UNROLL
+    for (uint32_t k = 0; k < keys; k++)
+        rows[k] = what->codes + (key + (k < left ? k : left - 1)) * row_bytes;
+    SC_UNROLL
+    for (uint32_t k = 0; k < CODE_SUMS; k++)
+        sums[k] = CODE_SET(0);
+    for (uint64_t t = 0; t < what->head_size; t += CODE_LANES) {
+        uint64_t low = (first + t) * low_bits / 8;
+        uint64_t high = (padded * low_bits + (first + t) * rest) / 8;
+        if (t * low_bits / 8 % LINE_BYTES == 0)
+            for (uint32_t k = 0; k < keys; k++)
+                __builtin_prefetch(ahead + (k < left ? k : 0) * row_bytes + t * low_bits / 8);
+        SC_UNROLL
+        for (uint32_t k = 0; k < keys; k++) {
+            CODE_VECTOR code = centred_of(rows[k] + low, rows[k] + high, bits);
+            SC_UNROLL
+            for (uint32_t v = 0; v < queries; v++)
+                sums[v * keys + k] =
+                    product_add(code, CODE_LOAD(folded->steps[v] + t), sums[v * keys + k]);
+        }
+    }
+    if (queries == 1 && left >= CODE_SUMS) {
+        CODE_STORE(ret_scores, CODE_ADD(sums_of(sums), CODE_SET(folded->bases[0])));
+        return;
+    }
+    float values[CODE_SUMS];
+    CODE_STORE(values, sums_of(sums));
+    SC_UNROLL
+    for (uint32_t v = 0; v < queries; v++)
+        for (uint32_t k = 0; k < keys && k < left; k++)
+            ret_scores[v * what->score_stride + k] = values[v * keys + k] + folded->bases[v];
+}
+
+static inline __attribute__((always_inline)) void
+queries_score(const struct sc_kernels_code_score *what, const struct folded *folded,
+              uint32_t queries, uint32_t bits, float *ret_scores)
+{
+    for (uint64_t key = 0; key < what->row_count; key += CODE_SUMS / queries)
+        keys_score(what, folded, key, what->row_count - key, queries, bits, ret_scores + key);
+}
+
+static inline __attribute__((always_inline)) void score(const struct sc_kernels_code_score *what,
+                                                        uint32_t bits)
+{
+    struct folded folded;
+    for (uint64_t v = 0, count; v < what->query_count; v += count) {
+        uint64_t left = what->query_count - v;
+        float *scores = what->scores + v * what->score_stride;
+        count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        fold(what, v, count, &folded);
+        if (count == 4)
+            queries_score(what, &folded, 4, bits, scores);
+        else if (count == 2)
+            queries_score(what, &folded, 2, bits, scores);
+        else
+            queries_score(what, &folded, 1, bits, scores);
+    }
+}
+
+void CODE_NAME(score)(const struct sc_kernels_code_score *what)
+{
+    if (what->channel_first % CODE_LANES != 0 || what->head_size % CODE_LANES != 0 ||
+        what->head_size > SCORED_CHANNELS) {
+        sc_kernels_ref_code_score(what);
+        return;
+    }
+    switch (what->code->bits) {
+    case 2:
+        score(what, 2);
+        break;
+    case 3:
+        score(what, 3);
+        break;
+    case 4:
+        score(what, 4);
+        break;
+    case 5:
+        score(what, 5);
+        break;
+    case 6:
+        score(what, 6);
+        break;
+    default:
+        score(what, 8);
+    }
 }
 
 #endif

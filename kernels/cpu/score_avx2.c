@@ -7,6 +7,8 @@
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
+#include "kernels/cpu/reduce.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -203,16 +205,6 @@ void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, cons
         weights[lane] = 0;
 }
 
-/* Sums of the lanes of 8 vectors: lane i of the result is the sum of rows[i]. */
-static inline __m256 reduce8(const __m256 *r)
-{
-    __m256 ab = _mm256_hadd_ps(r[0], r[1]), cd = _mm256_hadd_ps(r[2], r[3]);
-    __m256 ef = _mm256_hadd_ps(r[4], r[5]), gh = _mm256_hadd_ps(r[6], r[7]);
-    __m256 low = _mm256_hadd_ps(ab, cd), high = _mm256_hadd_ps(ef, gh);
-    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
-                         _mm256_permute2f128_ps(low, high, 0x31));
-}
-
 /* `vectors` is a constant where it is inlined; a group of 8 keys is whole but for the last. */
 static inline __attribute__((always_inline)) void
 fold(const float *scores, uint64_t key_count, const float *weights, float *dst, uint32_t vectors)
@@ -233,7 +225,7 @@ fold(const float *scores, uint64_t key_count, const float *weights, float *dst, 
                 rows[k] = _mm256_fmadd_ps(_mm256_loadu_ps(row + 8 * v), by[v], rows[k]);
         }
         float sums[8];
-        _mm256_storeu_ps(sums, reduce8(rows));
+        _mm256_storeu_ps(sums, sc_kernels_reduce8(rows));
         for (uint64_t k = 0; k < count; k++)
             dst[j + k] += sums[k];
     }
@@ -265,7 +257,7 @@ void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t h
             for (uint32_t k = 0; k < 8; k++)
                 sums[k] = _mm256_fmadd_ps(_mm256_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }
-        _mm256_storeu_ps(scores + j, reduce8(sums));
+        _mm256_storeu_ps(scores + j, sc_kernels_reduce8(sums));
     }
 }
 
@@ -291,7 +283,7 @@ static inline __attribute__((always_inline)) void rows_score(const float *query,
         for (uint32_t k = 0; k < 8; k++)
             sums[k] = _mm256_fmadd_ps(widened(rows[k], t, dtype), q, sums[k]);
     }
-    _mm256_storeu_ps(scores, reduce8(sums));
+    _mm256_storeu_ps(scores, sc_kernels_reduce8(sums));
     for (; t < head_size; t++)
         for (uint32_t k = 0; k < 8; k++)
             scores[k] += one_widen(rows[k], t, dtype) * query[t];

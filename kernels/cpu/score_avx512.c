@@ -12,6 +12,8 @@
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)
+#include "kernels/cpu/reduce.h"
+
 #include <immintrin.h>
 #include <math.h>
 
@@ -208,26 +210,6 @@ void sc_kernels_avx512_lanes_weigh(const float *best_then, const float *best, co
     }
 }
 
-/* Sums of the lanes of 16 vectors: lane i of the result is the sum of rows[i]. */
-static inline __m512 reduce16(const __m512 *rows)
-{
-    __m512 quads[4];
-    for (uint32_t i = 0; i < 4; i++) {
-        const __m512 *r = rows + 4 * i;
-        __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1]));
-        __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3]));
-        __m512d x = _mm512_castps_pd(ab), y = _mm512_castps_pd(cd);
-        quads[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
-                                 _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-    }
-    __m512 low = _mm512_add_ps(_mm512_shuffle_f32x4(quads[0], quads[1], 0x44),
-                               _mm512_shuffle_f32x4(quads[0], quads[1], 0xee));
-    __m512 high = _mm512_add_ps(_mm512_shuffle_f32x4(quads[2], quads[3], 0x44),
-                                _mm512_shuffle_f32x4(quads[2], quads[3], 0xee));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88),
-                         _mm512_shuffle_f32x4(low, high, 0xdd));
-}
-
 /* `vectors` is a constant where it is inlined; a group of 16 keys is whole but for the last. */
 static inline __attribute__((always_inline)) void
 fold(const float *scores, uint64_t key_count, const float *weights, float *dst, uint32_t vectors)
@@ -249,7 +231,7 @@ fold(const float *scores, uint64_t key_count, const float *weights, float *dst, 
         }
         __mmask16 live = tail_mask(count);
         __m512 old = _mm512_maskz_loadu_ps(live, dst + j);
-        _mm512_mask_storeu_ps(dst + j, live, _mm512_add_ps(old, reduce16(rows)));
+        _mm512_mask_storeu_ps(dst + j, live, _mm512_add_ps(old, sc_kernels_reduce16(rows)));
     }
 }
 
@@ -279,7 +261,7 @@ void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t
             for (uint32_t k = 0; k < 16; k++)
                 sums[k] = _mm512_fmadd_ps(_mm512_loadu_ps(rows + k * head_padded + t), q, sums[k]);
         }
-        _mm512_storeu_ps(scores + j, reduce16(sums));
+        _mm512_storeu_ps(scores + j, sc_kernels_reduce16(sums));
     }
 }
 
@@ -306,7 +288,7 @@ static inline __attribute__((always_inline)) void rows_score(const float *query,
         for (uint32_t k = 0; k < 16; k++)
             sums[k] = _mm512_fmadd_ps(widened(rows[k], t, live, dtype), q, sums[k]);
     }
-    _mm512_storeu_ps(scores, reduce16(sums));
+    _mm512_storeu_ps(scores, sc_kernels_reduce16(sums));
 }
 
 void sc_kernels_avx512_rows_score(const float *query, const uint8_t *const *rows,

@@ -155,3 +155,25 @@ void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_
         }
     }
 }
+
+void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what)
+{
+    const struct sc_kernels_code *code = what->code;
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    float half = (float)(1u << code->bits) / 2;
+    for (uint64_t v = 0; v < what->query_count; v++)
+        for (uint64_t i = 0; i < what->row_count; i++) {
+            const float *query = what->queries + v * what->head_padded;
+            float base = 0, sum = 0;
+            for (uint64_t t = 0; t < what->head_size; t++) {
+                uint64_t c = what->channel_first + t;
+                float min = value_at(what->scales, c, SC_KERNELS_F16);
+                float step = value_at(what->scales, padded + c, SC_KERNELS_F16);
+                uint32_t at = code_at(what->codes + i * row_bytes, padded, code->bits, c);
+                base += query[t] * (min + step * half);
+                sum += query[t] * step * ((float)at - half + 0.5f);
+            }
+            what->scores[v * what->score_stride + i] = base + sum;
+        }
+}

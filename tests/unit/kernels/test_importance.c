@@ -346,50 +346,73 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels,
     return coded;
 }
 
-/* Scores of codes are those of the float32 values that they stand for, bit by bit. */
+/* Sums of codes on every rung: of many queries bit by bit those of the float32 values that they
+ * stand for (`decoded`), of a few, whose scales are folded into the query, within the contract. */
+static void coded_compare(struct sc_kernels_importance *what, uint64_t head,
+                          const struct sc_kernels_keys *decoded,
+                          const struct sc_kernels_keys *coded)
+{
+    uint64_t count = coded->count;
+    double *sums = calloc(count, sizeof(*sums)), most = 0;
+    assert_non_null(sums);
+    what->prefix = *decoded;
+    reference(what, head, sums);
+    for (uint64_t j = 0; j < count; j++)
+        most = sums[j] > most ? sums[j] : most;
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        what->kernels = sc_kernels_get((enum sc_kernels_level)level);
+        what->prefix = *decoded;
+        float *expected = run(what, head);
+        what->prefix = *coded;
+        float *found = run(what, head), *again = run(what, head);
+        assert_memory_equal(found, again, count * sizeof(float));
+        if (what->queries.row_count * what->group > 7)
+            assert_memory_equal(expected, found, count * sizeof(float));
+        for (uint64_t j = 0; j < count; j++)
+            if (!(fabs((double)found[j] - sums[j]) <= TOLERANCE * most))
+                fail_msg("level %u, %d keys of %d: found %.9g, expected %.9g (largest %.9g)", level,
+                         (int)count, (int)what->head_size, (double)found[j], sums[j], most);
+        free(expected);
+        free(found);
+        free(again);
+    }
+    free(sums);
+}
+
 static void codes_are_scored_as_what_they_decode_to(void **state)
 {
     (void)state;
-    static const uint64_t SIZES[] = {64, 16, 80, 8, 20};
-    for (uint64_t i = 0; i < 5 * 3; i++) {
+    static const uint64_t SIZES[] = {64, 16, 80, 8, 20, 128, 272};
+    static const uint64_t GROUPS[] = {2, 2, 2, 1, 1}, ROW_COUNTS[] = {1, 3, 31, 1, 3};
+    for (uint64_t i = 0; i < 7 * 5; i++) {
         struct shape shape = {.kv_heads = 3,
-                              .group = 2,
-                              .head_size = SIZES[i % 5],
-                              .rows = i / 5 == 0   ? 1
-                                      : i / 5 == 1 ? 3
-                                                   : 31,
-                              .prefix = 1 + i * 17,
+                              .group = GROUPS[i / 7],
+                              .head_size = SIZES[i % 7],
+                              .rows = ROW_COUNTS[i / 7],
+                              .prefix = 1 + i * 17 % 250,
                               .key_dtype = i % 2 ? SC_KERNELS_F16 : SC_KERNELS_BF16};
         struct keys keys = keys_make(&shape, shape.prefix), queries;
         uint64_t channels = shape.kv_heads * shape.head_size;
         struct sc_kernels_keys view;
         struct coded coded = coded_make(&keys, channels, &view);
         struct shape of_queries = {
-            .kv_heads = 6, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
+            .kv_heads = 3 * shape.group, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
         queries = keys_make(&of_queries, shape.rows);
-        struct sc_kernels_importance what = {.head_size = shape.head_size,
-                                             .group = 2,
-                                             .scale = 0.3f,
-                                             .queries = {queries.bytes, 6 * shape.head_size * 4,
-                                                         shape.head_size * 4, shape.rows,
-                                                         SC_KERNELS_F32}};
+        struct sc_kernels_importance what = {
+            .head_size = shape.head_size,
+            .group = shape.group,
+            .scale = 0.3f,
+            .queries = {queries.bytes, 3 * shape.group * shape.head_size * 4, shape.head_size * 4,
+                        shape.rows, SC_KERNELS_F32}};
+        struct sc_kernels_keys decoded = {
+            .memory = {.k_base = (uint8_t *)coded.values,
+                       .token_stride_bytes = channels * sizeof(float),
+                       .head_stride_bytes = shape.head_size * sizeof(float)},
+            .count = shape.prefix,
+            .dtype = SC_KERNELS_F32};
         view.slabs = coded.slabs;
-        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
-            for (uint64_t head = 0; head < shape.kv_heads; head++) {
-                what.kernels = sc_kernels_get((enum sc_kernels_level)level);
-                what.prefix = (struct sc_kernels_keys){
-                    .memory = {.k_base = (uint8_t *)coded.values,
-                               .token_stride_bytes = channels * sizeof(float),
-                               .head_stride_bytes = shape.head_size * sizeof(float)},
-                    .count = shape.prefix,
-                    .dtype = SC_KERNELS_F32};
-                float *expected = run(&what, head);
-                what.prefix = view;
-                float *found = run(&what, head);
-                assert_memory_equal(expected, found, shape.prefix * sizeof(float));
-                free(expected);
-                free(found);
-            }
+        for (uint64_t head = 0; head < shape.kv_heads; head++)
+            coded_compare(&what, head, &decoded, &view);
         free(coded.scales);
         free(coded.codes);
         free(coded.values);
