@@ -22,7 +22,7 @@
 
 #define TILE        SC_KERNELS_TILE_KEYS
 #define FEW_MAX     7u /* queries that go one by one */
-#define FEW_ROWS    8u /* such queries of several heads that share the slabs of codes as they come */
+#define FEW_ROWS    8u  /* such queries, of several heads, that share a slab of codes */
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
 #define SHARED_KEYS 16384u
