@@ -5,11 +5,11 @@ reads or writes bytes once, sequentially, with O_DIRECT, and prints "fio_ns N".
 PATH is a file, or a directory whose seg-* files are read in their order (a store's rank). For write
 it is a directory in which a file is made, filled and removed.
 --random 16k/70:32k/30 --ops N: random reads of these sizes in these shares, at page borders of what
-was written of the files, as many as a plan has: blocks that are allocated and were never written are
-zeroes that no device is asked for. psync: each thread has its share, one operation at a time;
-io_uring: one thread, `depth` operations in flight. Buffers lie in huge pages, where fio's own would
-be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so short reads are repeated
-and divided."""
+was written of the files, as many as a plan has: blocks that are allocated and were never written
+are zeroes that no device is asked for. psync: each thread has its share, one operation at a time;
+io_uring: each thread has `depth` operations in flight. Buffers lie in huge pages, where fio's own
+would be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so short reads are
+repeated and divided."""
 import argparse
 import glob
 import json
