@@ -4,6 +4,10 @@
  *   --mode fill   stores the prefixes, with planted keys
  *   --mode run    requests, one after the other: lookup -> { begin_layer -> get_important ->
  *                 prefetch_next -> the layer's compute (a wait) } per layer -> release
+ *   --mode windows  the same, once with no compute, then with --window-ns of it a layer, scoring
+ *                 included (0: half of what a layer took before), a connector opened for each
+ *   --mode sim    fill and windows in one process on the simulated device and its clock
+ *                 (store/io_sim.h), the executor one seeded loop
  *
  * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
  * dimension v of a key stands how important its token is to query variant v, and a query is the
@@ -16,12 +20,17 @@
  *   hint      in dimension VARIANTS + v: a set that shares `hint` of S(l)
  *
  * The plugin scores one query row, on the processor, in the clock; what a GPU takes to score all
- * new rows is added to the layer's wait. All other processor time counts.
+ * new rows is added to the layer's wait. All other processor time counts. On the simulated device
+ * no processor time counts, the GPU's scoring neither: what is left is the I/O part of TTFT, and it
+ * comes out the same each time.
+ *
+ * The plugin is linked in, not loaded: mode sim needs its executor's clock.
  *
  * Threads: the plugin's. Tests: none (a measurement; every request's sets are compared with what
  * was planted, outside the clock, and what was found is printed). */
-#include "abi/spec_load.h"
 #include "bench/bench.h"
+#include "plugin/connector.h"
+#include "store/io_sim.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,16 +44,20 @@
 
 #define VARIANTS   4u
 #define ROUND_SEED UINT64_C(20261121)
-#define LAUNCH_NS  20000.0 /* of the kernels that score: an assumption, printed */
+#define LAUNCH_NS  20000.0               /* of the kernels that score: an assumption, printed */
+#define MODEL_NS   UINT64_C(20000000000) /* until then the store has measured its device, or not */
 
 struct state {
-    struct spec_plugin plugin;
+    const struct spec_api *api;
     spec_connector *conn;
+    struct sc_alloc alloc;       /* of the simulated disk */
+    struct sc_io_sim_disk *disk; /* NULL: a real one, and real time */
     uint32_t layers, kv_heads, query_heads, head_size, probe_heads;
-    uint64_t tokens, prefixes, first, requests, new_tokens, stage_bytes;
+    uint64_t tokens, prefixes, first, warm, requests, new_tokens, stage_bytes;
     double retain, similarity, recall, fallback, hint;
     double layer_params, gpu_flop_per_s, gpu_bytes_per_s, slower; /* slower: compute times this */
-    bool gives_hints, selects;
+    bool gives_hints, selects, has_window;
+    uint64_t window_ns;  /* has_window: a layer's compute, whatever it does */
     uint64_t half_bytes; /* of a row: its K, its V */
     uint8_t *area;       /* [K rows][V rows] of one layer */
     uint32_t *ids;
@@ -190,7 +203,7 @@ static void print_log(int32_t level, const char *line, void *user)
     (void)fprintf(stderr, "plugin (%d): %s\n", (int)level, line);
 }
 
-static void open_connector(struct state *state, int argc, char **argv)
+static void open_connector(struct state *state, const char *config)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
@@ -202,13 +215,15 @@ static void open_connector(struct state *state, int argc, char **argv)
                                .weights_id = {"bench-replay", 12}};
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = SPEC_ROLE_WRITER,
-                                      .config = bench_option(argc, argv, "--config", NULL),
+                                      .config = config,
                                       .model = &model,
                                       .log = print_log,
                                       .log_level_max = SPEC_LOG_WARN};
-    const char *path = bench_option(argc, argv, "--connector", "build/lib/libspec_connector.so");
-    must(spec_load(path, &state->plugin, &error), &error, "load");
-    must(state->plugin.api->open(&params, &state->conn, &error), &error, "open");
+    state->api = spec_connector_api(SPEC_ABI_MAJOR);
+    if (state->disk == NULL)
+        must(state->api->open(&params, &state->conn, &error), &error, "open");
+    else
+        must(sc_plugin_open_on(&params, state->disk, &state->conn, &error), &error, "open");
 }
 
 static void ids_of(struct state *state, uint64_t prefix)
@@ -224,12 +239,24 @@ static struct spec_lookup_result lookup(const struct state *state)
     struct spec_lookup_params params = {
         .struct_size = sizeof(params), .tokens = state->ids, .token_count = state->tokens + 1};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    must(state->plugin.api->lookup(state->conn, &params, &result, &error), &error, "lookup");
+    must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
     return result;
 }
 
-static void wait_until(uint64_t when_ns)
+/* ---- Time ----------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(const struct state *state)
 {
+    return state->disk != NULL ? sc_exec_now_ns(state->conn->exec) : bench_now_ns();
+}
+
+static void wait_until(const struct state *state, uint64_t when_ns)
+{
+    _Atomic uint32_t never = 0;
+    if (state->disk != NULL) {
+        (void)sc_exec_wait(state->conn->exec, &never, 0, when_ns);
+        return;
+    }
     struct timespec when = {.tv_sec = (time_t)(when_ns / 1000000000),
                             .tv_nsec = (long)(when_ns % 1000000000)};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
@@ -246,8 +273,8 @@ static void await_room(const struct state *state)
     if (layer_bytes > state->stage_bytes / 2)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
-        (void)usleep(500);
-        must(state->plugin.api->stats(state->conn, &stats, &error), &error, "stats");
+        wait_until(state, now_ns(state) + 500000);
+        must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
 }
 
@@ -269,14 +296,13 @@ static void store_prefix(struct state *state, uint64_t prefix)
                                            .layer = layer,
                                            .token_count = state->tokens,
                                            .memory = &memory};
-        must(state->plugin.api->store(state->conn, &params, &ticket, &error), &error, "store");
+        must(state->api->store(state->conn, &params, &ticket, &error), &error, "store");
         if (layer + 1 < state->layers) /* an earlier layer's ticket is done at once */
-            must(state->plugin.api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
+            must(state->api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
     }
-    must(state->plugin.api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error,
-         "wait");
+    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error, "wait");
     must(ended, &error, "the last ticket");
-    must(state->plugin.api->release(state->conn, found.request, &error), &error, "release");
+    must(state->api->release(state->conn, found.request, &error), &error, "release");
 }
 
 /* Until the connector has made codes of what it stores, where it makes any. */
@@ -285,9 +311,22 @@ static void await_codes(const struct state *state)
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     do {
-        (void)usleep(1000);
-        must(state->plugin.api->stats(state->conn, &stats, &error), &error, "stats");
+        wait_until(state, now_ns(state) + 1000000);
+        must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     } while (stats.building != 0);
+}
+
+/* Until the store has measured its device: planners go by that. */
+static void await_model(const struct state *state)
+{
+    struct sc_store_device device = {0};
+    uint64_t end_ns = now_ns(state) + MODEL_NS;
+    while (!device.is_measured && now_ns(state) < end_ns) {
+        wait_until(state, now_ns(state) + 10000000);
+        sc_store_device(state->conn->store, &device);
+    }
+    if (!device.is_measured)
+        (void)fprintf(stderr, "bench-replay: the device was not measured: a guess serves\n");
 }
 
 static void mode_fill(struct state *state)
@@ -304,6 +343,7 @@ static void mode_fill(struct state *state)
     }
     (void)fprintf(stderr, "\n");
     await_codes(state);
+    await_model(state);
 }
 
 /* ---- The GPU, as a wait --------------------------------------------------------------------- */
@@ -387,7 +427,7 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
                       uint16_t *rows[2], struct outcome *outcome)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    const struct spec_api *api = state->plugin.api;
+    const struct spec_api *api = state->api;
     struct spec_memory memory = memory_of(state);
     struct spec_queries queries = queries_of(state, rows[0], variant);
     struct spec_queries hint = queries_of(state, rows[1], VARIANTS + variant);
@@ -404,7 +444,7 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
     must(api->prefetch_next(state->conn, request, layer, state->gives_hints ? &hint : NULL, &error),
          &error, "prefetch_next");
-    uint64_t done_ns = bench_now_ns();
+    uint64_t done_ns = now_ns(state);
     bool fell = (item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     double wait = layer_ns(state, state->new_tokens, item.row_count);
     uint64_t group = state->query_heads / state->kv_heads;
@@ -415,7 +455,7 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
         wait += score_ns(state, state->query_heads);
     state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
     note(outcome, &item);
-    wait_until(done_ns + (uint64_t)wait);
+    wait_until(state, done_ns + (state->has_window ? state->window_ns : (uint64_t)wait));
 }
 
 static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
@@ -432,41 +472,55 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     uint32_t variant = (uint32_t)(number % VARIANTS);
     *ret_outcome = (struct outcome){0};
     ids_of(state, prefix);
-    uint64_t begin_ns = bench_now_ns();
+    uint64_t begin_ns = now_ns(state);
     struct spec_lookup_result found = lookup(state);
     if (found.matched_tokens != state->tokens)
         bench_die("%" PRIu64 " of %" PRIu64 " tokens match", found.matched_tokens, state->tokens);
     for (uint32_t layer = 0; layer < state->layers; layer++)
         run_layer(state, found.request, layer, variant, rows, ret_outcome);
-    ret_outcome->ttft_ns = bench_now_ns() - begin_ns;
-    must(state->plugin.api->release(state->conn, found.request, &error), &error, "release");
+    ret_outcome->ttft_ns = now_ns(state) - begin_ns;
+    must(state->api->release(state->conn, found.request, &error), &error, "release");
     compare(state, prefix, variant, ret_outcome);
 }
 
-static void print_facts(const struct state *state, const struct outcome *sum)
+/* name: of counts, NULL: these are the run's facts. */
+static void print_facts(const struct state *state, const char *name, const struct outcome *sum)
 {
-    printf("{\"facts\": {\"requests\": %" PRIu64 ", \"layers\": %" PRIu32
-           ", \"read_bytes\": %" PRIu64 ", \"wanted_bytes\": %" PRIu64 ", \"ops\": %" PRIu64
-           ", \"exposed_ns\": %" PRIu64 ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64
-           ", \"rows\": %" PRIu64 ", \"prefetched_rows\": %" PRIu64 ", \"union_rows\": %" PRIu64
+    struct sc_store_device device;
+    sc_store_device(state->conn->store, &device);
+    if (name == NULL)
+        printf("{\"facts\": {");
+    else
+        printf("{\"counts\": {\"name\": \"%s\", ", name);
+    printf("\"requests\": %" PRIu64 ", \"layers\": %" PRIu32 ", \"read_bytes\": %" PRIu64
+           ", \"wanted_bytes\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
+           ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64 ", \"rows\": %" PRIu64
+           ", \"prefetched_rows\": %" PRIu64 ", \"union_rows\": %" PRIu64
            ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64 ", \"planted_rows\": %" PRIu64
-           ", \"planted_found\": %" PRIu64 ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f}}\n",
+           ", \"planted_found\": %" PRIu64 ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f"
+           ", \"window_ns\": %" PRIu64 ", \"model_bytes_per_s\": %" PRIu64
+           ", \"model_op_ns\": %" PRIu64 "}}\n",
            state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
            sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->rows, sum->prefetched_rows,
            sum->union_rows, sum->fallbacks, sum->denses, sum->planted_rows, sum->planted_found,
            layer_ns(state, state->new_tokens, picks_of(state)),
-           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers);
+           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->window_ns,
+           device.bytes_per_s, device.op_ns);
 }
 
-static void mode_run(struct state *state)
+/* Some that do not count, then the requests; returns their mean. */
+static uint64_t run(struct state *state, const char *name)
 {
-    static struct bench_series ttft = {.name = "ttft", .unit = "request", .work = 1};
+    static struct bench_series ttft;
     uint64_t values = (uint64_t)state->query_heads * state->head_size;
     uint16_t *rows[2] = {calloc(values, 2), calloc(values, 2)};
     struct outcome sum = {0}, one;
     if (rows[0] == NULL || rows[1] == NULL)
         bench_die("no memory for queries");
-    run_request(state, state->first - 1, rows, &one); /* memory is touched from now on */
+    ttft =
+        (struct bench_series){.name = name != NULL ? name : "ttft", .unit = "request", .work = 1};
+    for (uint64_t i = 0; i < state->warm; i++) /* memory is touched, and guesses are judged */
+        run_request(state, state->first + state->requests + i, rows, &one);
     for (uint64_t i = 0; i < state->requests; i++) {
         run_request(state, state->first + i, rows, &one);
         bench_series_add(&ttft, one.ttft_ns);
@@ -474,10 +528,35 @@ static void mode_run(struct state *state)
         for (uint64_t j = 0; j < sizeof(sum) / sizeof(*to); j++)
             to[j] += from[j];
     }
-    print_facts(state, &sum);
+    print_facts(state, name, &sum);
     bench_series_print(&ttft);
     free(rows[0]);
     free(rows[1]);
+    return sum.ttft_ns / state->requests;
+}
+
+static void mode_windows(struct state *state, const char *config, uint64_t window_ns)
+{
+    uint64_t load_ns = 0;
+    state->has_window = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        open_connector(state, config);
+        if (i == 1)
+            state->window_ns = window_ns > 0 ? window_ns : load_ns / 2;
+        load_ns = run(state, i == 0 ? "no window" : "window") / state->layers;
+        state->api->close(state->conn);
+    }
+}
+
+static void sim_fill(struct state *state, const char *config)
+{
+    struct sc_io_sim_disk_params disk = {.alloc = &state->alloc, .seed = ROUND_SEED};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    sc_alloc_init(&state->alloc);
+    must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
+    open_connector(state, config);
+    mode_fill(state);
+    state->api->close(state->conn);
 }
 
 /* ---- Options -------------------------------------------------------------------------------- */
@@ -502,6 +581,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->tokens = bench_option_u64(argc, argv, "--tokens", 4096);
     state->prefixes = bench_option_u64(argc, argv, "--prefixes", 4);
     state->first = bench_option_u64(argc, argv, "--first", 1);
+    state->warm = bench_option_u64(argc, argv, "--warm", 1);
     state->requests = bench_option_u64(argc, argv, "--requests", 30);
     state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
     state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
@@ -546,15 +626,27 @@ int main(int argc, char **argv)
     state.before = memory_get(k, sizeof(*state.before));
     state.own = memory_get(k, sizeof(*state.own));
     state.is_in = memory_get(state.tokens, 1);
-    open_connector(&state, argc, argv);
-    if (strcmp(mode, "fill") == 0)
-        mode_fill(&state);
-    else if (strcmp(mode, "run") == 0)
-        mode_run(&state);
-    else
-        bench_die("--mode %s: expected fill or run", mode);
-    state.plugin.api->close(state.conn);
-    spec_unload(&state.plugin);
+    const char *config = bench_option(argc, argv, "--config", NULL);
+    uint64_t window_ns = bench_option_u64(argc, argv, "--window-ns", 0);
+    bool is_sim = strcmp(mode, "sim") == 0;
+    if (is_sim)
+        sim_fill(&state, bench_option(argc, argv, "--fill-config", config));
+    if (is_sim || strcmp(mode, "windows") == 0) {
+        mode_windows(&state, config, window_ns);
+    } else if (strcmp(mode, "fill") == 0 || strcmp(mode, "run") == 0) {
+        open_connector(&state, config);
+        if (strcmp(mode, "fill") == 0)
+            mode_fill(&state);
+        else
+            (void)run(&state, NULL);
+        state.api->close(state.conn);
+    } else {
+        bench_die("--mode %s: expected fill, run, windows or sim", mode);
+    }
+    if (is_sim) {
+        sc_io_sim_disk_close(state.disk);
+        sc_alloc_done(&state.alloc);
+    }
     free(state.area);
     free(state.ids);
     free(state.positions);

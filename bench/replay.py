@@ -1,6 +1,6 @@
 """bench/run ttft --way replay: every preset over the same stored prefixes, rows as long as a large
 model's, the plugin, the disk and the bytes real, the GPU a wait (bench_replay.c says what is
-planted and what is charged).
+planted and what is charged). Layered KV has cells of its own: replay_layered.py.
 
 Bounds: what a preset must spend on the device, max(bytes / line rate, operations x t_op), with both
 from fio in the same run; bound(as-like, preset) is how many times faster it could at most be."""
@@ -37,10 +37,9 @@ PRESETS = {
     "spi": ("paired", True, False), "spi+range": ("paired", True, False),
     "spec": ("paired", True, False), "spec+range": ("paired", True, False),
     "spec+range, hints": ("paired", True, True),
-    "hinted": ("coded", True, True), "layered": ("coded", True, True),
 }
-FILLED_BY = {"paired": "impress", "split": "as-h2o-lru", "coded": "layered"}
-UNPLANTED = ("as-h2o-lru", "spi", "hinted")  # sets a head, not the request's, or of all heads
+FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
+UNPLANTED = ("as-h2o-lru", "spi")  # sets a head, or not the request's
 ROUNDS = 2  # of all presets in turn
 
 
@@ -132,7 +131,7 @@ def add(sums, series, facts):
 
 def common_words(shape, args, build):
     _, kv, heads, size, params = SHAPES[shape]
-    words = ["--connector", os.path.join(build, "lib", "libspec_connector.so")]
+    words = []
     for word, value in (("layers", args["layers"]), ("kv-heads", kv), ("query-heads", heads),
                         ("head-size", size), ("layer-params", params), ("tokens", args["tokens"]),
                         ("prefixes", args["prefixes"]), ("new-tokens", args["new"]),
@@ -143,14 +142,18 @@ def common_words(shape, args, build):
     return [os.path.join(build, "bin", "bench-replay"), *words]
 
 
+def fill_one(shape, args, build, store, preset):
+    subprocess.run([*common_words(shape, args, build), "--mode", "fill", "--config",
+                    config(store, preset)], check=True)
+
+
 def fill(shape, args, presets, build, where):
     """A store a layout, filled anew; returns their directories."""
     stores = {}
     for layout in dict.fromkeys(PRESETS[p][0] for p in presets):
         stores[layout] = f"{where}-{layout}"
         shutil.rmtree(stores[layout], ignore_errors=True)
-        subprocess.run([*common_words(shape, args, build), "--mode", "fill", "--config",
-                        config(stores[layout], FILLED_BY[layout])], check=True)
+        fill_one(shape, args, build, stores[layout], FILLED_BY[layout])
     return stores
 
 
@@ -210,7 +213,7 @@ CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
          (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
          *((0.2, recall, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:]))
            for recall in (0.6, 0.8)))
-QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range", "layered")),)
+QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range")),)
 
 
 def cells(quick):
@@ -224,7 +227,6 @@ def cells(quick):
 
 
 def replay(quick, build, read_series, only=""):
-    """All cells; True (there is no floor here: bounds are aims) and the raw samples. `only`: cells
-    whose names hold it."""
-    return True, {name: cell(shape, args, presets, build, read_series)
-                  for name, shape, args, presets in cells(quick) if only in name}
+    """The raw samples of all cells, or those whose names hold `only` (bounds are aims here)."""
+    return {name: cell(shape, args, presets, build, read_series)
+            for name, shape, args, presets in cells(quick) if only in name}

@@ -1,0 +1,209 @@
+"""bench/run ttft --way replay: layered KV beside full load and the papers' selections, on this
+machine's disk or (--device sim) on a simulated one of 5 GB/s.
+
+Cells: rows of 16, 20 and 4 KiB x share of layers that fall back x a layer's compute: none, and half
+of what layered takes for a layer where there is none, the same for all presets of the cell.
+
+Real: all presets in turn, some rounds; processor time counts, the GPU is the window alone.
+Sim: the whole plugin on the simulated back end (store/io_sim.h), its executor one seeded loop, its
+clock virtual: time passes while somebody waits for the device, and while the host computes. No
+processor time is charged, neither scores, decoding, checksums and copies nor the GPU's scoring:
+what is judged is what is read, in which order and how early, the same in every run.
+
+Floors (verdicts), layered with its one setting, the preset's: full load / layered >= .80 of the
+bound; layered / impress+range (rho .25) <= 1.10, without fallbacks 1.25; what is exposed under the
+window <= .6 of the load."""
+import concurrent.futures
+import json
+import os
+import shutil
+import statistics
+import sys
+
+import replay
+
+# Bytes/s; latency of an operation, ns; operations/s, as SSDs of that rate have.
+SIM = {"bytes_per_s": 5_000_000_000, "op_ns": 80_000, "ops_per_s": 700_000}
+# Shape: layers on sim (all lie in memory: 1.2, 1.5 and 0.6 GiB of rows), on a disk.
+SHAPES = {"opt-6.7b": (16, 8), "opt-13b": (16, 8), "llama-3-8b": (32, 16)}
+FALLBACKS = (0.0, 0.2, 0.7)
+TOKENS, WARM, REQUESTS = 4864, 4, 4  # requests: one a query variant; first as many that teach
+ROUNDS = 5  # of real cells, all presets in turn
+# Preset: who filled its store, does it choose, does it give hints.
+PRESETS = {"layered": ("layered", True, True), "as-like": ("impress", False, False),
+           "impress": ("impress", True, False), "impress+range": ("impress", True, False),
+           "hinted": ("layered", True, True)}
+WINDOWS = ("no window", "window")
+
+
+class Cell:
+    """One shape and share of fallbacks, on one device."""
+
+    def __init__(self, shape, fallback, build, read_series, is_sim):
+        self.shape, self.build, self.read_series, self.is_sim = shape, build, read_series, is_sim
+        self.args = {"layers": SHAPES[shape][0 if is_sim else 1], "tokens": TOKENS, "prefixes": 1,
+                     "new": 64, "similarity": 0.8, "recall": 0.6, "fallback": fallback}
+        self.line, self.t_op = SIM["bytes_per_s"], 1 / SIM["ops_per_s"]
+        self.window_ns, self.rounds = 0, {}  # preset: [what a process said]
+        self.stores = {}
+
+    def config(self, preset):
+        if not self.is_sim:
+            return replay.config(self.stores[PRESETS[preset][0]], preset)
+        return json.dumps({"path": "/sim/store", "preset": preset, "disk_bytes": "20GB",
+                           "stage_bytes": "512MiB", "io": {"backend": "sim"}, "sim": SIM})
+
+    def process(self, preset):
+        """One round of a preset, without and with a window."""
+        filled_by, selects, hints = PRESETS[preset]
+        words = ["--mode", "sim" if self.is_sim else "windows", "--warm", str(WARM), "--requests",
+                 str(REQUESTS), "--window-ns", str(self.window_ns), "--selects", str(int(selects)),
+                 "--hints", str(int(hints)), "--config", self.config(preset)]
+        if self.is_sim:
+            words += ["--fill-config", self.config(filled_by)]
+        common = replay.common_words(self.shape, self.args, self.build)
+        series, _, counts = self.read_series([*common, *words], True)
+        return {window: {"ns": series[window]["ns"], **counts[window]} for window in WINDOWS}
+
+    def measure_sim(self):
+        """Two processes at a time: no clock of theirs is this machine's."""
+        self.rounds["layered"] = [self.process("layered")]
+        self.window_ns = self.rounds["layered"][0]["window"]["window_ns"]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            others = {preset: pool.submit(self.process, preset) for preset in PRESETS
+                      if preset != "layered"}
+        self.rounds.update((preset, [future.result()]) for preset, future in others.items())
+
+    def measure_real(self):
+        where = os.path.join(self.build, "bench-store")
+        self.stores = {preset: f"{where}-{preset}" for preset in ("impress", "layered")}
+        try:
+            for preset, store in self.stores.items():
+                shutil.rmtree(store, ignore_errors=True)
+                replay.fill_one(self.shape, self.args, self.build, store, preset)
+            self.line, self.t_op = replay.device_model(
+                os.path.join(self.stores["impress"], "rank-0000-of-0001"),
+                4 * replay.SHAPES[self.shape][1] * replay.SHAPES[self.shape][3])
+            self.window_ns = self.process("layered")["window"]["window_ns"]
+            for _ in range(ROUNDS):
+                for preset in PRESETS:
+                    self.rounds.setdefault(preset, []).append(self.process(preset))
+        finally:
+            for store in self.stores.values():
+                shutil.rmtree(store, ignore_errors=True)
+
+    # Figures. Times are medians of a round's requests; ratios medians over rounds.
+
+    def ttft_ns(self, preset, window, one):
+        return statistics.median(self.rounds[preset][one][window]["ns"])
+
+    def exposed_ns(self, preset, window, one):
+        """What the host waited beside its own compute."""
+        facts = self.rounds[preset][one][window]
+        return self.ttft_ns(preset, window, one) - facts["layers"] * facts["window_ns"]
+
+    def over_rounds(self, figure):
+        return statistics.median(figure(one) for one in range(len(self.rounds["layered"])))
+
+    def ratio(self, a, b, window):
+        return self.over_rounds(lambda one: self.ttft_ns(a, window, one)
+                                / self.ttft_ns(b, window, one))
+
+    def exposed_share(self, preset):
+        return self.over_rounds(lambda one: self.exposed_ns(preset, "window", one)
+                                / self.ttft_ns(preset, "no window", one))
+
+    def must_ns(self, preset, window):
+        """What a request has to spend on the device, under the better of its planners."""
+        name = preset.split("+")[0]
+        return min(replay.must_ns(self.rounds[other][0][window], self.line, self.t_op)
+                   for other in self.rounds if other.split("+")[0] == name)
+
+    def bound(self, preset, window):
+        return self.must_ns("as-like", window) / self.must_ns(preset, window)
+
+
+def head(cell):
+    args, facts = cell.args, cell.rounds["layered"][0]["window"]
+    where = "the simulated device" if cell.is_sim else "this machine's disk (O_DIRECT)"
+    print(f"\n{cell.shape} on {where}: {args['layers']} of {replay.SHAPES[cell.shape][0]} layers, "
+          f"rows of {4 * replay.SHAPES[cell.shape][1] * replay.SHAPES[cell.shape][3] // 1024} KiB, "
+          f"{args['tokens']} tokens, {len(cell.rounds['layered'])} rounds of {REQUESTS} requests "
+          f"after {WARM} that teach, caches off")
+    print(f"planted (inputs): rho .25, head similarity {args['similarity']}, adjacent layers' "
+          f"recall {args['recall']}, recall of hints .9, layers that fall back {args['fallback']}")
+    print(f"device: {cell.line / 1e9:.2f} GB/s, {cell.t_op * 1e6:.2f} us an operation of a row at "
+          f"depth ({'as simulated' if cell.is_sim else 'fio'}); the store measured "
+          f"{facts['model_bytes_per_s'] / 1e9:.2f} GB/s, {facts['model_op_ns'] / 1e3:.2f} us")
+    if cell.is_sim:
+        print(f"virtual time: latency of an operation {SIM['op_ns'] / 1e3:.0f} us; processor time "
+              "is charged as 0: the I/O part of TTFT only")
+    print(f"window: {cell.window_ns / 1e6:.3f} ms of compute a layer, half of layered's load; the "
+          "GPU's scoring is part of it")
+
+
+def table(cell):
+    print(f"{'preset':14} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
+          f"{'ttft ms':>8} {'x full':>6} {'share':>6} | {'window: ttft':>12} {'x full':>6} "
+          f"{'share':>6} {'exposed':>8} {'of load':>7} {'ahead':>5} {'waste':>5}")
+    for preset, rounds in cell.rounds.items():
+        none, half = (rounds[0][window] for window in WINDOWS)
+        each, shown = none["requests"], ""
+        for window in WINDOWS:
+            ttft = cell.over_rounds(lambda one, w=window: cell.ttft_ns(preset, w, one))
+            gain = cell.ratio("as-like", preset, window)
+            shown += (f" | {ttft / 1e6:{8 if window == 'no window' else 12}.2f} {gain:6.2f} "
+                      f"{gain / cell.bound(preset, window):6.2f}")
+        exposed = cell.over_rounds(lambda one: cell.exposed_ns(preset, "window", one))
+        print(f"{preset:14} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
+              f"{none['read_bytes'] / none['wanted_bytes']:6.2f} "
+              f"{none['fallbacks'] / each / none['layers']:5.2f} "
+              f"{cell.bound(preset, 'no window'):6.2f}{shown} {exposed / 1e6:8.2f} "
+              f"{cell.exposed_share(preset):7.2f} "
+              f"{half['prefetched_rows'] / max(1, half['union_rows']):5.2f} "
+              f"{half['unused_bytes'] / max(1, half['read_bytes']):5.2f}")
+
+
+def check_planted(cell):
+    for preset in ("impress", "impress+range"):
+        facts = cell.rounds[preset][0]["no window"]
+        if facts["planted_rows"] and facts["planted_found"] < 0.9 * facts["planted_rows"]:
+            sys.exit(f"replay: {preset} did not find the planted sets: not a result")
+
+
+def verdicts(cell, verdict):
+    ok, slack = True, 1.25 if cell.args["fallback"] == 0 else 1.1
+    for window in WINDOWS:
+        bound = cell.bound("layered", window)
+        ok &= verdict(f"{window}: full load / layered, of the bound {bound:.2f}",
+                      cell.ratio("as-like", "layered", window) / bound, 0.8)
+        ok &= verdict(f"{window}: layered / impress+range",
+                      cell.ratio("layered", "impress+range", window), slack, True)
+    return ok & verdict("layered: exposed under a window of half its load / its load",
+                        cell.exposed_share("layered"), 0.6, True)
+
+
+def replay_cells(quick):
+    for shape in SHAPES if not quick else ("opt-6.7b",):
+        for fallback in FALLBACKS if not quick else (0.2,):
+            yield f"layered {shape} fallback {fallback}", shape, fallback
+
+
+def replay_all(quick, build, read_series, verdict, only, is_sim):
+    """All cells, or those whose names hold `only`: do the floors hold, and the raw samples."""
+    ok, out = True, {}
+    for name, shape, fallback in replay_cells(quick):
+        if only not in name:
+            continue
+        cell = Cell(shape, fallback, build, read_series, is_sim)
+        if is_sim:
+            cell.measure_sim()
+        else:
+            cell.measure_real()
+        head(cell)
+        table(cell)
+        check_planted(cell)
+        ok &= verdicts(cell, verdict)
+        out[name] = {"args": cell.args, "line": cell.line, "t_op": cell.t_op,
+                     "rounds": cell.rounds}
+    return ok, out
