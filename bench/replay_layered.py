@@ -11,8 +11,9 @@ processor time is charged, neither scores, decoding, checksums and copies nor th
 what is judged is what is read, in which order and how early, the same in every run.
 
 Floors (verdicts), layered with its one setting, the preset's: full load / layered >= .80 of the
-bound; layered / impress+range (rho .25) <= 1.10, without fallbacks 1.25; what is exposed under the
-window <= .6 of the load."""
+bound, where the device takes longer than the compute; layered / impress+range (rho .25) <= 1.10,
+without fallbacks 1.25; I/O that is exposed (waited for in get_important) under the window <= .6 of
+the load, which is TTFT without one."""
 import concurrent.futures
 import json
 import os
@@ -27,8 +28,8 @@ SIM = {"bytes_per_s": 5_000_000_000, "op_ns": 80_000, "ops_per_s": 700_000}
 # Shape: layers on sim (all lie in memory: 1.2, 1.5 and 0.6 GiB of rows), on a disk.
 SHAPES = {"opt-6.7b": (16, 8), "opt-13b": (16, 8), "llama-3-8b": (32, 16)}
 FALLBACKS = (0.0, 0.2, 0.7)
-TOKENS, WARM, REQUESTS = 4864, 4, 4  # requests: one a query variant; first as many that teach
-ROUNDS = 5  # of real cells, all presets in turn
+TOKENS, WARM, REQUESTS = 4864, 2, 4  # requests: one a query variant; before them some that teach
+ROUNDS = 3  # of real cells, all presets in turn
 # Preset: who filled its store, does it choose, does it give hints.
 PRESETS = {"layered": ("layered", True, True), "as-like": ("impress", False, False),
            "impress": ("impress", True, False), "impress+range": ("impress", True, False),
@@ -98,9 +99,9 @@ class Cell:
         return statistics.median(self.rounds[preset][one][window]["ns"])
 
     def exposed_ns(self, preset, window, one):
-        """What the host waited beside its own compute."""
+        """What a request waited for the device, as the connector says."""
         facts = self.rounds[preset][one][window]
-        return self.ttft_ns(preset, window, one) - facts["layers"] * facts["window_ns"]
+        return facts["exposed_ns"] / facts["requests"]
 
     def over_rounds(self, figure):
         return statistics.median(figure(one) for one in range(len(self.rounds["layered"])))
@@ -110,6 +111,7 @@ class Cell:
                                 / self.ttft_ns(b, window, one))
 
     def exposed_share(self, preset):
+        """Of the load: all of TTFT without a window."""
         return self.over_rounds(lambda one: self.exposed_ns(preset, "window", one)
                                 / self.ttft_ns(preset, "no window", one))
 
@@ -128,7 +130,7 @@ def head(cell):
     where = "the simulated device" if cell.is_sim else "this machine's disk (O_DIRECT)"
     print(f"\n{cell.shape} on {where}: {args['layers']} of {replay.SHAPES[cell.shape][0]} layers, "
           f"rows of {4 * replay.SHAPES[cell.shape][1] * replay.SHAPES[cell.shape][3] // 1024} KiB, "
-          f"{args['tokens']} tokens, {len(cell.rounds['layered'])} rounds of {REQUESTS} requests "
+          f"{args['tokens']} tokens, {len(cell.rounds['layered'])} round(s) of {REQUESTS} requests "
           f"after {WARM} that teach, caches off")
     print(f"planted (inputs): rho .25, head similarity {args['similarity']}, adjacent layers' "
           f"recall {args['recall']}, recall of hints .9, layers that fall back {args['fallback']}")
@@ -143,22 +145,22 @@ def head(cell):
 
 
 def table(cell):
+    columns = f"{'ttft ms':>8} {'I/O ms':>8} {'x full':>6} {'share':>6}"
     print(f"{'preset':14} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
-          f"{'ttft ms':>8} {'x full':>6} {'share':>6} | {'window: ttft':>12} {'x full':>6} "
-          f"{'share':>6} {'exposed':>8} {'of load':>7} {'ahead':>5} {'waste':>5}")
+          f"{columns} | window: {columns} {'of load':>7} {'ahead':>5} {'waste':>5}")
     for preset, rounds in cell.rounds.items():
         none, half = (rounds[0][window] for window in WINDOWS)
-        each, shown = none["requests"], ""
+        each, shown = none["requests"], []
         for window in WINDOWS:
             ttft = cell.over_rounds(lambda one, w=window: cell.ttft_ns(preset, w, one))
+            exposed = cell.over_rounds(lambda one, w=window: cell.exposed_ns(preset, w, one))
             gain = cell.ratio("as-like", preset, window)
-            shown += (f" | {ttft / 1e6:{8 if window == 'no window' else 12}.2f} {gain:6.2f} "
-                      f"{gain / cell.bound(preset, window):6.2f}")
-        exposed = cell.over_rounds(lambda one: cell.exposed_ns(preset, "window", one))
+            shown.append(f"{ttft / 1e6:8.2f} {exposed / 1e6:8.2f} {gain:6.2f} "
+                         f"{gain / cell.bound(preset, window):6.2f}")
         print(f"{preset:14} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
               f"{none['read_bytes'] / none['wanted_bytes']:6.2f} "
               f"{none['fallbacks'] / each / none['layers']:5.2f} "
-              f"{cell.bound(preset, 'no window'):6.2f}{shown} {exposed / 1e6:8.2f} "
+              f"{cell.bound(preset, 'no window'):6.2f} | {shown[0]} |         {shown[1]} "
               f"{cell.exposed_share(preset):7.2f} "
               f"{half['prefetched_rows'] / max(1, half['union_rows']):5.2f} "
               f"{half['unused_bytes'] / max(1, half['read_bytes']):5.2f}")
@@ -175,11 +177,16 @@ def verdicts(cell, verdict):
     ok, slack = True, 1.25 if cell.args["fallback"] == 0 else 1.1
     for window in WINDOWS:
         bound = cell.bound("layered", window)
-        ok &= verdict(f"{window}: full load / layered, of the bound {bound:.2f}",
-                      cell.ratio("as-like", "layered", window) / bound, 0.8)
+        gain = cell.ratio("as-like", "layered", window) / bound
+        if window == "window" and cell.window_ns * cell.args["layers"] > cell.must_ns(
+                "layered", window):
+            print(f"window: full load / layered, of the bound {bound:.2f}: {gain:.3f} (no floor: "
+                  "the device takes less than the compute)")
+        else:
+            ok &= verdict(f"{window}: full load / layered, of the bound {bound:.2f}", gain, 0.8)
         ok &= verdict(f"{window}: layered / impress+range",
                       cell.ratio("layered", "impress+range", window), slack, True)
-    return ok & verdict("layered: exposed under a window of half its load / its load",
+    return ok & verdict("layered: I/O exposed under a window of half its load / its load",
                         cell.exposed_share("layered"), 0.6, True)
 
 
