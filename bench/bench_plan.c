@@ -291,10 +291,10 @@ static void plan_print(const struct state *state, const struct sc_store_device *
 /* ---- Time ----------------------------------------------------------------------------------- */
 
 static void reader_begin(const struct state *state, uint32_t layer,
-                         const struct sc_store_picks *picks)
+                         const struct sc_store_picks *picks, enum sc_exec_lane lane)
 {
     sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges, state->range_count,
-                                picks, SC_LANE_DEMAND);
+                                picks, lane);
     sc_store_reader_tags(state->readers[layer % 2], state->tags + layer * state->row_count);
 }
 
@@ -326,13 +326,15 @@ static uint64_t load_layers(const struct state *state, const struct sc_store_pic
                             bool is_ahead, bool checks)
 {
     uint64_t start_ns = bench_now_ns();
-    reader_begin(state, 0, picks);
+    reader_begin(state, 0, picks, SC_LANE_DEMAND);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         if (is_ahead && layer + 1 < LAYERS)
-            reader_begin(state, layer + 1, picks);
+            reader_begin(state, layer + 1, picks, SC_LANE_SPECULATIVE);
         reader_drain(state, layer, checks);
         if (!is_ahead && layer + 1 < LAYERS)
-            reader_begin(state, layer + 1, picks);
+            reader_begin(state, layer + 1, picks, SC_LANE_DEMAND);
+        else if (layer + 1 < LAYERS)
+            sc_store_reader_demand(state->readers[(layer + 1) % 2]);
     }
     return bench_now_ns() - start_ns;
 }
