@@ -7,6 +7,10 @@
  *           out as a host has them; then fio, random reads of the plan's sizes, as many bytes.
  *           The case with a floor has --rounds of them, the others a quarter
  *
+ *   layered  codes of all rows (K 4 bits, V 2), two layers ahead, and .05 of the rows exactly,
+ * chosen when a layer's codes are there: the same, and fio with sequential reads of the codes'
+ *            operations beside random ones of the rows'. Codes are not decoded, rows not scored
+ *
  * A plan's time on the device model is max(bytes / rate, operations x op_ns); the optimum is the
  * least over all gaps that could be read through. Loads are cold: the store reads with O_DIRECT.
  *
@@ -22,14 +26,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LAYERS       8u
-#define CHUNK        64u
-#define LAYER_BYTES  (32ull << 20)
-#define ROWS_MAX     32768u
-#define CLUSTER      16u
-#define FLIGHT_BYTES (8ull << 20) /* io.in_flight_bytes */
-#define SIZES_MAX    512u         /* of operations, in pages */
-#define THREADS      2u           /* fio's, as many as the store's: io.threads */
+#define LAYERS         8u
+#define CHUNK          64u
+#define LAYER_BYTES    (32ull << 20)
+#define ROWS_MAX       32768u
+#define CLUSTER        16u
+#define FLIGHT_BYTES   (8ull << 20) /* io.in_flight_bytes */
+#define SIZES_MAX      512u         /* of operations, in pages */
+#define THREADS        2u           /* fio's, as many as the store's: io.threads */
+#define AHEAD          3u           /* layers whose codes are there or being read */
+#define BITS_K         4u           /* of codes, and the share of exact rows: preset layered's */
+#define BITS_V         2u
+#define EXACT          500u
+#define LAYERED_ROUNDS 9u
 
 struct state {
     struct sc_alloc alloc;
@@ -40,7 +49,9 @@ struct state {
     struct sc_config config;
     struct sc_store *store;
     struct sc_store_reader *readers[2];
+    struct sc_store_sketch *sketches[AHEAD];
     uint64_t row_bytes, row_count, rounds, depth;
+    struct sc_store_code_shape shape;
     const char *dir, *fio;
     struct sc_store_range *ranges;
     uint64_t range_count;
@@ -170,6 +181,29 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
     free(plans);
 }
 
+/* Codes that are as long as real ones; nobody decodes them. */
+static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                   uint8_t *scales, uint8_t *codes)
+{
+    const struct sc_store_code_shape *shape = &((const struct state *)user)->shape;
+    uint64_t each = part == SC_STORE_PART_K ? shape->k_row_bytes : shape->v_row_bytes;
+    memcpy(scales, rows[0], shape->scale_bytes / 2); /* a row's K, or V, is half as long */
+    memcpy(scales + shape->scale_bytes / 2, rows[0], shape->scale_bytes / 2);
+    for (uint64_t i = 0; i < row_count; i++)
+        memcpy(codes + i * each, rows[i], each);
+    return true;
+}
+
+static void await_codes(const struct state *state)
+{
+    struct sc_store_stats stats;
+    sc_store_build_codes(state->store);
+    do {
+        (void)usleep(1000);
+        sc_store_stats(state->store, &stats);
+    } while (stats.is_building);
+}
+
 static void open_store(struct state *state, const char *backend)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -193,6 +227,8 @@ static void open_store(struct state *state, const char *backend)
         .config = &state->config,
         .rank_count = 1,
         .space = {.layer_count = LAYERS, .k_row_bytes = state->row_bytes / 2, .descriptor = "{}"},
+        .sketch_bytes_max = (AHEAD + 1) * LAYER_BYTES,
+        .codes = {.shape = state->shape, .encode = encode, .user = state},
         .on_piece = on_piece,
         .on_written = on_written,
         .user = state};
@@ -206,6 +242,10 @@ static void open_store(struct state *state, const char *backend)
     }
     if (state->range_count * CHUNK != state->row_count)
         bench_die("%s holds something else", state->dir);
+    await_codes(state);
+    for (uint32_t i = 0; i < AHEAD; i++)
+        must(sc_store_sketch_open(state->store, ROWS_MAX, &state->sketches[i], &error), &error,
+             "sketches");
 }
 
 /* The store measures its device once nobody reads: fio would disturb that, and be disturbed. */
@@ -396,6 +436,117 @@ static void time_print(const struct state *state, const char *what, bool is_chun
     bench_series_print(&fio);
 }
 
+/* ---- Layered -------------------------------------------------------------------------------- */
+
+static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_lane lane)
+{
+    if (layer < LAYERS &&
+        !sc_store_sketch_begin_codes(state->sketches[layer % AHEAD], layer, state->ranges,
+                                     state->range_count, false, lane, NULL, NULL))
+        bench_die("no memory for codes");
+}
+
+/* The layer's codes are there; what they cost is added. */
+static void codes_await(const struct state *state, uint32_t layer, bool checks,
+                        struct sc_store_read_cost *sum)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_sketch *sketch = state->sketches[layer % AHEAD];
+    struct sc_store_read_cost cost;
+    struct sc_store_slab slab;
+    sc_store_sketch_demand(sketch);
+    must(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), &error, "codes");
+    for (uint64_t i = 0; checks && i < state->range_count; i++)
+        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), i, &slab))
+            bench_die("layer %" PRIu32 ", range %" PRIu64 " has no codes", layer, i);
+    sc_store_sketch_cost(sketch, &cost);
+    sum->wanted_bytes += cost.wanted_bytes;
+    sum->read_bytes += cost.read_bytes;
+    sum->op_count += cost.op_count;
+}
+
+static uint64_t load_layered(const struct state *state, const struct sc_store_picks *picks,
+                             bool checks, struct sc_store_read_cost *ret_codes)
+{
+    uint64_t start_ns = bench_now_ns();
+    *ret_codes = (struct sc_store_read_cost){0};
+    for (uint32_t layer = 0; layer < AHEAD; layer++)
+        codes_begin(state, layer, layer == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct sc_store_sketch *sketch = state->sketches[layer % AHEAD];
+        codes_await(state, layer, checks, ret_codes);
+        sc_store_reader_begin_picks(state->readers[layer % 2], layer, state->ranges,
+                                    state->range_count, picks, SC_LANE_DEMAND);
+        sc_store_reader_tags(state->readers[layer % 2], sc_store_sketch_tags(sketch));
+        reader_drain(state, layer, checks);
+        sc_store_sketch_end(sketch);
+        codes_begin(state, layer + AHEAD, SC_LANE_SPECULATIVE);
+    }
+    return bench_now_ns() - start_ns;
+}
+
+/* The codes' plan is the same whatever the gap; the rows' may be any. */
+static double layered_best_ns(const struct state *state, const struct sc_store_device *device,
+                              struct sc_store_picks picks, const struct sc_store_read_cost *codes)
+{
+    double best_ns = -1;
+    for (uint64_t pages = 0; pages <= 256; pages = pages == 0 ? 1 : 2 * pages) {
+        picks.gap_bytes = pages * SC_IO_PAGE_BYTES;
+        struct plan plan = plan_of(state, &picks, 0);
+        plan.bytes += codes->read_bytes / LAYERS;
+        plan.ops += codes->op_count / LAYERS;
+        double ns = model_ns(device, &plan);
+        best_ns = best_ns < 0 || ns < best_ns ? ns : best_ns;
+    }
+    return best_ns;
+}
+
+static void layered_time(const struct state *state, const struct sc_store_picks *picks,
+                         const struct plan *rows, double work)
+{
+    static struct bench_series load, fio;
+    struct sc_store_read_cost codes;
+    char command[8192], sizes[4096] = "";
+    (void)load_layered(state, picks, false, &codes);
+    fio_sizes(rows, sizes, sizeof(sizes));
+    (void)snprintf(
+        command, sizeof(command),
+        "%s --threads 1 --depth %" PRIu64 " --random %s --ops %" PRIu64 " --bytes %" PRIu64
+        " --beside %" PRIu64 " --op-bytes %" PRIu64 " %s/rank-0000-of-0001",
+        state->fio, state->depth / THREADS, sizes, rows->ops * LAYERS, rows->bytes * LAYERS,
+        codes.read_bytes, codes.read_bytes / codes.op_count, state->dir);
+    load = series_of("layered", "whole", work);
+    fio = series_of("layered", "fio", (double)(rows->bytes * LAYERS + codes.read_bytes));
+    for (uint64_t i = 0; i < state->rounds && i < LAYERED_ROUNDS; i++) {
+        bench_series_add(&load, load_layered(state, picks, false, &codes));
+        bench_series_add(&fio, bench_command_ns(command, "fio_ns"));
+    }
+    bench_series_print(&load);
+    bench_series_print(&fio);
+}
+
+static void layered_print(const struct state *state, const struct sc_store_device *device,
+                          uint64_t gap)
+{
+    struct sc_store_picks picks = {
+        .rows = state->picks, .count = state->pick_count, .gap_bytes = gap};
+    struct sc_store_read_cost codes;
+    (void)load_layered(state, &picks, true, &codes);
+    struct plan rows = plan_of(state, &picks, 0), all = rows;
+    all.bytes += codes.read_bytes / LAYERS;
+    all.ops += codes.op_count / LAYERS;
+    uint64_t wanted = state->pick_count * state->row_bytes + codes.wanted_bytes / LAYERS;
+    printf("{\"counts\": {\"name\": \"layered\", \"share\": %u, \"wanted\": %" PRIu64
+           ", \"read\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"codes_read\": %" PRIu64
+           ", \"codes_ops\": %" PRIu64 ", \"rows\": %" PRIu64
+           ", \"model_ns\": %.0f, \"best_ns\": %.0f}}\n",
+           EXACT, wanted, all.bytes, all.ops, codes.read_bytes / LAYERS, codes.op_count / LAYERS,
+           state->pick_count, model_ns(device, &all),
+           layered_best_ns(state, device, picks, &codes));
+    if (state->fio != NULL)
+        layered_time(state, &picks, &rows, (double)(wanted * LAYERS));
+}
+
 /* ---- Main ----------------------------------------------------------------------------------- */
 
 static void measure(struct state *state, uint64_t gap)
@@ -414,6 +565,8 @@ static void measure(struct state *state, uint64_t gap)
            ", \"bytes_per_s\": %" PRIu64 ", \"is_measured\": %s}}\n",
            state->row_bytes, state->row_count, LAYERS, gap, device.op_ns, device.bytes_per_s,
            device.is_measured ? "true" : "false");
+    picks_make(state, EXACT, false, 1);
+    layered_print(state, &device, gap);
     if (state->fio == NULL)
         return;
     const uint64_t rounds = state->rounds, fewer = rounds < 4 ? 1 : rounds / 4; /* no floor */
@@ -437,6 +590,11 @@ int main(int argc, char **argv)
     state.row_bytes = bench_option_u64(argc, argv, "--row-bytes", 16384) / 16 * 16;
     if (state.row_bytes == 0 || state.row_bytes > 65536)
         bench_die("--row-bytes is 16 .. 65536");
+    state.shape = (struct sc_store_code_shape){.bits_k = BITS_K,
+                                               .bits_v = BITS_V,
+                                               .scale_bytes = state.row_bytes, /* two f16 each */
+                                               .k_row_bytes = state.row_bytes / 4 * BITS_K / 8,
+                                               .v_row_bytes = state.row_bytes / 4 * BITS_V / 8};
     state.row_count = LAYER_BYTES / state.row_bytes / CHUNK * CHUNK;
     state.row_count = state.row_count < ROWS_MAX ? state.row_count : ROWS_MAX;
     state.ranges = memory_of(ROWS_MAX / CHUNK * sizeof(*state.ranges));
@@ -449,6 +607,8 @@ int main(int argc, char **argv)
     open_store(&state, bench_option(argc, argv, "--backend", "auto"));
     await_model(&state);
     measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
+    for (uint32_t i = 0; i < AHEAD; i++)
+        sc_store_sketch_close(state.sketches[i]);
     sc_store_readers_close(state.readers[0], 2);
     sc_store_close(state.store);
     sc_exec_close(state.exec);

@@ -8,8 +8,9 @@ it is a directory in which a file is made, filled and removed.
 was written of the files, as many as a plan has: blocks that are allocated and were never written
 are zeroes that no device is asked for. psync: each thread has its share, one operation at a time;
 io_uring: each thread has `depth` operations in flight. Buffers lie in huge pages, where fio's own
-would be 4 KiB pages: that is how fio does best. fio tells time in milliseconds, so short reads are
-repeated and divided."""
+would be 4 KiB pages: that is how fio does best. --beside N: and N bytes sequentially, in operations
+of --op-bytes, by a thread of its own at the same time. fio tells time in milliseconds, so short
+reads are repeated and divided."""
 import argparse
 import glob
 import json
@@ -63,14 +64,21 @@ def random_job(args):
     loops = max(1, -(-RANDOM_BYTES // args.bytes))
     each = args.bytes * loops // args.threads
     lines = ["[global]", "rw=randread", f"ioengine={args.engine}", "direct=1", "thread=1",
-             f"bssplit={args.random}", f"blockalign={PAGE}", "norandommap=1", "randrepeat=0",
+             f"blockalign={PAGE}", "norandommap=1", "randrepeat=0",
              f"size={each_file * len(files)}",
              f"iodepth={args.depth}", "group_reporting=1", "mem=malloc"]
     if args.depth > 1:
         lines += ["iodepth_batch_submit=32", "iodepth_batch_complete_min=1",
                   f"iodepth_batch_complete_max={args.depth}"]
     for i in range(args.threads):
-        lines += [f"[r{i}]", f"filename={':'.join(files)}", f"io_size={each}"]
+        lines += [f"[r{i}]", f"filename={':'.join(files)}", f"io_size={each}",
+                  f"bssplit={args.random}"]
+    if args.beside:
+        depth = min(args.depth, 8)
+        lines += ["[s]", "rw=read", f"filename={':'.join(files)}", f"iodepth={depth}",
+                  "iodepth_batch_submit=1", f"iodepth_batch_complete_max={depth}",
+                  f"bs={args.op_bytes // PAGE * PAGE}", f"io_size={args.beside * loops}",
+                  "file_service_type=sequential"]
     return lines, loops
 
 
@@ -108,6 +116,7 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--random", default="")
     parser.add_argument("--ops", type=int, default=0)
+    parser.add_argument("--beside", type=int, default=0)
     parser.add_argument("--engine", default="psync")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--depth", type=int, default=1)
@@ -129,7 +138,9 @@ def main():
     if moved["io_bytes"] < loops * args.bytes * 9 // 10:
         sys.exit(f"fio_job: {moved['io_bytes']} bytes were moved")
     scale = args.bytes / moved["io_bytes"]
-    if args.random:  # the shares are rounded: as many operations count, not as many bytes
+    if args.beside:
+        scale = (args.bytes + args.beside) / moved["io_bytes"]
+    elif args.random:  # the shares are rounded: as many operations count, not as many bytes
         scale = args.ops / moved["total_ios"]
     print(f"fio_ns {int(moved['runtime'] * 1e6 * scale)}")
 
