@@ -23,6 +23,7 @@
 #include "kernels/code.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/select.h"
+#include "kernels/stream.h"
 #include "store/tag.h"
 
 #include <inttypes.h>
@@ -330,7 +331,8 @@ static void decode_run(const struct job *job)
                                     .head_count = ALL_HEADS,
                                     .head_size = HEAD_SIZE_MAX,
                                     .dtype = SC_KERNELS_F16,
-                                    .dst_dtype = SC_KERNELS_F16};
+                                    .dst_dtype = SC_KERNELS_F16,
+                                    .streams = true};
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *scales = block_at(part, slab);
@@ -340,6 +342,7 @@ static void decode_run(const struct job *job)
             sc_kernels_part_decode(&how, &memory, part, slab * SLAB_ROWS, SLAB_ROWS, scales,
                                    scales + sc_kernels_code_scale_bytes(CHANNELS));
         }
+    sc_kernels_stream_end();
     g_sink = g_other[PART_BYTES];
 }
 

@@ -38,7 +38,7 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how,
             dst[i] = token_at(memory, base, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
             how->kernels->code_decode(&code, scales, codes, n, run * channels, channels,
-                                      how->dst_dtype, dst);
+                                      how->dst_dtype, how->streams, dst);
             for (uint64_t i = 0; i < n; i++)
                 if (dst[i] != NULL)
                     dst[i] += memory->head_stride_bytes;

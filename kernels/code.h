@@ -84,6 +84,7 @@ struct sc_kernels_decode {
     uint32_t bits;      /* of this part */
     uint32_t dtype;     /* of the rows */
     uint32_t dst_dtype; /* the same, or SC_KERNELS_F32 */
+    bool streams;       /* stores go past the caches (stream.h) */
 };
 void sc_kernels_part_decode(const struct sc_kernels_decode *how,
                             const struct sc_kernels_memory *memory, uint32_t part,

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define TILE        SC_KERNELS_TILE_KEYS
-#define FEW_MAX     7u /* queries that go one by one */
+#define FEW_MAX     7u  /* queries that go one by one */
 #define FEW_ROWS    8u  /* such queries, of several heads, that share a slab of codes */
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
@@ -151,7 +151,7 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
                                        (key - slab->key_first) *
                                            sc_kernels_code_row_bytes(keys->channels, slab->bits),
                                    stop - key, parts->kv_head * what->head_size, what->head_size,
-                                   SC_KERNELS_F32, dst + (key - first));
+                                   SC_KERNELS_F32, false, dst + (key - first));
     }
 }
 

@@ -129,10 +129,12 @@ struct sc_kernels {
                         uint64_t row_count, uint8_t *scales, uint8_t *codes);
     /* Decodes channels [channel_first, + channel_count) of row_count rows to dst[i], of type
      * dst_dtype: code->dtype or SC_KERNELS_F32. A row whose dst is NULL is skipped. Rows of the
-     * codes follow each other, `codes` at the first. */
+     * codes follow each other, `codes` at the first. streams: stores go past the caches where every
+     * dst lies on a line's border; sc_kernels_stream_end is the caller's. */
     void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
                         const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                        uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+                        uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                        uint8_t *const *dst);
     /* Scores of keys of a slab without decoding them (code.h). */
     void (*code_score)(const struct sc_kernels_code_score *what);
 };
@@ -222,7 +224,8 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+                                uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                                uint8_t *const *dst);
 void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
@@ -259,7 +262,8 @@ bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8
                                  uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                  const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                 uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+                                 uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                                 uint8_t *const *dst);
 void sc_kernels_avx2_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
@@ -297,7 +301,8 @@ bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uin
                                    uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                    const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                   uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst);
+                                   uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                                   uint8_t *const *dst);
 void sc_kernels_avx512_code_score(const struct sc_kernels_code_score *what);
 
 #endif

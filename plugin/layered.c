@@ -11,11 +11,13 @@
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
 #include "kernels/code.h"
+#include "kernels/stream.h"
 #include "plugin/select.h"
 
 #include <string.h>
 
 #define DECODE_SHARED_BYTES (4ull << 20) /* less is decoded before a worker wakes */
+#define STREAM_BYTES        (2ull << 20) /* more than this of rows goes past the caches */
 
 struct worst { /* of the codes that were delivered */
     uint32_t bits_k, bits_v;
@@ -49,6 +51,7 @@ static void decode_some(struct decoding *decoding)
         .head_size = conn->shape.head_size,
         .dtype = dtype,
         .dst_dtype = item->widen == SC_KERNELS_SAME ? dtype : SC_KERNELS_F32,
+        .streams = item->want.row_total * conn->row_bytes >= STREAM_BYTES,
     };
     struct sc_store_slab slab;
     uint64_t at = 0, row = 0, range; /* the ranges that one takes ascend */
@@ -64,6 +67,7 @@ static void decode_some(struct decoding *decoding)
         sc_kernels_part_decode(&how, &item->memory, 1, row, request->ranges[range].row_count,
                                slab.v_scales, slab.v_codes);
     }
+    sc_kernels_stream_end(); /* before another thread hears that this one is done */
 }
 
 static void decode_step(struct sc_task *task)

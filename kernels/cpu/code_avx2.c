@@ -44,20 +44,29 @@ INLINE __m256 halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm256_sub_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(8388607.5f));
 }
 
-INLINE void value_store(uint8_t *dst, __m256 value, uint32_t dtype)
+INLINE __m128i narrowed(__m256 value, uint32_t dtype)
 {
-    if (dtype == SC_KERNELS_F32) {
+    if (dtype == SC_KERNELS_F16)
+        return _mm256_cvtps_ph(value, ROUND);
+    __m256i bits = _mm256_castps_si256(value);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    bits = _mm256_srli_epi32(bits, 16);
+    bits = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08);
+    return _mm256_castsi256_si128(bits);
+}
+
+/* streams: past the caches; a tile's stores fill whole lines, one after the other. */
+INLINE void value_store(uint8_t *dst, __m256 value, uint32_t dtype, bool streams)
+{
+    if (dtype == SC_KERNELS_F32 && streams)
+        _mm256_stream_ps((float *)(void *)dst, value);
+    else if (dtype == SC_KERNELS_F32)
         _mm256_storeu_ps((float *)(void *)dst, value);
-    } else if (dtype == SC_KERNELS_F16) {
-        _mm_storeu_si128((void *)dst, _mm256_cvtps_ph(value, ROUND));
-    } else {
-        __m256i bits = _mm256_castps_si256(value);
-        __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-        bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-        bits = _mm256_srli_epi32(bits, 16);
-        bits = _mm256_permute4x64_epi64(_mm256_packus_epi32(bits, bits), 0x08);
-        _mm_storeu_si128((void *)dst, _mm256_castsi256_si128(bits));
-    }
+    else if (streams)
+        _mm_stream_si128((void *)dst, narrowed(value, dtype));
+    else
+        _mm_storeu_si128((void *)dst, narrowed(value, dtype));
 }
 
 INLINE __m256 scale_at(const uint8_t *src)
@@ -74,7 +83,7 @@ struct rows { /* those that have a place */
 /* Steps [step, step + steps) of rows [first, end); dst of a row is where dst_step stands. */
 INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
                         const uint8_t *scales, uint64_t padded, uint64_t step, uint64_t dst_step,
-                        uint32_t steps, uint32_t bits, uint32_t dtype)
+                        uint32_t steps, uint32_t bits, uint32_t dtype, bool streams)
 {
     uint64_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
     uint64_t step_bytes = LANES * (dtype == SC_KERNELS_F32 ? 4 : 2);
@@ -91,7 +100,8 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
         SC_UNROLL
         for (uint32_t s = 0; s < steps; s++) {
             __m256 half = halves_of(low + s * width, high + s * rest, bits);
-            value_store(dst + s * step_bytes, _mm256_fmadd_ps(half, sizes[s], mins[s]), dtype);
+            value_store(dst + s * step_bytes, _mm256_fmadd_ps(half, sizes[s], mins[s]), dtype,
+                        streams);
         }
     }
 }

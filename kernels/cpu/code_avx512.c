@@ -62,18 +62,33 @@ INLINE __m512 halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm512_sub_ps(_mm512_castsi512_ps(code), _mm512_set1_ps(8388607.5f));
 }
 
+INLINE __m256i narrowed(__m512 value, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F16)
+        return _mm512_cvtps_ph(value, ROUND);
+    __m512i bits = _mm512_castps_si512(value);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16));
+}
+
 INLINE void value_store(uint8_t *dst, __m512 value, uint32_t dtype)
 {
-    if (dtype == SC_KERNELS_F32) {
+    if (dtype == SC_KERNELS_F32)
         _mm512_storeu_ps(dst, value);
-    } else if (dtype == SC_KERNELS_F16) {
-        _mm256_storeu_si256((void *)dst, _mm512_cvtps_ph(value, ROUND));
-    } else {
-        __m512i bits = _mm512_castps_si512(value);
-        __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-        _mm256_storeu_si256((void *)dst, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+    else
+        _mm256_storeu_si256((void *)dst, narrowed(value, dtype));
+}
+
+/* A line, past the caches: one unit of float32, two of the others. */
+INLINE void line_stream(uint8_t *dst, const __m512 *values, uint32_t dtype)
+{
+    if (dtype == SC_KERNELS_F32) {
+        _mm512_stream_ps((float *)(void *)dst, values[0]);
+        return;
     }
+    __m512i low = _mm512_castsi256_si512(narrowed(values[0], dtype));
+    _mm512_stream_si512((void *)dst, _mm512_inserti64x4(low, narrowed(values[1], dtype), 1));
 }
 
 INLINE __m512 scale_at(const uint8_t *src)
@@ -90,7 +105,7 @@ struct rows { /* those that have a place */
 /* Units [unit, unit + units) of rows [first, end); dst of a row is where dst_unit stands. */
 INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
                         const uint8_t *scales, uint64_t padded, uint64_t unit, uint64_t dst_unit,
-                        uint32_t units, uint32_t bits, uint32_t dtype)
+                        uint32_t units, uint32_t bits, uint32_t dtype, bool streams)
 {
     uint64_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
     uint64_t unit_bytes = UNIT * (dtype == SC_KERNELS_F32 ? 4 : 2);
@@ -104,11 +119,17 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
         const uint8_t *low = rows->codes[r] + unit * width * 2;
         const uint8_t *high = rows->codes[r] + padded * width / 8 + unit * rest * 2;
         uint8_t *dst = rows->dst[r] + (unit - dst_unit) * unit_bytes;
+        __m512 values[TILE_UNITS];
         SC_UNROLL
         for (uint32_t u = 0; u < units; u++) {
             __m512 half = halves_of(low + u * width * 2, high + u * rest * 2, bits);
-            value_store(dst + u * unit_bytes, _mm512_fmadd_ps(half, step[u], min[u]), dtype);
+            values[u] = _mm512_fmadd_ps(half, step[u], min[u]);
+            if (!streams)
+                value_store(dst + u * unit_bytes, values[u], dtype);
         }
+        SC_UNROLL
+        for (uint32_t u = 0; streams && u < units; u += dtype == SC_KERNELS_F32 ? 1 : 2)
+            line_stream(dst + u * unit_bytes, values + u, dtype);
     }
 }
 

@@ -21,29 +21,37 @@
 
 static inline __attribute__((always_inline)) void
 steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, uint64_t step,
-             uint64_t end, uint32_t bits, uint32_t dtype)
+             uint64_t end, uint32_t bits, uint32_t dtype, bool streams)
 {
     for (uint64_t r = 0; r < rows->count; r += CODE_TILE_ROWS) {
         uint64_t stop = r + CODE_TILE_ROWS < rows->count ? r + CODE_TILE_ROWS : rows->count;
         uint64_t s = step;
         for (; s + CODE_TILE <= end; s += CODE_TILE)
-            tile_decode(rows, r, stop, scales, padded, s, step, CODE_TILE, bits, dtype);
+            tile_decode(rows, r, stop, scales, padded, s, step, CODE_TILE, bits, dtype, streams);
         for (; s < end; s++)
-            tile_decode(rows, r, stop, scales, padded, s, step, 1, bits, dtype);
+            tile_decode(rows, r, stop, scales, padded, s, step, 1, bits, dtype, false);
     }
 }
 
-#define BY_DTYPE(bits)                                                                             \
-    if (dtype == SC_KERNELS_F16)                                                                   \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F16);                       \
-    else if (dtype == SC_KERNELS_BF16)                                                             \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_BF16);                      \
+#define BY_STREAMS(bits, dtype)                                                                    \
+    if (streams)                                                                                   \
+        steps_decode(rows, scales, padded, step, end, bits, dtype, true);                          \
     else                                                                                           \
-        steps_decode(rows, scales, padded, step, end, bits, SC_KERNELS_F32);                       \
+        steps_decode(rows, scales, padded, step, end, bits, dtype, false)
+
+#define BY_DTYPE(bits)                                                                             \
+    if (dtype == SC_KERNELS_F16) {                                                                 \
+        BY_STREAMS(bits, SC_KERNELS_F16);                                                          \
+    } else if (dtype == SC_KERNELS_BF16) {                                                         \
+        BY_STREAMS(bits, SC_KERNELS_BF16);                                                         \
+    } else {                                                                                       \
+        BY_STREAMS(bits, SC_KERNELS_F32);                                                          \
+    }                                                                                              \
     break
 
 static void steps_decode_any(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                             uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype)
+                             uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype,
+                             bool streams)
 {
     switch (bits) {
     case 2:
@@ -63,14 +71,15 @@ static void steps_decode_any(const struct rows *rows, const uint8_t *scales, uin
 
 void CODE_NAME(decode)(const struct sc_kernels_code *code, const uint8_t *scales,
                        const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                       uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
+                       uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                       uint8_t *const *dst)
 {
     uint64_t padded = sc_kernels_code_padded(code->channels);
     uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
     uint64_t channel_end = channel_first + channel_count;
     if (channel_first % CODE_LANES != 0 || channel_end % CODE_LANES != 0) {
         sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
-                                   dst_dtype, dst);
+                                   dst_dtype, streams, dst);
         return;
     }
     struct rows rows;
@@ -79,9 +88,10 @@ void CODE_NAME(decode)(const struct sc_kernels_code *code, const uint8_t *scales
         rows.codes[rows.count] = codes + i * row_bytes;
         rows.dst[rows.count] = dst[i];
         rows.count += dst[i] != NULL;
+        streams = streams && (uintptr_t)dst[i] % LINE_BYTES == 0;
     }
     steps_decode_any(&rows, scales, padded, channel_first / CODE_LANES, channel_end / CODE_LANES,
-                     code->bits, dst_dtype);
+                     code->bits, dst_dtype, streams);
 }
 
 #define BY_DTYPE_ENCODE(bits)                                                                      \

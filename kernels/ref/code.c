@@ -136,8 +136,10 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
 
 void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                uint64_t channel_count, uint32_t dst_dtype, uint8_t *const *dst)
+                                uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                                uint8_t *const *dst)
 {
+    (void)streams;
     uint64_t padded = sc_kernels_code_padded(code->channels);
     uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
     for (uint64_t i = 0; i < row_count; i++, codes += row_bytes) {

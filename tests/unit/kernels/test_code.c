@@ -1,6 +1,7 @@
 /* Coarse codes: the reference against the formulas in double, every rung against the reference bit
  * by bit, slabs that have no codes, ranges of channels, every described memory. */
 #include "kernels/code.h"
+#include "kernels/stream.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -98,7 +99,7 @@ static void a_decoded_value_is_within_half_a_step(void **state)
             assert_true(
                 sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
             sc_kernels_ref_code_decode(&code, slab->scales, slab->codes, ROWS, 0, CHANNELS,
-                                       SC_KERNELS_F32, dst);
+                                       SC_KERNELS_F32, false, dst);
             for (uint64_t c = 0; c < CHANNELS; c++) {
                 double least = HUGE_VAL, most = -HUGE_VAL;
                 for (uint64_t i = 0; i < ROWS; i++) {
@@ -194,7 +195,7 @@ static void the_largest_values_decode_to_finite_ones(void **state)
             assert_true(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS, slab->scales,
                                                            slab->codes));
             sc_kernels_get(level)->code_decode(&code, slab->scales, slab->codes, ROWS, 0, 16,
-                                               SC_KERNELS_F16, dst);
+                                               SC_KERNELS_F16, false, dst);
             for (uint64_t i = 0; i < ROWS; i++) {
                 assert_true((out[i][0] & 0x7fff) < 0x7c00);
                 assert_int_equal(out[i][1], ends[0]);
@@ -207,22 +208,26 @@ struct range {
     uint64_t first, count;
 };
 
+/* streams: rows at lines' borders, which stores past the caches need. */
 static void decode_compare(const struct slab *slab, const struct sc_kernels_code *code,
-                           struct range range, uint64_t rows, uint32_t dst_dtype, uint32_t level)
+                           struct range range, uint64_t rows, uint32_t dst_dtype, uint32_t level,
+                           bool streams)
 {
-    static uint8_t expected[ROWS][CHANNELS * 4 + GUARD_BYTES];
-    static uint8_t found[ROWS][CHANNELS * 4 + GUARD_BYTES];
+    enum { STRIDE = (CHANNELS * 4 + GUARD_BYTES + 63) / 64 * 64 };
+    static _Alignas(64) uint8_t expected[ROWS][STRIDE], found[ROWS][STRIDE];
     uint8_t *to[ROWS], *at[ROWS];
     memset(expected, GUARD, sizeof(expected));
     memset(found, GUARD, sizeof(found));
     for (uint64_t i = 0; i < ROWS; i++) {
-        to[i] = i % 5 == 3 ? NULL : expected[i] + i % 3 * 4;
-        at[i] = i % 5 == 3 ? NULL : found[i] + i % 3 * 4;
+        uint64_t offset = streams ? 0 : i % 3 * 4;
+        to[i] = i % 5 == 3 ? NULL : expected[i] + offset;
+        at[i] = i % 5 == 3 ? NULL : found[i] + offset;
     }
     sc_kernels_ref_code_decode(code, slab->scales, slab->codes, rows, range.first, range.count,
-                               dst_dtype, to);
+                               dst_dtype, streams, to);
     sc_kernels_get(level)->code_decode(code, slab->scales, slab->codes, rows, range.first,
-                                       range.count, dst_dtype, at);
+                                       range.count, dst_dtype, streams, at);
+    sc_kernels_stream_end();
     assert_memory_equal(expected, found, sizeof(expected));
 }
 
@@ -240,8 +245,10 @@ static void every_rung_decodes_the_same_values(void **state)
             for (uint32_t level = 1; level <= sc_kernels_level_best(); level++)
                 for (uint64_t r = 0; r < COUNT(RANGES); r++)
                     for (uint64_t rows = 1; rows <= ROWS; rows += 21) {
-                        decode_compare(slab, &code, RANGES[r], rows, dtype, level);
-                        decode_compare(slab, &code, RANGES[r], rows, SC_KERNELS_F32, level);
+                        decode_compare(slab, &code, RANGES[r], rows, dtype, level, false);
+                        decode_compare(slab, &code, RANGES[r], rows, dtype, level, true);
+                        decode_compare(slab, &code, RANGES[r], rows, SC_KERNELS_F32, level, false);
+                        decode_compare(slab, &code, RANGES[r], rows, SC_KERNELS_F32, level, true);
                     }
             free(slab);
         }
@@ -290,8 +297,12 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
                                            .block_tokens = BLOCK,
                                            .block_stride_bytes = BLOCK * sizeof(out[0]),
                                            .slots = slots};
-        struct sc_kernels_decode how = {sc_kernels_get(level), HEADS,         SIZE, 4,
-                                        SC_KERNELS_F16,        SC_KERNELS_F32};
+        struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
+                                        .head_count = HEADS,
+                                        .head_size = SIZE,
+                                        .bits = 4,
+                                        .dtype = SC_KERNELS_F16,
+                                        .dst_dtype = SC_KERNELS_F32};
         sc_kernels_part_decode(&how, &memory, 1, 5, ROWS, slab->scales, slab->codes);
         for (uint64_t i = 0; i < ROWS; i++) {
             uint8_t *dst = (uint8_t *)row;
@@ -301,7 +312,7 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
             sc_kernels_ref_code_decode(&code, slab->scales,
                                        slab->codes +
                                            i * sc_kernels_code_row_bytes(code.channels, code.bits),
-                                       1, 0, code.channels, SC_KERNELS_F32, &dst);
+                                       1, 0, code.channels, SC_KERNELS_F32, false, &dst);
             for (uint64_t h = 0; h < HEADS; h++)
                 assert_memory_equal(out[slot][h], row + h * SIZE, SIZE * sizeof(float));
         }

@@ -102,7 +102,7 @@ static void decoded(const struct world *world, uint64_t position, uint32_t layer
     assert_true(sc_kernels_ref_code_encode(&code, rows, end - first, scales, codes));
     sc_kernels_ref_code_decode(
         &code, scales, codes + (position - first) * sc_kernels_code_row_bytes(channels, bits), 1, 0,
-        channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : dtype, dst);
+        channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : dtype, false, dst);
 }
 
 /* All rows are there, each as its bit says. */
