@@ -739,13 +739,20 @@ def pyplot(directory, build):
     return plt
 
 
+def kind_of(contender):
+    """What is one line in a chart: of layered, without exact rows, all numbers of bits are."""
+    kind, _, share = contender.partition("@")
+    bits = kind.removeprefix("layered:").split("+")
+    return "plain b bits" if kind != bits[0] and share == "0" and bits[0] == bits[1] else kind
+
+
 def plot_points(plt, path, lines, x, y, labels):
     """One line a kind of contender, through its shares; labels: of the axes, and the title."""
     figure, axes = plt.subplots()
     kinds = {}
     for line in lines:
         if line["contender"] != "full":
-            kinds.setdefault(line["contender"].split("@")[0], []).append(line)
+            kinds.setdefault(kind_of(line["contender"]), []).append(line)
     for kind, own in kinds.items():
         points = sorted((x(line), *y(line)) for line in own)
         middle = [p[1] for p in points]

@@ -4,6 +4,7 @@
  *
  *   full          every row (as-like)
  *   impress@RHO   similarity-guided, three probe heads, alpha .6
+ *   impress:P@RHO the same with P probe heads, 1 to 3
  *   h2o@RHO       exact H2O, a set a head, from the keys of all heads (alpha 0)
  *   one@RHO       the probes' voted set, never a set a head (alpha 50)
  *   random@RHO    any rows
@@ -105,7 +106,12 @@ static void set_contender(struct contender *contender, const char *name)
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"as-like\"");
         return;
     }
-    if (strncmp(name, "impress", length) == 0) {
+    if (strncmp(name, "impress:", 8) == 0 && length == 9 && name[8] >= '1' && name[8] <= '3') {
+        static const char *const probes[] = {", \"probe_heads\": 1", ", \"probe_heads\": 2",
+                                             ", \"probe_heads\": 3"};
+        json = probes[name[8] - '1'];
+        contender->rule.probe_heads = (uint64_t)(name[8] - '0');
+    } else if (strncmp(name, "impress", length) == 0) {
         json = "";
     } else if (strncmp(name, "h2o", length) == 0) {
         json = ", \"alpha_milli\": 0";
