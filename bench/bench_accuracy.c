@@ -46,6 +46,8 @@
 #define CONTENDERS_MAX 32u
 /* Sets are compared here, also of short matches, which a host would get whole. */
 #define ANY_LENGTH "\"min_tokens\": 0, \"min_share_ppm\": 0"
+static const char *const PROBES[] = {", \"probe_heads\": 1", ", \"probe_heads\": 2",
+                                     ", \"probe_heads\": 3"};
 
 struct contender {
     char name[32];
@@ -82,7 +84,7 @@ static void set_contender(struct contender *contender, const char *name)
     double value = at == NULL ? 1 : strtod(at + 1, NULL);
     uint64_t length = at == NULL ? strlen(name) : (uint64_t)(at - name);
     uint64_t ppm = (uint64_t)(value * 1e6 + .5);
-    const char *json = NULL;
+    const char *json = "";
     contender->rule = eng_choose_rule_default(value);
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
@@ -107,12 +109,8 @@ static void set_contender(struct contender *contender, const char *name)
         return;
     }
     if (strncmp(name, "impress:", 8) == 0 && length == 9 && name[8] >= '1' && name[8] <= '3') {
-        static const char *const probes[] = {", \"probe_heads\": 1", ", \"probe_heads\": 2",
-                                             ", \"probe_heads\": 3"};
-        json = probes[name[8] - '1'];
         contender->rule.probe_heads = (uint64_t)(name[8] - '0');
-    } else if (strncmp(name, "impress", length) == 0) {
-        json = "";
+        json = PROBES[contender->rule.probe_heads - 1];
     } else if (strncmp(name, "h2o", length) == 0) {
         json = ", \"alpha_milli\": 0";
         contender->rule.per_head = true;
@@ -141,7 +139,7 @@ static void set_contender(struct contender *contender, const char *name)
                        "\"mass_ppm\": %" PRIu64 ", \"retain_ppm\": 500000}",
                        ppm);
         return;
-    } else {
+    } else if (strncmp(name, "impress", length) != 0) {
         bench_die("--contenders: %s is not known", name);
     }
     (void)snprintf(contender->json, sizeof(contender->json),
