@@ -314,6 +314,7 @@ static eng_status give_hint(void *user, const struct eng_hint_view *view, struct
         return ENG_OK;
     struct spec_queries hint = describe_queries(driver, view->q, view->q_stride, view->pass,
                                                 driver->probe_queries < driver->query_heads);
+    note_asked(driver, view->layer);
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)view->layer - 1,
                                           &hint, &error) != SPEC_OK)
         return fail(reterr, "prefetch_next", &error);
