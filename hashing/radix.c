@@ -224,7 +224,7 @@ void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t
     uint32_t cut = sc_radix_up_cut(up);
     ret_segment->value.piece = node->piece;
     ret_segment->value.row_first = node->row_first + cut;
-    ret_segment->value.flags = node->value_flags;
+    ret_segment->value.flags = sc_radix_node_flags(node);
     ret_segment->first = (uint64_t)node->base_first + cut;
     ret_segment->count = sc_radix_node_length(node) - cut;
     ret_segment->node = (struct sc_radix_ref){id, node->generation};
@@ -392,7 +392,7 @@ static void probe_ahead(struct walk *walk, uint64_t chunk)
 static bool is_refused(const struct walk *walk, const struct sc_radix_node *node)
 {
     uint32_t flags_end = walk->query->flags_end;
-    return flags_end != 0 && node->value_flags >= flags_end;
+    return flags_end != 0 && sc_radix_node_flags(node) >= flags_end;
 }
 
 /* True when the run is the whole chunk at `position` of this query, below the last one. */
@@ -524,7 +524,7 @@ static void walk_all(struct walk *walk)
     if (walk->last == 0)
         return;
     walk->match.last_piece = sc_radix_node_at(walk->index, walk->last)->piece;
-    walk->match.last_flags = sc_radix_node_at(walk->index, walk->last)->value_flags;
+    walk->match.last_flags = sc_radix_node_flags(sc_radix_node_at(walk->index, walk->last));
 }
 
 /* Pins the run that the walk ended in. False: the writer is removing or hiding it. */

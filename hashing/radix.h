@@ -190,6 +190,19 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
  * as used now. False: none. Writer. O(log leaves), amortised. */
 bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment);
 
+/* The run above, whole; false: the ref is stale, or stands below the root. ret_is_alone: nothing
+ * else hangs on that run. Writer. */
+bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
+                    struct sc_radix_segment *ret_segment, bool *ret_is_alone);
+/* Whether the run, or one below it, is pinned now; a match that pins later has not looked at the
+ * caller's flags and words before this call. Stale: false. Writer. */
+bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top);
+/* Other flags for a run and those above it with the same piece; returns those that the run had.
+ * Stale: no effect, 0. Writer. */
+uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags);
+/* Counts as a use of the run for eviction order. Stale: no effect. Writer. */
+void sc_radix_use(struct sc_radix *index, struct sc_radix_ref ref);
+
 struct sc_radix_evicted {
     struct sc_radix_segment segment; /* the run that was removed */
     struct sc_radix_ref rest; /* the run above it with the same piece: what is left of the piece

@@ -193,7 +193,7 @@ static void answer(struct sc_radix *index, uint32_t id, uint64_t length,
     match->segment_count = path.segments;
     match->last = (struct sc_radix_ref){id, node->generation};
     match->last_piece = node->piece;
-    match->last_flags = node->value_flags;
+    match->last_flags = sc_radix_node_flags(node);
     match->whole = match->last;
     match->whole_end = sc_radix_node_end(node);
     if (match->whole_end == length)

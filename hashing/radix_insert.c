@@ -169,7 +169,7 @@ static void find_common(struct plan *plan)
         if (id == 0)
             return;
         if (in->replaces != NULL && plan->position >= in->run_first &&
-            node->value_flags > in->value.flags) {
+            sc_radix_node_flags(node) > in->value.flags) {
             plan->worse = id;
             return;
         }
@@ -228,7 +228,7 @@ static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t en
         node->hash = sc_chain_at(&plan->chain);
     }
     node->piece = in->value.piece;
-    node->value_flags = in->value.flags;
+    atomic_store_explicit(&node->value_flags, in->value.flags, memory_order_relaxed);
     node->row_first = in->value.row_first + (uint32_t)(first - in->run_first);
     node->base_first = (uint32_t)first;
 }
@@ -301,7 +301,7 @@ static void split(struct plan *plan, struct sc_hash hash)
 
     upper->hash = hash;
     upper->piece = lower->piece;
-    upper->value_flags = lower->value_flags;
+    atomic_store_explicit(&upper->value_flags, sc_radix_node_flags(lower), memory_order_relaxed);
     upper->row_first = lower->row_first + cut;
     upper->base_first = lower->base_first + cut;
     memcpy(upper->tokens, lower->tokens + cut, 4 * (uint64_t)plan->part_count);

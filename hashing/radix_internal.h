@@ -74,8 +74,8 @@ struct sc_radix_node {
     uint16_t flags; /* writer only */
 
     /* Constant while a reader can see it. */
-    uint32_t row_first; /* of tokens[0] */
-    uint32_t value_flags;
+    uint32_t row_first;           /* of tokens[0] */
+    _Atomic uint32_t value_flags; /* the writer stores, relaxed */
 
     _Atomic uint32_t first_child; /* the writer stores */
 
@@ -179,6 +179,11 @@ struct sc_radix {
 };
 
 /* ---- words --------------------------------------------------------------------------------- */
+
+static inline uint32_t sc_radix_node_flags(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->value_flags, memory_order_relaxed);
+}
 
 static inline uint32_t sc_radix_up_parent(uint64_t up)
 {

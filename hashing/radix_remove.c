@@ -348,3 +348,49 @@ bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
     sc_radix_segment_of(node, ref.id, up_of(node), ret_segment);
     return true;
 }
+
+/* ---- what leads to a removal, or stands in its place ----------------------------------------- */
+
+bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
+                    struct sc_radix_segment *ret_segment, bool *ret_is_alone)
+{
+    const struct sc_radix_node *node = sc_radix_node_of(index, ref);
+    if (node == NULL)
+        return false;
+    uint32_t above_id = sc_radix_up_parent(up_of(node));
+    const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
+    if ((above->flags & SC_RADIX_IS_ROOT) != 0)
+        return false;
+    *ret_is_alone = first_child_of(above) == ref.id && node->next == 0;
+    sc_radix_segment_of(above, above_id, up_of(above), ret_segment);
+    return true;
+}
+
+bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top)
+{
+    if (sc_radix_node_of(index, top) == NULL)
+        return false;
+    for (uint32_t id = top.id; id != 0; id = sc_radix_after_in(index, top.id, id))
+        if (atomic_load(&sc_radix_node_at(index, id)->pins) != 0)
+            return true;
+    return false;
+}
+
+uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags)
+{
+    struct sc_radix_node *node = sc_radix_node_of(index, last);
+    uint32_t before = node != NULL ? sc_radix_node_flags(node) : 0;
+    uint64_t piece = node != NULL ? node->piece : 0;
+    while (node != NULL && (node->flags & SC_RADIX_IS_ROOT) == 0 && node->piece == piece) {
+        atomic_store_explicit(&node->value_flags, flags, memory_order_relaxed);
+        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+    }
+    return before;
+}
+
+void sc_radix_use(struct sc_radix *index, struct sc_radix_ref ref)
+{
+    struct sc_radix_node *node = sc_radix_node_of(index, ref);
+    if (node != NULL)
+        atomic_store_explicit(&node->stamp, sc_radix_stamp(index), memory_order_relaxed);
+}
