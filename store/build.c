@@ -78,7 +78,8 @@ static bool extent_lacks(const struct sc_store_build *build,
                          const struct sc_store_extent_entry *extent)
 {
     const struct sc_store *store = build->store;
-    if (extent == NULL || extent->live_count == 0 || extent->space != atomic_load(&store->space_id))
+    if (extent == NULL || extent->live_count == 0 ||
+        extent->space != atomic_load(&store->space_id) || atomic_load(&extent->coarse_ns) != 0)
         return false;
     if (build->is_codes)
         return store->params.codes.shape.bits_k != 0 && atomic_load(&extent->held_codes) == NULL;

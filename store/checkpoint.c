@@ -8,7 +8,8 @@
  * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
  * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
  * copied. A piece that was dropped is copied with its drop
- * record as long as its pages are held, so that they are held after a reopen too.
+ * record as long as its pages are held, so that they are held after a reopen too; that an extent's
+ * rows are void is copied as long as the process knows of the extent.
  *
  * Holds: either log is complete at any time: the new one is synced before the rename, and the old
  * one takes every append until then; an error leaves the old one; log space of both is reserved.
@@ -188,6 +189,13 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
     return copy_put(copy, payload, bytes, reterr);
 }
 
+/* Whatever holds it: without the record its place would be in the way of what took it. */
+static bool is_coarse(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    return extent != NULL && atomic_load(&extent->coarse_ns) != 0;
+}
+
 static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                                struct spec_error *reterr)
 {
@@ -211,6 +219,9 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         break;
     case SC_STORE_RECORD_ANNEX:
         keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
+        break;
+    case SC_STORE_RECORD_COARSE:
+        keeps = keeps || is_coarse(copy->store, record.id);
         break;
     case SC_STORE_RECORD_AVERAGE:
         copy->extent_id = 0;

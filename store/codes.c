@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define FRAME_PAGES 6u /* that three sections' ends may take of a frame (sketch.c) */
+
 static uint64_t chunk_of(const struct sc_store *store, uint64_t position)
 {
     return position / store->params.config->chunk_tokens;
@@ -49,6 +51,15 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                                  .v_bytes = fixed + rows * shape->v_row_bytes,
                                  .position = piece->first_position + piece->skip,
                                  .row_count = rows};
+}
+
+bool sc_store_codes_fit(const struct sc_store *store, const struct sc_store_annex *annex,
+                        const struct sc_store_blocks *blocks, uint64_t row_count)
+{
+    uint64_t frame = store->op_bytes + SC_FRAMES_SLACK_BYTES - FRAME_PAGES * SC_IO_PAGE_BYTES;
+    uint64_t tags = row_count * store->shape.tags_per_row * 8;
+    return blocks->v_at + blocks->v_bytes <= annex->stride &&
+           blocks->k_bytes + blocks->v_bytes + tags <= frame;
 }
 
 static uint64_t checksum(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,

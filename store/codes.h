@@ -35,6 +35,10 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks);
 
+/* Whether they stand inside the layer, and fit a frame together with tags of so many rows. */
+bool sc_store_codes_fit(const struct sc_store *store, const struct sc_store_annex *annex,
+                        const struct sc_store_blocks *blocks, uint64_t row_count);
+
 /* Makes K's or V's block of the rows. */
 void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
                          uint32_t part, const struct sc_store_blocks *blocks,

@@ -8,7 +8,7 @@
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
  *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
  *   average.c   records of average importance     pool.c     memory of sketches
- *   build.c     sections that extents lack
+ *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
  *
  * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
  * while space is taken: space freed by a drop is given back after it.
@@ -165,7 +165,8 @@ struct sc_store {
     uint64_t quarantine_bytes;         /* pages that only quarantined pieces hold */
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* a ring, by due time */
     uint32_t bucket_first, bucket_count;
-    uint32_t number_next; /* of a new segment */
+    uint32_t rows_first, rows_last; /* extents whose rows wait, by time; 0: none */
+    uint32_t number_next;           /* of a new segment */
     struct sc_store_extent *extents, *extents_free;
     struct sc_store_write *writes, *writes_free;
     bool maker_posted;
@@ -210,8 +211,10 @@ struct sc_store {
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, code_bytes;
-    _Atomic uint32_t loads;      /* that are begun and not complete */
-    _Atomic uint64_t evict_next; /* older pieces were looked at by evict_unreachable */
+    _Atomic uint64_t coarse_marks;  /* extents that were ever marked (coarse.c) */
+    _Atomic uint64_t coarse_pieces; /* that live, and have no rows */
+    _Atomic uint32_t loads;         /* that are begun and not complete */
+    _Atomic uint64_t evict_next;    /* older pieces were looked at by evict_unreachable */
 };
 
 static inline uint64_t sc_store_up(uint64_t value, uint64_t multiple)
@@ -424,7 +427,12 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
  * No lock held; allocates nothing. A follower has no space: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
-/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces. No lock held. */
+/* The rows of an extent that has codes, and a piece that lives, are void in the log since then: all
+ * its pages but its annexes' wait likewise. Returns their bytes. No lock held; a follower: 0. */
+uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
+                                  uint64_t dropped_wall_ns);
+/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces, and extents' rows. No
+ * lock held. */
 uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns);
 /* The same with the space lock held, at most count_max pieces. */
 uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
@@ -435,6 +443,18 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                               uint64_t wall_ns);
 /* sc_store_pieces_drop; returns the bytes that it will give back. */
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
+
+/* ---- Rows that go while codes stay (coarse.c) --------------------------------------------------
+ */
+
+/* What a piece of it is worth beyond what its record says. */
+void sc_store_coarse_worth(const struct sc_store_extent_entry *extent,
+                           struct sc_store_provenance *provenance);
+/* Log lock held, or replay: the record is in the log. */
+void sc_store_coarse_set(struct sc_store *store, struct sc_store_extent_entry *extent,
+                         const struct sc_store_record_coarse *record);
+/* The same: a live piece of the extent is not live any more. */
+void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_extent_entry *extent);
 
 /* ---- Mail (mail.c) --------------------------------------------------------------------------- */
 

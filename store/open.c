@@ -308,6 +308,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .built_bytes = sc_store_counted(&store->built_bytes),
                                    .bad_blocks = sc_store_counted(&store->bad_blocks),
                                    .code_bytes = sc_store_counted(&store->code_bytes),
+                                   .coarse_pieces = sc_store_counted(&store->coarse_pieces),
                                    .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);

@@ -4,6 +4,7 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
+ *   coarse only         every page that is held, but its annexes' (coarse.c): a list of extents
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -167,6 +168,36 @@ static uint64_t rest_free(const struct sc_store *store, const struct sc_store_ex
     return count;
 }
 
+/* Pages of the extent's own that are held: all but those of rows that no piece holds. */
+static uint64_t parts_free(const struct sc_store *store, uint64_t id,
+                           const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    uint64_t count = 0, row_bytes = extent_shape(store, extent)->row_bytes;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        const struct sc_store_part *part = &extent->parts[i];
+        uint64_t next = part->offset / PAGE;
+        uint64_t part_end = next + sc_store_part_pages(part, extent->stride);
+        for (uint32_t layer = 0; layer < part->layer_count; layer++) {
+            uint64_t start = part->offset + layer * extent->stride, row = 0;
+            for (uint64_t p = extent->piece_first; p <= extent->piece_last + 1; p++) {
+                const struct sc_store_piece_entry *piece =
+                    p <= extent->piece_last ? piece_holding(store, id, p, false) : NULL;
+                if (piece == NULL && p <= extent->piece_last)
+                    continue;
+                uint64_t end = piece != NULL ? piece_row(store, extent, piece) : extent->row_count;
+                struct pages gone = pages_inside(extent, row_bytes, start, row, end);
+                row = piece != NULL ? (uint64_t)piece->extent_row + piece->row_count : end;
+                if (gone.first >= gone.end)
+                    continue;
+                count += run_free(map, part->segment, next, gone.first);
+                next = gone.end;
+            }
+        }
+        count += run_free(map, part->segment, next, part_end);
+    }
+    return count;
+}
+
 /* ---- Trim ----------------------------------------------------------------------------------- */
 
 /* Space lock held. */
@@ -243,6 +274,42 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
            (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL);
 }
 
+/* ---- Rows alone ----------------------------------------------------------------------------- */
+
+static bool has_rows(const struct sc_store_extent_entry *extent)
+{
+    return atomic_load(&extent->rows_state) == SC_STORE_ROWS_HELD;
+}
+
+/* Pages that go with the span's piece. Those of rows that wait go with their piece too, if that is
+ * first. */
+static uint64_t piece_pages(const struct sc_store *store,
+                            const struct sc_store_extent_entry *extent, const struct span *span,
+                            struct sc_store_space *map)
+{
+    bool has_parts = atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED;
+    if (has_parts)
+        return span->alone ? rest_free(store, extent, span, map)
+                           : span_free(store, extent, span, map);
+    return span->alone ? annex_free(atomic_load(&extent->held_annex), map) +
+                             annex_free(atomic_load(&extent->held_codes), map)
+                       : 0;
+}
+
+/* Space lock held. What waited is over. */
+static void rows_free(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_VOID)
+        return; /* its last piece went before */
+    uint64_t pages = parts_free(store, id, extent, &store->space);
+    atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
+    SC_ASSERT(store->params.poison, pages <= extent->void_pages);
+    extent->void_pages -= (uint32_t)pages;
+    store->quarantine_bytes -= pages * PAGE;
+    pages_gone(store, extent, pages);
+}
+
 /* ---- Quarantine ----------------------------------------------------------------------------- */
 
 static uint64_t time_after(uint64_t wall_ns, uint64_t wait_ns)
@@ -259,8 +326,9 @@ static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
     extent_trim(store, piece->extent, extent);
     atomic_store(&piece->state, SC_STORE_PIECE_QUARANTINED);
     struct span span = span_find(store, extent, id, true);
-    uint64_t pages = span.alone ? extent->held_pages - extent->void_pages
-                                : span_free(store, extent, &span, NULL);
+    uint64_t pages = span.alone ? extent->held_pages - extent->void_pages : 0;
+    if (!span.alone && has_rows(extent))
+        pages = span_free(store, extent, &span, NULL);
     extent->void_pages += (uint32_t)pages;
     store->quarantine_bytes += pages * PAGE;
     SC_ASSERT(store->params.poison, extent->void_pages <= extent->held_pages);
@@ -275,8 +343,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
     SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
     atomic_store(&piece->state, SC_STORE_PIECE_FREED);
     struct span span = span_find(store, extent, id, false);
-    uint64_t pages = span.alone ? rest_free(store, extent, &span, &store->space)
-                                : span_free(store, extent, &span, &store->space);
+    uint64_t pages = piece_pages(store, extent, &span, &store->space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
     if (span.alone) {
@@ -284,6 +351,8 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_fetch_sub_explicit(&store->code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
+        if (!has_rows(extent))
+            atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }
     extent->void_pages -= (uint32_t)pages;
     store->quarantine_bytes -= pages * PAGE;
@@ -334,6 +403,56 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     return pages * PAGE;
 }
 
+uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec), pages = 0;
+    uint64_t dropped_ns = dropped_wall_ns < wall_ns ? dropped_wall_ns : wall_ns;
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    pthread_mutex_lock(&store->space_lock);
+    extent_trim(store, id, extent);
+    uint64_t kept = annex_free(atomic_load(&extent->held_annex), NULL) +
+                    annex_free(atomic_load(&extent->held_codes), NULL);
+    if (has_rows(extent) && extent->held_pages - extent->void_pages > kept) {
+        pages = extent->held_pages - extent->void_pages - kept;
+        atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+        extent->void_pages += (uint32_t)pages;
+        store->quarantine_bytes += pages * PAGE;
+        extent->rows_due_ns = time_after(dropped_ns, store->params.config->lease_ns_max);
+        extent->rows_next = 0;
+        if (extent->rows_due_ns <= wall_ns) {
+            rows_free(store, id);
+        } else if (store->rows_first == 0) {
+            store->rows_first = store->rows_last = (uint32_t)id;
+        } else {
+            sc_store_table_extent(&store->table, store->rows_last)->rows_next = (uint32_t)id;
+            store->rows_last = (uint32_t)id;
+        }
+    }
+    pthread_mutex_unlock(&store->space_lock);
+    return pages * PAGE;
+}
+
+/* Space lock held. Those that are due, the first first. */
+static uint64_t rows_release(struct sc_store *store, uint64_t wall_ns, uint64_t latest_ns,
+                             uint64_t count_max)
+{
+    uint64_t count = 0;
+    while (store->rows_first != 0 && count < count_max) {
+        uint64_t id = store->rows_first;
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+        if (extent->rows_due_ns > latest_ns)
+            extent->rows_due_ns = latest_ns; /* the clock was set back */
+        if (extent->rows_due_ns > wall_ns)
+            break;
+        store->rows_first = extent->rows_next;
+        rows_free(store, id);
+        count++;
+    }
+    return count;
+}
+
 uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
                                           uint64_t count_max)
 {
@@ -353,7 +472,7 @@ uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_
         piece_free(store, id);
         count++;
     }
-    return count;
+    return count + rows_release(store, wall_ns, latest_ns, count_max - count);
 }
 
 uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns)
@@ -381,6 +500,7 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
     atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
     SC_ASSERT(store->params.poison, extent->live_count > 0);
+    sc_store_coarse_piece_gone(store, extent);
     if (--extent->live_count == 0)
         atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
     return true;
@@ -525,7 +645,11 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
         atomic_load_explicit(&entry->state, memory_order_acquire) < SC_STORE_PIECE_LIVE ||
         entry->extent == 0)
         return false;
-    *ret_provenance = sc_store_table_extent(&store->table, entry->extent)->provenance;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    *ret_provenance = extent->provenance;
+    if (atomic_load_explicit(&extent->coarse_ns, memory_order_acquire) != 0)
+        sc_store_coarse_worth(extent, ret_provenance);
     return true;
 }
 
@@ -543,9 +667,11 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
-    return (span.alone ? rest_free(store, extent, &span, NULL)
-                       : span_free(store, extent, &span, NULL)) *
-           PAGE;
+    uint64_t annexes = annex_free(atomic_load(&extent->held_annex), NULL) +
+                       annex_free(atomic_load(&extent->held_codes), NULL);
+    if (!has_rows(extent))
+        return span.alone ? annexes * PAGE : 0;
+    return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
 uint64_t sc_store_piece_next(struct sc_store *store)

@@ -276,6 +276,15 @@ void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, ui
     pack_uint(&packer, "at", at_ns);
 }
 
+void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
+                                const struct sc_store_record_coarse *coarse)
+{
+    msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_COARSE, extent);
+    pack_uint(&packer, "at", coarse->at_ns);
+    pack_uint(&packer, "bitsk", coarse->bits_k);
+    pack_uint(&packer, "bitsv", coarse->bits_v);
+}
+
 void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
                                uint64_t at_ns)
 {
@@ -356,6 +365,11 @@ uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
 uint64_t sc_store_record_bytes_drop(void)
 {
     return SC_STORE_FRAME_BYTES + 48;
+}
+
+uint64_t sc_store_record_bytes_coarse(void)
+{
+    return SC_STORE_FRAME_BYTES + 80;
 }
 
 uint64_t sc_store_record_bytes_epoch(void)
@@ -1067,6 +1081,18 @@ static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_
     return true;
 }
 
+static bool decode_coarse(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct field fields[] = {FIELDS_COMMON, FIELD_UINT("at", 0, UINT64_MAX - 1),
+                             FIELD_UINT("bitsk", 2, 8), FIELD_UINT("bitsv", 2, 8)};
+    if (!map_decode(payload, bytes, fields, COMMON + 3))
+        return false;
+    record->coarse = (struct sc_store_record_coarse){.at_ns = fields[COMMON + 0].value,
+                                                     .bits_k = (uint32_t)fields[COMMON + 1].value,
+                                                     .bits_v = (uint32_t)fields[COMMON + 2].value};
+    return true;
+}
+
 static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct field fields[] = {FIELDS_COMMON, FIELD_UINT("n", 1, UINT32_MAX),
@@ -1098,6 +1124,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_average(payload, bytes, record);
     case SC_STORE_RECORD_ANNEX:
         return decode_annex(payload, bytes, record);
+    case SC_STORE_RECORD_COARSE:
+        return decode_coarse(payload, bytes, record);
     default:
         return false;
     }

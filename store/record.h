@@ -46,7 +46,8 @@ enum sc_store_record_type {
     SC_STORE_RECORD_HEAD = 6,
     SC_STORE_RECORD_AVERAGE = 7,
     SC_STORE_RECORD_ANNEX = 8,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ANNEX
+    SC_STORE_RECORD_COARSE = 9,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_COARSE
 };
 
 enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1, SC_STORE_ANNEX_CODES = 3 };
@@ -88,6 +89,11 @@ struct sc_store_record_drop { /* id: of the piece */
     uint64_t at_ns;           /* wall clock */
 };
 
+struct sc_store_record_coarse { /* id: of the extent whose rows are void, and codes are not */
+    uint64_t at_ns;             /* wall clock */
+    uint32_t bits_k, bits_v;    /* of the codes */
+};
+
 struct sc_store_record_epoch { /* id: of a namespace */
     uint64_t epoch, at_ns;
 };
@@ -102,6 +108,7 @@ struct sc_store_record {
     uint64_t version, type, id;
     struct sc_store_record_head head;
     struct sc_store_record_drop drop;
+    struct sc_store_record_coarse coarse;
     struct sc_store_record_epoch epoch;
     struct sc_store_record_average average;
     struct sc_store_record_space space;
@@ -148,6 +155,8 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent);
 void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
 void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
+void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
+                                const struct sc_store_record_coarse *coarse);
 /* All pieces of the namespace that stand before it are void. */
 void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
                                uint64_t at_ns);
@@ -208,5 +217,6 @@ uint64_t sc_store_record_bytes_epoch(void);
 uint64_t sc_store_record_bytes_head(void);
 uint64_t sc_store_record_bytes_average(uint64_t code_count);
 uint64_t sc_store_record_bytes_annex(uint64_t part_count);
+uint64_t sc_store_record_bytes_coarse(void);
 
 #endif

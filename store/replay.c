@@ -604,7 +604,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (extent == NULL || piece->extent != replay->extent_open ||
         piece->extent_row < replay->extent_rows ||
         piece->row_count > extent->row_count - piece->extent_row ||
-        (is_writer(store) && !sc_store_table_join(extent, id))) {
+        (!sc_store_table_join(extent, id) && is_writer(store))) { /* others may meet it again */
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
@@ -673,6 +673,7 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     if (is_held) {
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
         space = extent->space;
+        sc_store_coarse_piece_gone(store, extent);
         if (--extent->live_count == 0)
             atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
         atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
@@ -700,6 +701,55 @@ static void replay_drop_record(struct sc_store *store)
         return; /* twice, or of a piece that was not believed */
     store->log_reserved -= sc_store_record_bytes_drop();
     (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
+}
+
+/* ---- Rows that are void while codes are not ----------------------------------------------------
+ */
+
+/* Neither rows nor codes: it is void, without a record that says so. */
+static void piece_lose(struct sc_store *store, uint64_t id)
+{
+    sc_store_replay_drop(store, id);
+    if (!is_writer(store))
+        return;
+    store->log_reserved -= sc_store_record_bytes_drop();
+    (void)sc_store_quarantine_add(store, &id, 1, store->replay->record.coarse.at_ns);
+}
+
+/* Of an extent that stands before and holds something; else it is no use, and no lie. Its pages may
+ * be others' by now, whatever became of its codes. */
+static void replay_coarse(struct sc_store *store)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id + replay->extent_base;
+    struct sc_store_extent_entry *extent = NULL;
+    if (replay->record.id > 0 && replay->record.id < replay->extent_next)
+        extent = sc_store_table_extent(&store->table, id);
+    if (extent == NULL || extent->row_count == 0 ||
+        (is_writer(store) && extent->held_pages == extent->void_pages) ||
+        atomic_load(&extent->coarse_ns) != 0)
+        return;
+    bool has_codes = extent->part_count == 0 || atomic_load(&extent->codes) != NULL;
+    bool is_told = space_is_told(store, extent->space) && store->params.on_coarse != NULL;
+    table_lock(store);
+    sc_store_coarse_set(store, extent, &replay->record.coarse);
+    table_unlock(store);
+    (void)sc_store_rows_quarantine(store, id, replay->record.coarse.at_ns);
+    if (!has_codes)
+        replay_lie(store, "rows are void, and codes are not there");
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, i);
+        uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
+        bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+        if (!is_held || piece->extent != id)
+            continue;
+        if (!has_codes)
+            piece_lose(store, i);
+        else if (is_told && state == SC_STORE_PIECE_LIVE)
+            store->params.on_coarse(i, atomic_load_explicit(&piece->mark, memory_order_relaxed),
+                                    store->params.user);
+    }
+    sc_store_coarse_marked(store);
 }
 
 /* ---- Average importance --------------------------------------------------------------------- */
@@ -799,6 +849,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         replay_epoch(store, replay);
     else if (record->type == SC_STORE_RECORD_ANNEX)
         return replay_annex(store, reterr);
+    else if (record->type == SC_STORE_RECORD_COARSE)
+        replay_coarse(store);
     else if (record->type == SC_STORE_RECORD_AVERAGE)
         return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
     else

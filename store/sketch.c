@@ -181,16 +181,11 @@ static const struct sc_store_annex *codes_find(const struct sc_store_sketch *ske
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = piece_of(store, range->piece, &extent);
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
-    uint64_t frame = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SECTIONS * PAGE;
     *ret_blocks = (struct sc_store_blocks){0};
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
     sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
-    uint64_t tags = range->row_count * store->shape.tags_per_row * 8;
-    if (ret_blocks->v_at + ret_blocks->v_bytes > annex->stride ||
-        ret_blocks->k_bytes + ret_blocks->v_bytes + tags > frame)
-        return NULL;
-    return annex;
+    return sc_store_codes_fit(store, annex, ret_blocks, range->row_count) ? annex : NULL;
 }
 
 /* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. What would end
@@ -274,7 +269,8 @@ static bool run_open(struct sc_store_sketch *sketch)
         if (ranges[i].row_count == 0)
             continue;
         if (sc_store_range_find(store, sketch->layer, &ranges[i], &row) != extent ||
-            row != sketch->cursor.row + left)
+            row != sketch->cursor.row + left ||
+            ranges[i].is_coarse != ranges[sketch->cursor.range].is_coarse)
             break;
         left += ranges[i].row_count;
     }
@@ -395,8 +391,9 @@ static void codes_plan(struct sc_store_sketch *sketch)
             section_of(part, annex->stride, sketch->layer, 0, 1, block->v_at, v_end - block->v_at);
 }
 
-/* Lock held. The next block; false: all is planned, or the load failed. */
-static bool block_plan(struct sc_store_sketch *sketch)
+/* Lock held. The next block, maybe one of which nothing is to be read; false: all is planned, or
+ * the load failed. */
+static bool block_next(struct sc_store_sketch *sketch)
 {
     struct block *block = &sketch->block;
     while (sketch->cursor.range < sketch->range_count &&
@@ -439,9 +436,22 @@ static bool block_plan(struct sc_store_sketch *sketch)
         block->probe_tags =
             section_of(part, probes->stride, sketch->layer, probes->tag_offset, 8, row, count);
     }
+    if (sketch->ranges[sketch->cursor.range].is_coarse != 0)
+        block->tags.end = block->tags.start;
     block_parts(block, sketch->store->op_bytes + SC_FRAMES_SLACK_BYTES);
     cursor_advance(sketch, count);
     return true;
+}
+
+/* Lock held. The next block that has something to read; false: there is none. */
+static bool block_plan(struct sc_store_sketch *sketch)
+{
+    while (block_next(sketch)) {
+        if (sketch->block.part_count > 0)
+            return true;
+        sketch->rows_done += sketch->block.row_count; /* coarse rows without codes */
+    }
+    return false;
 }
 
 /* ---- Blocks in flight ----------------------------------------------------------------------- */
@@ -522,7 +532,7 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     sketch->flying++;
     sketch->cost.wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
     sketch->cost.wanted_bytes +=
-        block->row_count * block->wanted_bytes + tags_bytes_of(store, block->row_count);
+        block->row_count * block->wanted_bytes + (block->tags.end - block->tags.start);
     if (block->range_count > 0)
         sketch->cost.wanted_bytes += block->probes.end - block->probes.start +
                                      (block->probe_tags.end - block->probe_tags.start);
@@ -715,8 +725,9 @@ static spec_status block_take(struct sc_store *store, const struct slot *slot,
                block->piece, block->layer, slot->sys_errno);
         return SPEC_E_IO;
     }
-    memcpy(memory->run + memory->tags_at + tags_bytes_of(store, block->row_first),
-           slot->frame + block->tags.at, tags_bytes_of(store, block->row_count));
+    if (block->tags.end > block->tags.start)
+        memcpy(memory->run + memory->tags_at + tags_bytes_of(store, block->row_first),
+               slot->frame + block->tags.at, tags_bytes_of(store, block->row_count));
     codes_take(store, slot, memory->run);
     if (block->wanted_bytes == 0 || probes_take(store, slot, memory->run))
         return SPEC_OK;

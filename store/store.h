@@ -153,6 +153,9 @@ struct sc_store_params {
     /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
      * is this now; all pieces that were told are void, without an on_drop each. */
     void (*on_epoch)(uint64_t epoch, void *user);
+    /* During open, and for a follower in sc_store_follow: a piece that was told has no rows any
+     * more, and its codes alone. May be NULL. */
+    void (*on_coarse)(uint64_t piece, uint64_t mark, void *user);
     /* Averages of a piece that was told (may be NULL). The last of a piece counts. */
     void (*on_average)(const struct sc_store_average *average, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
@@ -179,6 +182,7 @@ struct sc_store_stats {
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t code_bytes;                /* taken by codes, alignment included */
+    uint64_t coarse_pieces;             /* that live, and have no rows but codes */
     bool is_building;                   /* what extents lack is being made */
 };
 
@@ -269,7 +273,8 @@ uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece);
 /* The piece's hash when it is live; false: it is not. Any thread. */
 bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
                          uint8_t ret_hash[SC_STORE_HASH_BYTES]);
-/* What the piece was computed on, and how it is held: constant. false: unknown id. Any thread. */
+/* What the piece was computed on, and how it is held: coarse only once its rows are void. false:
+ * unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
 /* Rows of a live piece; 0: it is not. Any thread. */
@@ -300,6 +305,37 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
+
+/* ---- Rows that go while codes stay (coarse.c) -------------------------------------------------
+ */
+
+/* An extent gives its rows up in four steps of one caller at a time (writer, executor thread): its
+ * codes are read back, layer by layer; it is marked; the caller sees to it that nobody reads its
+ * rows, or takes the mark back; then the log says so, and lease_ns_max later the pages are free. */
+struct sc_store_coarse_extent {
+    uint64_t id;         /* 0: the piece is not live, or rows and codes are not both there */
+    uint64_t live_count; /* pieces */
+    uint64_t piece_first, piece_last; /* ids; with gaps */
+};
+struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t piece);
+/* Whether every live piece of the extent has good codes in this layer, on the device. Blocks.
+ * SPEC_E_CORRUPT: one has not. Others: nobody knows (NO_MEMORY, IO). */
+spec_status sc_store_coarse_check(struct sc_store *store, uint64_t extent, uint32_t layer);
+/* From here on sc_store_piece_is_coarse says so. `marked`: what else tells of it does too. */
+void sc_store_coarse_mark(struct sc_store *store, uint64_t extent);
+void sc_store_coarse_marked(struct sc_store *store);
+void sc_store_coarse_unmark(struct sc_store *store, uint64_t extent);
+/* Of a marked one. Syncs the codes, appends the record. An error leaves it marked: unmark. */
+spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t extent,
+                                   struct spec_error *reterr);
+/* It cannot give them up in this session: it is not found again. */
+void sc_store_coarse_refuse(struct sc_store *store, uint64_t extent);
+/* Whether a request that begins now, or (expiry_ns not 0) one whose lease ends then, gets the
+ * piece's codes alone. A request that was pinned before it asks is seen by who marked before it
+ * looks for pins. Any thread. */
+bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t piece, uint64_t expiry_ns);
+/* How many extents were ever marked, or found so in the log. Any thread. */
+uint64_t sc_store_coarse_marks(const struct sc_store *store);
 
 /* A namespace's epoch counts its resets, from 0. */
 uint64_t sc_store_epoch(struct sc_store *store);
@@ -383,6 +419,7 @@ struct sc_store_range { /* rows of one piece, in logical order */
     uint64_t piece;
     uint32_t row_first;
     uint32_t row_count;
+    uint32_t is_coarse; /* not 0: rows are not to be had, and sketches read no tags of them */
 };
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to

@@ -50,7 +50,7 @@ static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, voi
     for (uint32_t i = 0; i < piece->mark_count; i++)
         FUZZ_CHECK(piece->marks[i].token >= piece->chunk_first);
     if (told_count < TOLD_MAX)
-        told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count};
+        told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count, 0};
     told_count++;
     return sum != 0x5EED; /* now and then a piece is refused */
 }

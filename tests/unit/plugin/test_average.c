@@ -65,7 +65,7 @@ static void open_with(struct fixture *fx, uint64_t bytes_max)
 
 static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
 {
-    struct sc_store_range range = {piece, 0, ROWS};
+    struct sc_store_range range = {piece, 0, ROWS, 0};
     (void)sc_plugin_averages_note(fx->averages, &range, 1, layer, sums);
 }
 
@@ -91,7 +91,8 @@ static void averages_follow_the_shares_of_requests(void **state)
     (void)state;
     struct fixture fx;
     open_with(&fx, 1 << 20);
-    const struct sc_store_range ranges[] = {{1, 0, 8}, {7, 2, 3}}; /* the second one in part */
+    const struct sc_store_range ranges[] = {{1, 0, 8, 0},
+                                            {7, 2, 3, 0}}; /* the second one in part */
     float sums[11], scores[11];
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = j == 3 ? 60 : 4; /* 100 in all */
@@ -123,7 +124,7 @@ static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
     struct fixture fx;
     open_with(&fx, 1 << 20);
     fx.dead_piece = 9;
-    const struct sc_store_range ranges[] = {{9, 0, 8}, {7, 2, 4}, {1, 0, 1}};
+    const struct sc_store_range ranges[] = {{9, 0, 8, 0}, {7, 2, 4, 0}, {1, 0, 1, 0}};
     const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float scores[13];
     (void)sc_plugin_averages_note(fx.averages, ranges, 3, 0, sums);
@@ -149,11 +150,11 @@ static void the_cap_drops_what_was_not_used_for_longest(void **state)
     }
     uint64_t known = 0;
     for (uint64_t piece = 10; piece < 60; piece++) {
-        struct sc_store_range range = {piece, 0, ROWS};
+        struct sc_store_range range = {piece, 0, ROWS, 0};
         known += sc_plugin_averages_scores(fx.averages, &range, 1, 0, scores) > 0;
     }
     assert_in_range(known, 1, 20);
-    struct sc_store_range kept = {1, 0, ROWS}, last = {59, 0, ROWS};
+    struct sc_store_range kept = {1, 0, ROWS, 0}, last = {59, 0, ROWS, 0};
     assert_int_equal(sc_plugin_averages_scores(fx.averages, &kept, 1, 0, scores), ROWS);
     assert_int_equal(sc_plugin_averages_scores(fx.averages, &last, 1, 0, scores), ROWS);
     sc_plugin_averages_close(fx.averages);
@@ -167,7 +168,7 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     struct fixture fx;
     open_with(&fx, 1 << 20);
     const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const struct sc_store_range range = {3, 0, ROWS};
+    const struct sc_store_range range = {3, 0, ROWS, 0};
     uint32_t writes[40], write_count = 0;
     for (uint32_t n = 1; n <= 30; n++) {
         for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
@@ -251,7 +252,7 @@ static void what_was_written_comes_back(void **state)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             for (uint32_t j = 0; j < ROWS; j++)
                 sums[j] = (float)((piece * 31 + layer * 7 + j * j) % 23);
-            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
             (void)sc_plugin_averages_note(fx.averages, &range, 1, layer, sums);
         }
     while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
@@ -267,7 +268,7 @@ static void what_was_written_comes_back(void **state)
     }
     for (uint64_t piece = 1; piece < 41; piece++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
             uint64_t known = sc_plugin_averages_scores(fx.averages, &range, 1, layer, scores);
             assert_int_equal(sc_plugin_averages_scores(other.averages, &range, 1, layer, again),
                              known);
@@ -288,7 +289,7 @@ static void *notes_run(void *user)
     const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
     float scores[ROWS];
     for (uint32_t n = 0; n < 2000; n++) {
-        struct sc_store_range range = {1 + n % 60, 0, 4};
+        struct sc_store_range range = {1 + n % 60, 0, 4, 0};
         (void)sc_plugin_averages_note(fx->averages, &range, 1, n % LAYERS, sums);
         (void)sc_plugin_averages_scores(fx->averages, &range, 1, n % LAYERS, scores);
     }

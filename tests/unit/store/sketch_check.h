@@ -29,7 +29,7 @@ static inline void match_add(struct match *match, const struct world_piece *twin
 {
     assert_true(match->count < 64);
     match->twins[match->count] = twin;
-    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows};
+    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows, 0};
     match->rows += rows;
 }
 

@@ -74,6 +74,9 @@ static inline void check_extent(struct sc_store *store, uint64_t id, uint8_t *pa
         for (uint64_t page = 0; page < count; page++) {
             uint64_t at = part->offset + page * CHECK_PAGE;
             uint8_t held = check_page(extent, row_bytes, part, at, rows, most);
+            uint32_t rows_state = atomic_load(&extent->rows_state);
+            if (rows_state != SC_STORE_ROWS_HELD) /* void, all of them, or free */
+                held = rows_state == SC_STORE_ROWS_VOID && held > 0;
             held_pages += held > 0;
             void_pages += held == 1;
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;

@@ -642,7 +642,7 @@ static void annex_gives_nothing(struct world *world)
 {
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
-    struct sc_store_range range = {world->pieces[0].id, 0, 64};
+    struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
     assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         assert_true(sc_store_sketch_begin_codes(sketch, layer, &range, 1, false, SC_LANE_DEMAND,
@@ -882,7 +882,7 @@ static void log_of_a_newer_version_or_type_refuses_to_open(void **state)
 {
     (void)state;
     static const char *const payloads[] = {"\x83\xA1v\x02\xA1t\x04\xA2id\x01",
-                                           "\x83\xA1v\x01\xA1t\x09\xA2id\x01"};
+                                           "\x83\xA1v\x01\xA1t\x0A\xA2id\x01"};
     for (uint32_t i = 0; i < 2; i++) {
         struct forge *forge = forge_make();
         uint64_t begin = sc_store_frame_begin(&forge->writer);
@@ -970,6 +970,17 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
 }
 
 /* Records grow with their counts; what is reserved for them must be enough. */
+static void log_records_of_coarse_extents_fit_their_bound(void **state)
+{
+    (void)state;
+    uint8_t bytes[256];
+    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
+    struct sc_store_record_coarse coarse = {UINT64_MAX, UINT32_MAX, UINT32_MAX};
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_coarse(&writer, UINT64_MAX, &coarse);
+    assert_true(writer.used <= sc_store_record_bytes_coarse());
+}
+
 static void log_records_fit_their_bounds(void **state)
 {
     (void)state;
@@ -1060,6 +1071,7 @@ int main(void)
         cmocka_unit_test(log_of_a_newer_version_or_type_refuses_to_open),
         cmocka_unit_test(log_records_are_msgpack_to_another_reader_too),
         cmocka_unit_test(log_records_fit_their_bounds),
+        cmocka_unit_test(log_records_of_coarse_extents_fit_their_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

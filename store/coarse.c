@@ -1,0 +1,217 @@
+/* Rows that go while their codes stay.
+ *
+ *   extent   [rows, tags, padding: all its pages]   ROWS_HELD
+ *   codes    [an annex of its own]
+ *            check   every block of every live piece is read back, layer by layer
+ *            mark    coarse_ns = soon: requests that begin from now on ask for no rows
+ *            commit  codes synced, then the record (9): coarse_ns = its time
+ *   extent   [.... wait for leases ....] ROWS_VOID  -> ROWS_FREED     codes stay
+ *
+ * Holds: no record without codes that were read back and synced; the record is in the log before a
+ * page is free, and pages are free lease_ns_max after it (quarantine.c); what an extent is marked
+ * as is seen by whoever pins after its marker has looked for pins (decision 0010).
+ * Does not: choose extents, look for pins (plugin/evict.c).
+ * Threads: one caller at a time; is_coarse and marks any.
+ * Tests: tests/unit/store/test_coarse.c, tests/unit/plugin/test_coarse.c */
+#include "store/codes.h"
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+/* ---- Finding -------------------------------------------------------------------------------- */
+
+struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_coarse_extent found = {0};
+    const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
+    if (store->params.role != SC_STORE_WRITER || piece == NULL)
+        return found;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    pthread_mutex_lock(&store->log_lock);
+    if (extent->space == atomic_load(&store->space_id) && !extent->coarse_refused &&
+        atomic_load(&extent->coarse_ns) == 0 && atomic_load(&extent->codes) != NULL)
+        found = (struct sc_store_coarse_extent){.id = piece->extent,
+                                                .live_count = extent->live_count,
+                                                .piece_first = extent->piece_first,
+                                                .piece_last = extent->piece_last};
+    pthread_mutex_unlock(&store->log_lock);
+    return found;
+}
+
+void sc_store_coarse_refuse(struct sc_store *store, uint64_t extent)
+{
+    pthread_mutex_lock(&store->log_lock);
+    sc_store_table_extent(&store->table, extent)->coarse_refused = true;
+    pthread_mutex_unlock(&store->log_lock);
+}
+
+/* ---- Reading back --------------------------------------------------------------------------- */
+
+/* K's and V's block of the piece; layer: the bytes of one. */
+static bool piece_holds(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                        const struct sc_store_annex *annex, uint32_t layer,
+                        const struct sc_store_piece_entry *piece, const uint8_t *bytes)
+{
+    const struct sc_store_code_shape *shape = &annex->code_shape;
+    struct sc_store_blocks blocks;
+    bool is_bad;
+    sc_store_codes_blocks(store, extent, shape, piece, &blocks);
+    return sc_store_codes_fit(store, annex, &blocks, blocks.row_count) &&
+           sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_K, &blocks,
+                                bytes + blocks.k_at, &is_bad) &&
+           sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_V, &blocks,
+                                bytes + blocks.v_at, &is_bad);
+}
+
+spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t layer)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    const struct sc_store_part *part = sc_store_part_of(annex->parts, annex->part_count, layer);
+    uint64_t start = part->offset + (layer - part->layer_first) * annex->stride;
+    uint64_t first = sc_store_down(start, PAGE);
+    uint64_t bytes = sc_store_up(start + annex->stride, PAGE) - first;
+    uint8_t *memory = sc_alloc(store->params.alloc, bytes + PAGE);
+    if (memory == NULL)
+        return SPEC_E_NO_MEMORY;
+    uint8_t *pages = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE;
+    spec_status status =
+        sc_io_file_pread(store->io, store->segments[part->segment].file, pages, bytes, first, NULL);
+    sc_store_count(&store->read_bytes, bytes);
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
+        if (piece != NULL && piece->extent == id &&
+            !piece_holds(store, extent, annex, layer, piece, pages + (start - first)))
+            status = SPEC_E_CORRUPT;
+    }
+    sc_alloc_free(store->params.alloc, memory);
+    return status;
+}
+
+/* ---- Marking -------------------------------------------------------------------------------- */
+
+void sc_store_coarse_mark(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    SC_ASSERT(store->params.poison, atomic_load(&extent->coarse_ns) == 0);
+    atomic_store(&extent->coarse_ns, SC_STORE_COARSE_SOON);
+}
+
+void sc_store_coarse_marked(struct sc_store *store)
+{
+    atomic_fetch_add(&store->coarse_marks, 1);
+}
+
+void sc_store_coarse_unmark(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    SC_ASSERT(store->params.poison, atomic_load(&extent->coarse_ns) == SC_STORE_COARSE_SOON);
+    atomic_store(&extent->coarse_ns, 0);
+}
+
+uint64_t sc_store_coarse_marks(const struct sc_store *store)
+{
+    return atomic_load(&store->coarse_marks);
+}
+
+bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t id, uint64_t expiry_ns)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL || piece->extent == 0)
+        return false;
+    uint64_t coarse_ns =
+        atomic_load(&sc_store_table_extent(&store->table, piece->extent)->coarse_ns);
+    uint64_t lease_ns = store->params.config->lease_ns_max;
+    if (coarse_ns == 0 || expiry_ns == 0)
+        return coarse_ns != 0;
+    return coarse_ns < UINT64_MAX - lease_ns && expiry_ns > coarse_ns + lease_ns;
+}
+
+/* ---- The record ----------------------------------------------------------------------------- */
+
+static uint32_t fewer(uint32_t a, uint32_t b)
+{
+    return a == 0 || (b != 0 && b < a) ? b : a;
+}
+
+void sc_store_coarse_worth(const struct sc_store_extent_entry *extent,
+                           struct sc_store_provenance *provenance)
+{
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    provenance->held = SC_STORE_HELD_MAX;
+    provenance->bits_k =
+        fewer(provenance->bits_k, annex != NULL ? annex->code_shape.bits_k : extent->bits_k);
+    provenance->bits_v =
+        fewer(provenance->bits_v, annex != NULL ? annex->code_shape.bits_v : extent->bits_v);
+    provenance->exact_ppm = 0;
+}
+
+void sc_store_coarse_set(struct sc_store *store, struct sc_store_extent_entry *extent,
+                         const struct sc_store_record_coarse *record)
+{
+    if (atomic_load(&extent->codes) == NULL) { /* else they are read while it is marked */
+        extent->bits_k = (uint8_t)record->bits_k;
+        extent->bits_v = (uint8_t)record->bits_v;
+    }
+    atomic_store(&extent->coarse_ns, record->at_ns > 0 ? record->at_ns : 1);
+    sc_store_count(&store->coarse_pieces, extent->live_count);
+}
+
+void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_extent_entry *extent)
+{
+    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
+    if (coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON)
+        atomic_fetch_sub_explicit(&store->coarse_pieces, 1, memory_order_relaxed);
+}
+
+static spec_status codes_sync(struct sc_store *store, const struct sc_store_annex *annex,
+                              struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    for (uint32_t i = 0; i < annex->part_count && status == SPEC_OK; i++)
+        if (i == 0 || annex->parts[i].segment != annex->parts[i - 1].segment)
+            status =
+                sc_io_file_sync(store->io, store->segments[annex->parts[i].segment].file, reterr);
+    return status;
+}
+
+/* Log lock held. */
+static spec_status coarse_append(struct sc_store *store, uint64_t id, struct spec_error *reterr)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    const struct sc_store_code_shape *shape = &atomic_load(&extent->codes)->code_shape;
+    struct sc_store_record_coarse record = {.at_ns = sc_exec_wall_ns(store->params.exec),
+                                            .bits_k = shape->bits_k,
+                                            .bits_v = shape->bits_v};
+    struct sc_store_append append;
+    if (extent->live_count == 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_coarse(&append.writer, id, &record);
+    sc_store_append_frame_end(&append);
+    spec_status status = sc_store_append_commit(store, &append, reterr);
+    if (status == SPEC_OK)
+        sc_store_coarse_set(store, extent, &record);
+    return status;
+}
+
+spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct spec_error *reterr)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    SC_ASSERT(store->params.poison, atomic_load(&extent->coarse_ns) == SC_STORE_COARSE_SOON);
+    spec_status status = codes_sync(store, atomic_load(&extent->codes), reterr);
+    if (status == SPEC_OK && !sc_store_log_reserve(store, sc_store_record_bytes_coarse()))
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
+                       store->dir);
+    if (status != SPEC_OK)
+        return status;
+    pthread_mutex_lock(&store->log_lock);
+    status = coarse_append(store, id, reterr);
+    pthread_mutex_unlock(&store->log_lock);
+    sc_store_log_unreserve(store, sc_store_record_bytes_coarse());
+    if (status == SPEC_OK) /* from now: a follower may have looked in between */
+        (void)sc_store_rows_quarantine(store, id, UINT64_MAX);
+    else if (status != SPEC_E_DROPPED)
+        sc_store_pause(store, status, "writing the log");
+    return status;
+}
