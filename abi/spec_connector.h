@@ -25,6 +25,9 @@
  *          acts; spec_important from union_rows on, stats from selected_layers on.
  *          0.4 layered KV: spec_select.exact_ppm, exact_bits and budget_bytes of an item act; stats
  *          from coarse_layers on.
+ *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
+ *          (SPEC_HELD_COARSE_ONLY acts; store.coarse_only, off by default); stats from
+ *          coarsened_chunks on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -38,7 +41,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 4u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 5u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -499,6 +502,9 @@ struct spec_stats {
     uint64_t bad_blocks;     /* of codes, that failed verification */
     uint64_t code_bytes;     /* level: codes on disk; counted in disk_bytes_used */
     uint64_t building;       /* level: 1 while codes, or what else is missing, are being made */
+    /* Since 0.5. Chunks that gave their rows up for space and kept their codes; level: such chunks
+     * that are stored now. */
+    uint64_t coarsened_chunks, coarse_only_chunks;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -602,6 +608,11 @@ struct spec_api {
      * how many [ABI-154]; codes themselves are waited for up to 1 s longer, then TIMEOUT. The
      * item's provenance is LOSSY, with the codes' bits and exact_rows / R (rounded down) [ABI-155].
      * Codes that fail their checksum are never delivered: their rows are read exactly [ABI-156].
+     * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
+     * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
+     * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where
+     * select.base is not coarse, lookup's match ends before the first of them; what is stored from
+     * there on takes their place [ABI-158]. Of such rows, codes that fail are CORRUPT, as below.
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
@@ -611,7 +622,8 @@ struct spec_api {
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
      * Errors: INVALID (checked for all items before any is begun; queries NULL where scores are
-     * needed), STALE, CORRUPT, IO, TIMEOUT.
+     * needed), STALE, CORRUPT, IO, TIMEOUT; BUSY (rows were evicted, and select.sketch_bytes has no
+     * room for their codes).
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);

@@ -338,6 +338,15 @@ static const struct sc_config_row rows[] = {
      MEMBER(store_min_tokens),
      .min = 1,
      .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"store.coarse_only", "choice", "no", "\"no\" or \"yes\"",
+      "Where select.base is coarse: for want of space, extents whose codes are whole give their "
+      "rows "
+      "up before anything else is evicted. Such prefixes are delivered as codes alone, and lookup "
+      "says so; whoever needs rows misses them. They answer worse than a prefix that is computed "
+      "again, unless codes have 6 or 8 bits."},
+     .kind = KIND_CHOICE,
+     MEMBER(coarse_only),
+     .choices = {"no", "yes"}},
     {{"store.lossy", "choice", "yes", "\"no\" or \"yes\"",
       "Whether KV that was computed on decoded codes is stored. It says so in lookup."},
      .kind = KIND_CHOICE,

@@ -1,4 +1,4 @@
-/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-156.
+/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-158.
  *
  *   rows of a slab, of one pass  ->  min, step, code, value, by docs/store-format.md, in numbers
  *   importance over those values, in float64  ->  the set  ->  what every byte of an area shall be
@@ -43,6 +43,8 @@ struct coded {
     uint64_t lost;
     bool is_nan;
     int nan_value;
+
+    bool is_coarse; /* rows were evicted, codes were not */
 };
 
 struct shot {
@@ -351,7 +353,7 @@ static struct verdict judge(const struct coded *coded, const struct ask *ask,
     struct verdict verdict = {.total = coded->scene.matched - ask->from, .is_sure = true};
     uint64_t total = verdict.total;
     double worst_in = INFINITY, best_out = 0;
-    verdict.k = (total * ask->select.exact_ppm + PPM - 1) / PPM;
+    verdict.k = coded->is_coarse ? 0 : (total * ask->select.exact_ppm + PPM - 1) / PPM;
     if (!ask->lacks_queries)
         score(coded, ask, answer, total);
     for (uint64_t j = 0; j < total; j++) {
@@ -453,7 +455,8 @@ static void expect_worth(const struct coded *coded, const struct shot *shot)
         return;
     }
     assert_int_equal(item->provenance.kind, SPEC_PROVENANCE_LOSSY);
-    assert_int_equal(item->provenance.held, SPEC_HELD_ROWS);
+    assert_int_equal(item->provenance.held,
+                     coded->is_coarse ? SPEC_HELD_COARSE_ONLY : SPEC_HELD_ROWS);
     assert_int_equal(item->provenance.bits_k, coded->bits[0]);
     assert_int_equal(item->provenance.bits_v, coded->bits[1]);
     assert_int_equal(item->provenance.exact_ppm, item->exact_rows * PPM / total);
@@ -985,6 +988,86 @@ static void abi_156_rows_of_a_damaged_block_are_exact(void **state)
     }
 }
 
+/* ---- 157, 158 ---- */
+
+#define COARSE_STORE                                                                               \
+    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\", "          \
+    "\"max_requests\": 16, \"max_request_tokens\": 4096, \"lease_ns_max\": 0"
+
+/* A scene whose rows were evicted, and codes were not. False: the connector kept them. */
+static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_coded)
+{
+    static const struct shape BIG = {2, 4, 16, SPEC_DTYPE_F32};
+    fixture_shape(fx, BIG);
+    configure(fx, 4, 2, ""); /* skips where the command line chooses */
+    fixture_reconfigure(fx, "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
+                            "\"layered\": {\"bits_k\": 4, \"bits_v\": 2}, " COARSE_STORE);
+    *ret_coded = coded_make(fx, seed, 4, 2, STORED);
+    coded_store(ret_coded);
+    for (uint64_t i = 0; i < 80 && fixture_stats(fx).coarsened_chunks == 0; i++) {
+        struct prompt other = prompt_make(seed * 100 + i, 384); /* the scene's is the oldest */
+        (void)fixture_store(fx, &other);
+        settle(fx);
+        prompt_free(&other);
+    }
+    uint32_t tries = 0;
+    while (conf_options.require_hits && fixture_stats(fx).coarse_only_chunks == 0)
+        if (!conf_wait(&tries))
+            fail_msg("no rows were given up (hits are required)");
+    struct spec_lookup_result found = fixture_find(fx, &ret_coded->scene.prompt);
+    ret_coded->is_coarse = found.provenance.held == SPEC_HELD_COARSE_ONLY;
+    if (ret_coded->is_coarse) {
+        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
+        assert_int_equal(found.provenance.computed_on, SPEC_PROVENANCE_EXACT);
+        assert_int_equal(found.provenance.bits_k, 4);
+        assert_int_equal(found.provenance.bits_v, 2);
+        assert_int_equal(found.provenance.exact_ppm, 0);
+    }
+    if (conf_options.require_hits)
+        assert_true(ret_coded->is_coarse && found.matched_tokens == STORED);
+    fixture_release(fx, found.request);
+    return ret_coded->is_coarse;
+}
+
+static void abi_157_rows_that_were_evicted_are_their_codes_values(void **state)
+{
+    struct fixture *fx = *state;
+    struct coded coded;
+    bool is_coarse = coarse_open(fx, 1660, &coded);
+    for (uint32_t opened = 0; opened < 2 && is_coarse; opened++) {
+        for (uint32_t s = 0; s < 4; s++)
+            for (uint32_t layer = 0; layer < 2; layer++)
+                (void)fire(&coded, shot_of(layer, s == 0 ? PPM : SHARES[s]));
+        fixture_reopen(fx);
+    }
+    coded_close(&coded);
+}
+
+static void abi_158_who_needs_rows_misses_what_has_codes_alone(void **state)
+{
+    struct fixture *fx = *state;
+    struct coded coded;
+    if (coarse_open(fx, 1661, &coded)) {
+        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
+        params.flags = SPEC_LOOKUP_REQUIRE_EXACT;
+        struct spec_lookup_result found = fixture_lookup(fx, &params);
+        assert_int_equal(found.matched_tokens, 0);
+        fixture_release(fx, found.request);
+        fixture_reconfigure(fx, "\"preset\": \"as-like\", " COARSE_STORE);
+        found = fixture_find(fx, &coded.scene.prompt);
+        assert_int_equal(found.matched_tokens, 0);
+        fixture_release(fx, found.request);
+        assert_int_equal(store_part(&coded, STORED), 0);
+        found = fixture_find(fx, &coded.scene.prompt);
+        if (conf_options.require_hits)
+            assert_int_equal(found.matched_tokens, STORED);
+        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_EXACT);
+        fixture_check_layers(fx, &found, &coded.scene.prompt, 0);
+        fixture_release(fx, found.request);
+    }
+    coded_close(&coded);
+}
+
 const struct conf_test CONF_LAYERED[] = {
     BARE(abi_150_rows_are_stored_bytes_or_values_of_their_codes_in_every_dtype),
     BARE(abi_150_rows_lie_where_any_memory_says),
@@ -1001,5 +1084,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_155_what_is_stored_on_coarse_rows_says_so),
     BARE(abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no),
     BARE(abi_156_rows_of_a_damaged_block_are_exact),
+    BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
+    BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
     END,
 };

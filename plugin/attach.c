@@ -116,6 +116,16 @@ static spec_status attach(spec_connector *conn, const struct spec_attach_params 
         return status;
     }
     fill(request, lease, &attached, params->from_token);
+    /* Of a promise that was made before rows went, they are there until it ends. */
+    uint64_t coarse = sc_plugin_coarse_find(conn, request, attached.match.segment_count, UINT64_MAX,
+                                            lease->expiry_ns);
+    if (coarse != UINT64_MAX && !conn->takes_coarse) {
+        sc_radix_unpin(conn->radix, attached.match.last);
+        request->pinned = (struct sc_radix_ref){0};
+        sc_plugin_request_unhold(request);
+        return sc_fail(reterr, SPEC_E_STALE,
+                       "attach: from token %" PRIu64 " on, rows are not stored any more", coarse);
+    }
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
                                    .token_count = request->token_count,

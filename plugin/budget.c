@@ -97,15 +97,20 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
         .is_layered = true,
     };
+    uint64_t exact_most = total - request->coarse_rows; /* the others have codes alone */
     set_keep(request, kept ? select->keep_first : config->exact_first,
              kept ? select->keep_last : config->exact_last, &want);
-    if (budget_bytes > 0 && budget_bytes / conn->row_bytes < want.row_count) {
+    bool is_dense = layer < config->dense_layers;
+    if (want.row_count > exact_most || is_dense)
+        want.row_count = exact_most;
+    if (!is_dense && budget_bytes > 0 && budget_bytes / conn->row_bytes < want.row_count) {
         want.row_count = budget_bytes / conn->row_bytes;
         want.is_cut = true;
     }
-    want.selects = want.row_count < total && layer >= config->dense_layers;
+    want.selects = want.row_count < total;
     bool is_ranked = want.metric != SPEC_METRIC_RANDOM && config->identify != SC_IDENTIFY_STATIC;
-    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(&want);
+    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(&want) &&
+                     want.row_count < exact_most;
     *ret_want = want;
 }
 

@@ -325,7 +325,7 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
 }
 
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
- * scores are infinite), then the others. */
+ * scores are infinite), then the others, and none of those that have codes alone. */
 static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, float *scores,
                       uint64_t count, uint32_t *ret_rows)
 {
@@ -336,11 +336,12 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
         scores[row] = isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
-        if (sc_store_slab_of(codes, i, &slab))
+        bool is_coarse = request->ranges[i].is_coarse != 0;
+        if (!is_coarse && sc_store_slab_of(codes, i, &slab))
             continue;
         for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
-            scores[row + j] = INFINITY;
-        item->forced_rows += request->ranges[i].row_count;
+            scores[row + j] = is_coarse ? -INFINITY : INFINITY;
+        item->forced_rows += is_coarse ? 0 : request->ranges[i].row_count;
     }
     item->row_count = count > item->forced_rows ? count : item->forced_rows;
     if (item->row_count > 0)

@@ -287,6 +287,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_piece_soon = sc_plugin_on_piece_soon,
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
+        .on_coarse = sc_plugin_on_coarse,
         .on_average = sc_plugin_on_average,
         .on_written = sc_plugin_on_written,
         .user = conn,
@@ -321,6 +322,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         (uint64_t)conn->probe_heads * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
     conn->reads_codes =
         conn->config.base == SC_BASE_COARSE || conn->config.identify == SC_IDENTIFY_COARSE;
+    conn->takes_coarse = conn->config.base == SC_BASE_COARSE;
     conn->hint_heads = conn->reads_codes ? model->kv_head_count : conn->probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = make_fork_guard(conn, reterr);

@@ -9,6 +9,7 @@
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
  *                  evict.c    room for what comes; maintain.c: jobs in the background
+ *                  coarse.c   extents that give their rows up, and who matches them
  *                  ticket.c   poll, wait
  *                  attach.c   a lease -> index.c -> ranges of pieces
  *                  provenance.c  what rows are worth, from pieces to match to pieces
@@ -50,6 +51,7 @@
 #define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
 #define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
+#define SC_PLUGIN_FLAG_COARSE 0x80000000u /* in a request's segments: codes alone are to be had */
 
 enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
 
@@ -143,6 +145,7 @@ struct sc_plugin_request {
     uint64_t from_token, matched_tokens;
     bool is_short; /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
+    uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone */
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
@@ -195,9 +198,16 @@ struct sc_plugin_job { /* work in the background that is asked for (maintain.c) 
     uint32_t state;                    /* guarded by job_lock; 0: nothing to do */
 };
 
+struct sc_plugin_coarse { /* an extent that may give its rows up: codes are being read back */
+    struct sc_store_coarse_extent extent; /* id 0: none */
+    struct sc_radix_ref leaf;
+    uint32_t layer;
+};
+
 struct sc_plugin_evict {
     _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
     uint64_t left_bytes, left_runs;           /* the job's: beyond the share that is kept free */
+    struct sc_plugin_coarse coarse;           /* the job's */
 };
 
 struct sc_plugin_ticket {
@@ -216,7 +226,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
-    _Atomic uint64_t partial_layers;
+    _Atomic uint64_t partial_layers, coarsened_chunks;
 };
 
 struct spec_connector {
@@ -243,6 +253,7 @@ struct spec_connector {
     uint32_t hint_heads;             /* KV heads that hints are scored by */
     uint32_t query_group;            /* query heads of a KV head */
     bool reads_codes;                /* rows are chosen by codes, or delivered as such */
+    bool takes_coarse;               /* ranges that have codes alone are served */
     bool can_select;                 /* buffers were made; else all rows are delivered, always */
     uint64_t segment_capacity;
     struct sc_plugin_request *requests; /* [config.max_requests] */
@@ -514,6 +525,18 @@ void sc_plugin_evict_ask_runs(spec_connector *conn); /* the index is full */
 /* After something was stored. */
 void sc_plugin_evict_check(spec_connector *conn);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */
+
+/* coarse.c */
+/* Marks the request's segments, which are pinned, whose pieces give codes alone (to a lease that
+ * ends at expiry_ns, if it is not 0), and returns where the first one behind from_token begins;
+ * UINT64_MAX: none. marks_before: sc_store_coarse_marks before the match. */
+uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
+                               uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns);
+void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
+/* Runs of a piece without rows are lossy. The index' writer. */
+void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t mark);
+/* A step of the eviction's: true: an extent gives its rows up, or another step will. */
+bool sc_plugin_coarse_some(spec_connector *conn);
 
 /* maintain.c */
 void sc_plugin_jobs_open(spec_connector *conn);

@@ -164,6 +164,8 @@ static void coarse_stats(const spec_connector *conn, const struct sc_store_stats
     stats->bad_blocks = store->bad_blocks;
     stats->code_bytes = store->code_bytes;
     stats->building = store->is_building;
+    stats->coarsened_chunks = READ(coarsened_chunks);
+    stats->coarse_only_chunks = store->coarse_pieces;
 }
 
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,

@@ -6,7 +6,8 @@
  *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
  *                          \------ [64..128)                 pinned: passed over
  *
- * First what no lookup here can find (other namespaces, earlier epochs), then leaves of the index.
+ * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
+ * (store.coarse_only; coarse.c), then leaves of the index.
  * A piece goes when its last run has gone, so that what is left of a prefix is its beginning.
  * What was asked for beyond the share (a pass that found no room though enough is free in sum, an
  * index that is full) goes too, once nothing is on its way out of quarantine.
@@ -118,6 +119,8 @@ bool sc_plugin_evict_some(spec_connector *conn)
     if ((bytes == 0 && runs == 0) || before.is_paused)
         return false;
     bool gave = bytes > 0 && sc_store_evict_unreachable(conn->store, bytes) > 0;
+    if (!gave && bytes > 0)
+        gave = sc_plugin_coarse_some(conn);
     if (!gave) {
         pthread_mutex_lock(&conn->commit_lock);
         leaf_count = evict_leaves(conn, bytes, runs);

@@ -293,7 +293,8 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
                          const struct spec_queries *hint)
 {
     struct sc_plugin_guess *guess = guess_of(request, layer);
-    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
+    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer) ||
+        request->coarse_rows > 0) /* rankings do not know of rows that are not there */
         return;
     uint32_t state = atomic_load(&guess->state);
     if (state == WAITS || state == POSTED)

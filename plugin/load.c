@@ -191,10 +191,13 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     return check_choice(conn, ret_item, reterr);
 }
 
-/* The match is void from the failed piece on; later lookups do not find it. */
-static void fail_request(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                         spec_status why)
+/* The match is void from the failed piece on; later lookups do not find it, unless it is one that
+ * has codes by now, and rows were asked for on a promise that is over. */
+void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                            spec_status why)
 {
+    bool is_over = request->ranges[range].is_coarse == 0 &&
+                   sc_store_piece_is_coarse(conn->store, request->ranges[range].piece, 0);
     uint64_t piece = request->ranges[range].piece;
     uint64_t first = 0;
     while (request->segments[first].value.piece != piece)
@@ -208,7 +211,8 @@ static void fail_request(spec_connector *conn, struct sc_plugin_request *request
            piece, request->segments[first].first, sc_status_name(why));
     sc_plugin_readers_cancel(request);
     sc_plugin_pass_void(request);
-    sc_plugin_piece_fail(conn, request->segments[first].node, piece);
+    if (!is_over)
+        sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
 static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cost,
@@ -330,7 +334,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
     else if (status != SPEC_OK)
-        fail_request(conn, request, rows.failed_range, status);
+        sc_plugin_request_fail(conn, request, rows.failed_range, status);
     return status;
 }
 
@@ -375,6 +379,7 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
         return SPEC_OK;
     if (item->is_late)
         item->status = sc_plugin_select_start(conn, item, SC_LANE_DEMAND, reterr);
+    in->failed_position = request->failed_position;
     if (item->status != SPEC_OK)
         return item->status;
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;

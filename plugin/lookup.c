@@ -118,10 +118,11 @@ static spec_status read_marks(const struct spec_lookup_params *params,
 
 /* How far the segments are good: capacity, the host's limits, the other ranks. */
 static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params *params,
-                          const struct sc_plugin_request *request,
-                          const struct sc_radix_query *query, const struct sc_radix_match *match)
+                          struct sc_plugin_request *request, const struct sc_radix_query *query,
+                          const struct sc_radix_match *match, uint64_t marks_before)
 {
     uint64_t held_count = match->segment_count;
+    bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     uint64_t end = match->token_count;
     if (held_count > conn->segment_capacity) {
         held_count = conn->segment_capacity;
@@ -130,6 +131,9 @@ static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params 
     uint64_t max_tokens = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     if (end > max_tokens)
         end = max_tokens;
+    uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
+    if (end > coarse && (is_exact || !conn->takes_coarse))
+        end = coarse;
     end = sc_plugin_peers_match(conn, query, end);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
@@ -140,7 +144,7 @@ static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params 
  * worth: what is loaded was computed on what is not. */
 static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
-    request->range_count = 0;
+    request->range_count = request->coarse_rows = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];
         if (segment->first >= request->matched_tokens)
@@ -151,11 +155,14 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
         uint64_t first =
             segment->first > request->from_token ? segment->first : request->from_token;
+        bool is_coarse = (segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0;
+        request->coarse_rows += last > first && is_coarse ? last - first : 0;
         if (last > first)
             request->ranges[request->range_count++] = (struct sc_store_range){
                 .piece = segment->value.piece,
                 .row_first = (uint32_t)(segment->value.row_first + (first - segment->first)),
-                .row_count = (uint32_t)(last - first)};
+                .row_count = (uint32_t)(last - first),
+                .is_coarse = is_coarse};
         if (end >= request->matched_tokens)
             break;
     }
@@ -182,6 +189,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
 {
     uint64_t limit = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     uint64_t promise_end = sc_plugin_promise_end(conn);
+    uint64_t marks = sc_store_coarse_marks(conn->store);
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
@@ -200,7 +208,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
-    uint64_t end = cut_match(conn, params, request, &query, &match);
+    uint64_t end = cut_match(conn, params, request, &query, &match, marks);
     if (atomic_load(&conn->epoch) != request->epoch || end <= request->from_token)
         return; /* a reset came between: the request is stale, and promises nothing */
     request->matched_tokens = end;

@@ -140,6 +140,13 @@ static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
                           NULL, NULL);
 }
 
+static void peer_on_coarse(uint64_t piece, uint64_t mark, void *user)
+{
+    struct sc_plugin_peer *peer = user;
+    (void)piece;
+    sc_plugin_coarse_worsen(peer->radix, mark);
+}
+
 static void peer_on_epoch(uint64_t epoch, void *user)
 {
     struct sc_plugin_peer *peer = user;
@@ -165,6 +172,7 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_piece_soon = NULL;
     params.on_drop = peer_on_drop;
     params.on_epoch = peer_on_epoch;
+    params.on_coarse = peer_on_coarse;
     params.on_average = NULL;
     params.on_written = NULL;
     params.user = peer;
@@ -209,10 +217,30 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
         struct sc_radix_query shorter = *query;
         struct sc_radix_match match;
         shorter.token_count = end;
+        /* Which of its inexact runs have no rows is not looked at: a shorter match is none the
+         * worse. */
+        if (!conn->takes_coarse && sc_store_coarse_marks(conn->peers[i].store) > 0)
+            shorter.flags_end = SPEC_PROVENANCE_LOSSY;
         sc_radix_match(conn->peers[i].radix, &shorter, NULL, 0, &match);
         end = match.token_count;
     }
     return end;
+}
+
+/* The first run that is not exact, if the query meets one. */
+static void coarse_add(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
+                       struct spec_provenance *worst)
+{
+    struct sc_radix_query shorter = *query;
+    struct sc_radix_match match;
+    shorter.flags_end = SPEC_PROVENANCE_LOSSY;
+    sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
+    if (match.token_count >= query->token_count)
+        return;
+    shorter.flags_end = 0;
+    shorter.token_count = match.token_count + 1;
+    sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
+    sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
 }
 
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
@@ -224,8 +252,10 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
         struct sc_radix_match match;
         shorter.token_count = end;
         sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
-        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves */
+        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves, */
             sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
+        if (sc_store_coarse_marks(peer->store) > 0) /* but where rows went */
+            coarse_add(peer, &shorter, worst);
     }
 }
 

@@ -468,6 +468,32 @@ static bool has_all_codes(const struct sc_plugin_item *item)
     return true;
 }
 
+/* Where rows are gone, codes are there; else the request is void from the first range without on.
+ */
+static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    const struct sc_plugin_sketch *sketch = &request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
+    bool is_begun = sketch->layer == item->in.layer;
+    spec_status status = is_begun ? sc_store_sketch_state(sketch->sketch) : SPEC_OK;
+    struct sc_store_slab slab;
+    if (!is_begun)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "get_important: no memory is free for codes (select.sketch_bytes)");
+    for (uint64_t i = 0; i < request->range_count; i++) {
+        if (request->ranges[i].is_coarse == 0 || request->ranges[i].row_count == 0 ||
+            (status == SPEC_OK && sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)))
+            continue;
+        status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
+        sc_plugin_request_fail(conn, request, i, status);
+        return sc_fail(reterr, status,
+                       "request %#" PRIx64 ": rows were evicted, and their codes are damaged",
+                       item->in.request);
+    }
+    return SPEC_OK;
+}
+
 /* choose, where codes of all heads' keys are read. */
 static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
@@ -477,6 +503,8 @@ static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *
     if (want->is_layered && deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS)
         deadline_ns += CODES_GRACE_NS; /* without them nothing can be delivered */
     spec_status status = sketch_await(conn, item, deadline_ns, reterr);
+    if (status == SPEC_OK && item->request->coarse_rows > 0)
+        status = coarse_check(conn, item, reterr);
     if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
         return status;
     const uint64_t *kept = want->is_layered ? NULL : sc_plugin_sticky_find(conn, item);

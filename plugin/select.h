@@ -287,6 +287,9 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
 /* load.c */
+/* The request's range failed: it is void from there on, and in the log, if that still says so. */
+void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                            spec_status why);
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            enum sc_exec_lane lane);
 /* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a

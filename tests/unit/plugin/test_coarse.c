@@ -1,0 +1,549 @@
+/* Extents that give their rows up: what is delivered of them and said, who misses them, who keeps
+ * them, and in which order they go. Everything through the calls of the ABI, on the simulated disk.
+ */
+#include "kernels/code.h"
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#define LAYERED  "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}"
+#define LOSSLESS "\"preset\": \"as-like\""
+#define SMALL    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
+#define ROWS_MAX 512u
+
+/* ---- What is expected ----------------------------------------------------------------------- */
+
+/* What the codes of a position stand for, of a prompt that one pass stored. */
+static void decoded(const struct rig *rig, const struct prompt *prompt, uint64_t position,
+                    uint32_t layer, uint32_t part, uint8_t *ret_row)
+{
+    static uint8_t bytes[64][512], scales[64 * 16], codes[64 * 512];
+    uint64_t first = position / 64 * 64, channels = (uint64_t)rig->heads * rig->head_size;
+    uint64_t end = first + 64 < prompt->count ? first + 64 : prompt->count;
+    const uint8_t *rows[64];
+    uint32_t bits = part == 0 ? 4 : 2;
+    struct sc_kernels_code code = {channels, bits, SC_KERNELS_F16};
+    assert_true(rig->dtype == SPEC_DTYPE_F16 && rig_part_bytes(rig) <= sizeof(bytes[0]));
+    for (uint64_t p = first; p < end; p++) {
+        rows[p - first] = bytes[p - first];
+        rig_row(rig, prompt, p, layer, part, bytes[p - first]);
+    }
+    assert_true(sc_kernels_ref_code_encode(&code, rows, end - first, scales, codes));
+    sc_kernels_ref_code_decode(
+        &code, scales, codes + (position - first) * sc_kernels_code_row_bytes(channels, bits), 1, 0,
+        channels, SC_KERNELS_F16, false, &ret_row);
+}
+
+struct got {
+    spec_status status;
+    uint64_t matched, exact; /* rows, of the last layer */
+    struct spec_provenance found, delivered;
+};
+
+/* Every layer of a fresh lookup, each row as its bit says; ranges that one pass stored from 0. */
+static struct got read_rows(struct rig *rig, const struct prompt *prompt, uint32_t exact_ppm)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    struct got got = {.matched = result.matched_tokens, .found = result.provenance};
+    uint64_t rows = got.matched, bytes = rig_part_bytes(rig), bits[ROWS_MAX / 64];
+    uint8_t expected[512];
+    struct spec_select select = {
+        .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = exact_ppm};
+    for (uint32_t layer = 0; layer < rig->layers && got.status == SPEC_OK && rows > 0; layer++) {
+        struct area area = rig_area(rig, rows);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = result.request,
+                                      .layer = layer,
+                                      .destination = &area.memory,
+                                      .exact_bits = bits,
+                                      .exact_bit_words = ROWS_MAX / 64,
+                                      .select = &select};
+        assert_int_equal(sc_plugin_begin_layer(rig->conn, &result.request, 1, layer, NULL),
+                         SPEC_OK);
+        assert_int_equal(sc_plugin_prefetch_next(rig->conn, result.request, layer, NULL, NULL),
+                         SPEC_OK);
+        got.status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+        got.exact = item.exact_rows;
+        got.delivered = item.provenance;
+        uint64_t counted = 0;
+        for (uint64_t j = 0; j < rows && got.status == SPEC_OK; j++) {
+            bool is_exact = (bits[j / 64] >> (j % 64) & 1) != 0;
+            counted += is_exact;
+            for (uint32_t part = 0; part < 2; part++) {
+                const uint8_t *at = part == 0 ? area.memory.k_base : area.memory.v_base;
+                if (is_exact)
+                    rig_row(rig, prompt, j, layer, part, expected);
+                else
+                    decoded(rig, prompt, j, layer, part, expected);
+                assert_memory_equal(at + j * bytes, expected, bytes);
+            }
+        }
+        if (got.status == SPEC_OK)
+            assert_int_equal(counted, item.exact_rows);
+        else
+            assert_true(item.failed_position < got.matched);
+        rig_area_free(&area);
+    }
+    rig_release(rig, result.request);
+    return got;
+}
+
+/* ---- Doing it ------------------------------------------------------------------------------- */
+
+static void wait_for_codes(struct rig *rig)
+{
+    struct sc_store_stats stats;
+    do {
+        rig_pass_ns(rig, 1000000);
+        sc_store_stats(rig->conn->store, &stats);
+    } while (stats.is_building);
+}
+
+static void fill(struct rig *rig, const struct prompt *prompt)
+{
+    assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
+    wait_for_codes(rig);
+    rig_background(rig);
+}
+
+/* Some space is asked for, as by a pass that found none. */
+static void press(struct rig *rig)
+{
+    sc_plugin_evict_ask(rig->conn, 1);
+    rig_background(rig);
+}
+
+static struct spec_stats stats_of(struct rig *rig)
+{
+    struct sc_store_stats store;
+    sc_store_stats(rig->conn->store, &store);
+    return (struct spec_stats){
+        .coarsened_chunks = atomic_load(&rig->conn->stats.coarsened_chunks),
+        .coarse_only_chunks = store.coarse_pieces,
+        .evicted_chunks = atomic_load(&rig->conn->stats.evicted_chunks),
+    };
+}
+
+static struct prompt open_filled(struct rig *rig, const char *extra, uint64_t count)
+{
+    rig_init(rig, true, extra);
+    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(rig);
+    struct prompt prompt = rig_prompt(1, 0, 0, count);
+    fill(rig, &prompt);
+    return prompt;
+}
+
+static uint64_t lookup_exact(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .max_tokens = prompt->count,
+                                        .flags = SPEC_LOOKUP_REQUIRE_EXACT};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    rig_release(rig, result.request);
+    return result.matched_tokens;
+}
+
+/* ---- Delivered, and said -------------------------------------------------------------------- */
+
+static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 300);
+    assert_int_equal(read_rows(&rig, &prompt, 1000000).exact, 300);
+    press(&rig);
+    assert_int_equal(stats_of(&rig).coarsened_chunks, 5);
+    assert_int_equal(stats_of(&rig).evicted_chunks, 0);
+    static const uint32_t PPM[] = {0, 50000, 1000000};
+    for (uint32_t opened = 0; opened < 3; opened++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            struct got got = read_rows(&rig, &prompt, PPM[i]);
+            assert_int_equal(got.status, SPEC_OK);
+            assert_int_equal(got.matched, 300);
+            assert_int_equal(got.exact, 0);
+            const struct spec_provenance *said[2] = {&got.found, &got.delivered};
+            for (uint32_t s = 0; s < 2; s++) {
+                assert_int_equal(said[s]->kind, SPEC_PROVENANCE_LOSSY);
+                assert_int_equal(said[s]->held, SPEC_HELD_COARSE_ONLY);
+                assert_int_equal(said[s]->bits_k, 4);
+                assert_int_equal(said[s]->bits_v, 2);
+                assert_int_equal(said[s]->exact_ppm, 0);
+            }
+            assert_int_equal(got.found.computed_on, SPEC_PROVENANCE_EXACT);
+        }
+        assert_int_equal(lookup_exact(&rig, &prompt), 0);
+        assert_int_equal(stats_of(&rig).coarse_only_chunks, 5);
+        if (opened == 0)
+            assert_int_equal(sc_store_checkpoint(rig.conn->store, NULL), SPEC_OK);
+        rig_reopen(&rig);
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Who needs rows has a miss, computes them, and stores them in the place of codes. */
+static void who_needs_rows_misses_and_brings_them_back(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 300);
+    press(&rig);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 5);
+    rig_close(&rig);
+    rig.extra = LOSSLESS;
+    rig_open(&rig);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
+    fill(&rig, &prompt);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 300);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 0);
+    rig_close(&rig);
+    rig.extra = LAYERED;
+    rig_open(&rig);
+    struct got got = read_rows(&rig, &prompt, 1000000);
+    assert_int_equal(got.exact, 300);
+    assert_int_equal(got.delivered.kind, SPEC_PROVENANCE_EXACT);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Rows behind what went are exact ones, and are computed on what is not. */
+static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 400);
+    struct prompt front = {256, whole.tokens, whole.history};
+    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    fill(&rig, &front);
+    press(&rig);
+    fill(&rig, &whole);
+    struct got got = read_rows(&rig, &whole, 1000000);
+    assert_int_equal(got.status, SPEC_OK);
+    assert_int_equal(got.matched, 400);
+    assert_int_equal(got.exact, 144);
+    assert_int_equal(got.delivered.exact_ppm, 0); /* the worst over the match */
+    assert_int_equal(got.found.computed_on, SPEC_PROVENANCE_LOSSY);
+    got = read_rows(&rig, &whole, 0);
+    assert_int_equal(got.exact, 0);
+    assert_int_equal(lookup_exact(&rig, &whole), 0);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
+/* ---- Who keeps rows ------------------------------------------------------------------------- */
+
+static void a_request_keeps_the_rows_that_it_was_promised(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 200);
+    struct prompt part = {100, prompt.tokens, prompt.history};
+    const struct prompt *held[2] = {&prompt, &part}; /* its last run, and one above it */
+    for (uint32_t i = 0; i < 2; i++) {
+        struct spec_lookup_result result = rig_lookup(&rig, held[i]);
+        press(&rig);
+        assert_int_equal(stats_of(&rig).coarsened_chunks, 0);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            struct area area = rig_area(&rig, held[i]->count);
+            struct spec_select select = {
+                .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = 1000000};
+            struct spec_important item = {.struct_size = sizeof(item),
+                                          .request = result.request,
+                                          .layer = layer,
+                                          .destination = &area.memory,
+                                          .select = &select};
+            assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
+            assert_true(rig_area_is_right(&rig, &area, held[i], 0, held[i]->count, layer));
+            rig_area_free(&area);
+        }
+        rig_release(&rig, result.request);
+        fill(&rig, &prompt); /* of the second, what was evicted below the pinned run */
+    }
+    press(&rig);
+    assert_true(stats_of(&rig).coarsened_chunks > 0);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Another process attaches a lease that was given before: rows, for as long as it lasts. */
+static void a_lease_reads_rows_to_its_end(void **state)
+{
+    (void)state;
+    struct rig writer, readers[2];
+    struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 200);
+    struct spec_lookup_result found = rig_lookup(&writer, &prompt);
+    rig_release(&writer, found.request);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_beside(&readers[i], &writer, SPEC_ROLE_READER, 0);
+        readers[i].extra = i == 0 ? LOSSLESS ", \"lease_ns_max\": 1000000000"
+                                  : LAYERED ", \"lease_ns_max\": 1000000000";
+        rig_open(&readers[i]);
+    }
+    rig_pass_ns(&writer, 500000000);
+    press(&writer);
+    assert_int_equal(stats_of(&writer).coarsened_chunks, 4);
+    rig_pass_ns(&writer, 1000000);
+    struct spec_lookup_result late = rig_lookup(&writer, &prompt); /* a promise of codes */
+    rig_release(&writer, late.request);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct rig *reader = &readers[i];
+        rig_pass_ns(reader, 500000000); /* it follows */
+        assert_int_equal(stats_of(reader).coarse_only_chunks, 4);
+        struct spec_lookup_result result = {.struct_size = sizeof(result)};
+        struct spec_attach_params params = {.struct_size = sizeof(params),
+                                            .lease = {found.lease, sizeof(found.lease)}};
+        assert_int_equal(sc_plugin_attach(reader->conn, &params, &result, NULL), SPEC_OK);
+        assert_int_equal(result.matched_tokens, 200);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            struct area area = rig_area(reader, 200);
+            struct spec_select select = {.struct_size = sizeof(select),
+                                         .given = i == 1 ? SPEC_SELECT_EXACT : 0,
+                                         .exact_ppm = i == 1 ? 1000000 : 0};
+            struct spec_important item = {.struct_size = sizeof(item),
+                                          .request = result.request,
+                                          .layer = layer,
+                                          .destination = &area.memory,
+                                          .select = &select};
+            assert_int_equal(sc_plugin_get_important(reader->conn, &item, 1, NULL), SPEC_OK);
+            assert_int_equal(item.exact_rows, 200);
+            assert_true(rig_area_is_right(reader, &area, &prompt, 0, 200, layer));
+            rig_area_free(&area);
+        }
+        rig_release(reader, result.request);
+        assert_int_equal(rig_lookup(reader, &prompt).matched_tokens, i == 0 ? 0 : 200);
+        result = (struct spec_lookup_result){.struct_size = sizeof(result)};
+        params.lease.data = late.lease;
+        struct spec_error error = {.struct_size = sizeof(error)};
+        spec_status status = sc_plugin_attach(reader->conn, &params, &result, &error);
+        assert_int_equal(status, i == 0 ? SPEC_E_STALE : SPEC_OK);
+        if (i == 0)
+            assert_non_null(strstr(error.text, "rows are not stored any more"));
+        else
+            assert_int_equal(result.provenance.held, SPEC_HELD_COARSE_ONLY);
+        rig_leave(reader);
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&writer);
+}
+
+/* What another rank has as codes alone is a miss to who needs rows, and said to who does not. */
+static void another_rank_may_have_codes_alone(void **state)
+{
+    (void)state;
+    struct rig rigs[2];
+    struct prompt prompt = rig_prompt(1, 0, 0, 200);
+    rig_init(&rigs[0], true, LAYERED ", \"lease_ns_max\": 1000000000");
+    rig_shape(&rigs[0], 3, 2, 32, SPEC_DTYPE_F16);
+    rigs[0].rank_count = 2;
+    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_WRITER, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_open(&rigs[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct spec_lookup_result result = rig_lookup(&rigs[i], &prompt);
+        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], result.request, &prompt, 0, 200)),
+                         SPEC_OK);
+        rig_release(&rigs[i], result.request);
+        wait_for_codes(&rigs[i]);
+    }
+    press(&rigs[1]);
+    assert_int_equal(stats_of(&rigs[1]).coarse_only_chunks, 4);
+    for (uint32_t opened = 0; opened < 3; opened++) { /* followed; at open; at open, for rows */
+        rig_pass_ns(&rigs[0], 30000000);
+        struct spec_lookup_result found = rig_lookup(&rigs[0], &prompt);
+        assert_int_equal(found.matched_tokens, opened < 2 ? 200 : 0);
+        if (opened < 2) {
+            assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
+            assert_int_equal(found.provenance.held, SPEC_HELD_COARSE_ONLY);
+            assert_int_equal(found.provenance.bits_k, 4);
+        }
+        rig_release(&rigs[0], found.request);
+        assert_int_equal(lookup_exact(&rigs[0], &prompt), 0);
+        rig_close(&rigs[0]);
+        if (opened == 1)
+            rigs[0].extra = LOSSLESS ", \"lease_ns_max\": 1000000000";
+        rig_open(&rigs[0]);
+    }
+    rig_leave(&rigs[1]);
+    rig_prompt_free(&prompt);
+    rig_done(&rigs[0]);
+}
+
+/* ---- Damage --------------------------------------------------------------------------------- */
+
+static void damaged_codes_without_rows_are_a_failed_range(void **state)
+{
+    (void)state;
+    for (uint32_t chunk = 0; chunk < 3; chunk++) {
+        struct rig rig;
+        struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 192);
+        struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+        rig_release(&rig, result.request);
+        press(&rig);
+        assert_int_equal(stats_of(&rig).coarse_only_chunks, 3);
+        uint64_t size = 0, flipped = 0;
+        const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
+        uint64_t channels = (uint64_t)rig.heads * rig.head_size;
+        static uint8_t bytes[512], scales[64 * 16], codes[64 * 512];
+        const uint8_t *rows[64];
+        static uint8_t memory[64][512];
+        for (uint64_t p = 0; p < 64; p++) {
+            rows[p] = memory[p];
+            rig_row(&rig, &prompt, chunk * 64 + p, 1, 0, memory[p]);
+        }
+        struct sc_kernels_code code = {channels, 4, SC_KERNELS_F16};
+        assert_true(sc_kernels_ref_code_encode(&code, rows, 64, scales, codes));
+        for (; flipped == 0 && sc_io_sim_disk_peek(rig.disk, path, size, bytes, 512); size += 8)
+            if (memcmp(bytes, codes, 64) == 0) { /* K's codes of the chunk in layer 1 */
+                bytes[5] ^= 0x10;
+                assert_true(sc_io_sim_disk_poke(rig.disk, path, size, bytes, 512));
+                flipped++;
+            }
+        assert_int_equal(flipped, 1);
+        struct got got = read_rows(&rig, &prompt, 50000);
+        assert_int_equal(got.status, SPEC_E_CORRUPT);
+        rig_background(&rig);
+        got = read_rows(&rig, &prompt, 50000);
+        assert_int_equal(got.status, SPEC_OK);
+        assert_int_equal(got.matched, chunk * 64);
+        rig_reopen(&rig);
+        assert_int_equal(read_rows(&rig, &prompt, 50000).matched, chunk * 64);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* ---- The order ------------------------------------------------------------------------------ */
+
+struct kept {
+    uint64_t coarse, exact, coarsened, evicted; /* tokens; chunks */
+};
+
+/* Far more than fits is stored; what is there is right, and bounds hold. */
+static struct kept kept_under_pressure(const char *extra)
+{
+    struct rig rig;
+    struct kept kept = {0};
+    rig_init(&rig, true, extra);
+    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16); /* a token: 3 KiB */
+    rig_open(&rig);
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+        spec_status status = rig_fill(&rig, &prompt);
+        assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
+        wait_for_codes(&rig);
+        rig_background(&rig);
+        rig_prompt_free(&prompt);
+        if (stats_of(&rig).evicted_chunks == 0)
+            kept.coarsened = stats_of(&rig).coarsened_chunks; /* before any node went */
+        struct sc_store_stats store;
+        sc_store_stats(rig.conn->store, &store);
+        assert_true(store.disk_bytes_used <= store.disk_bytes_max);
+        assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+    }
+    kept.evicted = stats_of(&rig).evicted_chunks;
+    for (uint32_t opened = 0; opened < 2; opened++) {
+        kept.coarse = kept.exact = 0;
+        for (uint64_t seed = 0; seed < 40; seed++) {
+            struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+            struct got got = read_rows(&rig, &prompt, 1000000);
+            assert_int_equal(got.status, SPEC_OK);
+            kept.exact += got.exact;
+            kept.coarse += got.matched - got.exact;
+            rig_prompt_free(&prompt);
+        }
+        rig_reopen(&rig);
+    }
+    rig_done(&rig);
+    return kept;
+}
+
+static void rows_go_before_nodes_under_pressure(void **state)
+{
+    (void)state;
+    struct kept with = kept_under_pressure(LAYERED ", " SMALL);
+    struct kept without = kept_under_pressure("\"preset\": \"layered\", " SMALL);
+    print_message(
+        "of 6,000 tokens %lu are there, %lu of them with rows; %lu when rows and codes go "
+        "together\n",
+        with.coarse + with.exact, with.exact, without.exact);
+    assert_true(with.coarsened >= 3 * 3 && with.evicted > 0);
+    assert_true(with.coarse > 0 && with.exact > 0);
+    assert_int_equal(without.coarse, 0);
+    assert_true(with.coarse + with.exact > without.exact);
+}
+
+/* Of a conversation whose turns are extents of their own, all rows go before its end does; a
+ * beginning that others share keeps them. */
+static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 128, 0, 400);
+    struct prompt other = rig_prompt(1, 128, 5, 200);
+    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    for (uint64_t end = 128; end <= 400; end += 136) {
+        struct prompt turn = {end, whole.tokens, whole.history};
+        fill(&rig, &turn);
+    }
+    fill(&rig, &other);
+    static const uint64_t COARSE[] = {3, 6, 8}; /* 264..400, 128..264, then the other's 128..200 */
+    for (uint32_t i = 0; i < 2; i++) {
+        press(&rig);
+        uint64_t seen = stats_of(&rig).coarsened_chunks;
+        assert_true(seen > 0 && seen <= COARSE[2]);
+        assert_int_equal(stats_of(&rig).evicted_chunks, 0);
+    }
+    press(&rig);
+    assert_int_equal(stats_of(&rig).coarsened_chunks, COARSE[2]);
+    assert_int_equal(stats_of(&rig).evicted_chunks, 0);
+    struct prompt front = {128, whole.tokens, whole.history};
+    assert_int_equal(read_rows(&rig, &front, 1000000).exact, 128);
+    press(&rig);
+    assert_true(stats_of(&rig).evicted_chunks > 0);
+    rig_prompt_free(&other);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
+/* Off by default, and nothing to a connector that delivers rows. */
+static void rows_go_only_where_it_was_asked_for(void **state)
+{
+    (void)state;
+    static const char *const EXTRA[] = {
+        "\"preset\": \"layered\", \"lease_ns_max\": 0",
+        "\"preset\": \"as-like\", \"layered\": {\"codes\": \"yes\"}, \"store\": {\"coarse_only\": "
+        "\"yes\"}, \"lease_ns_max\": 0",
+    };
+    for (uint32_t i = 0; i < 2; i++) {
+        struct rig rig;
+        struct prompt prompt = open_filled(&rig, EXTRA[i], 200);
+        press(&rig);
+        assert_int_equal(stats_of(&rig).coarsened_chunks, 0);
+        assert_true(stats_of(&rig).evicted_chunks > 0);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_that_went_are_delivered_as_codes_and_it_is_said),
+        cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),
+        cmocka_unit_test(what_is_stored_on_codes_alone_is_lossy_and_has_rows),
+        cmocka_unit_test(a_request_keeps_the_rows_that_it_was_promised),
+        cmocka_unit_test(a_lease_reads_rows_to_its_end),
+        cmocka_unit_test(another_rank_may_have_codes_alone),
+        cmocka_unit_test(damaged_codes_without_rows_are_a_failed_range),
+        cmocka_unit_test(rows_go_before_nodes_under_pressure),
+        cmocka_unit_test(a_conversation_gives_its_rows_up_before_its_end_goes),
+        cmocka_unit_test(rows_go_only_where_it_was_asked_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
