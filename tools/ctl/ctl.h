@@ -31,6 +31,8 @@ struct ctl_space {
     uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
     uint64_t code_pieces, code_rows; /* that live and have codes */
     uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
+    uint64_t coarse_pieces;          /* that live and have codes alone */
+    uint64_t coarse_rows;            /* of those */
 };
 
 struct ctl_extent {
@@ -41,6 +43,7 @@ struct ctl_extent {
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
+    uint64_t coarse_ns;       /* its rows are void since then; 0: they are not */
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its code_shape, stride, parts */
     struct sc_store_code_shape code_shape;

@@ -426,6 +426,16 @@ static void drop_piece(struct ctl_rank *rank, const struct sc_store_record *reco
     piece->dropped_ns = record->drop.at_ns;
 }
 
+/* Of an extent that is not there: ignored, as a replay does. */
+static void drop_rows(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    for (uint64_t i = rank->extent_count; i-- > 0;)
+        if (rank->extents[i].id == record->id) {
+            rank->extents[i].coarse_ns = record->coarse.at_ns > 0 ? record->coarse.at_ns : 1;
+            return;
+        }
+}
+
 /* All pieces of the namespace so far are void. */
 static void move_epoch(struct ctl_rank *rank, const struct sc_store_record *record)
 {
@@ -465,6 +475,9 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_ANNEX:
         add_annex(rank, record);
         break;
+    case SC_STORE_RECORD_COARSE:
+        drop_rows(rank, record);
+        break;
     default:
         rank->checkpoint = record->head.number;
         break;
@@ -492,11 +505,13 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         extent->live_rows += piece->row_count;
         rank->spaces[extent->space].pieces++;
         rank->spaces[extent->space].rows += piece->row_count;
+        rank->spaces[extent->space].coarse_pieces += extent->coarse_ns != 0;
+        rank->spaces[extent->space].coarse_rows += extent->coarse_ns != 0 ? piece->row_count : 0;
         const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;
         struct ctl_space *space = &rank->spaces[extent->space];
         space->code_pieces += extent->codes != NULL;
         space->code_rows += extent->codes != NULL ? piece->row_count : 0;
-        if (probes->probe_row_bytes == 0)
+        if (probes->probe_row_bytes == 0 || extent->coarse_ns != 0)
             continue;
         space->probe_rows += piece->row_count;
         space->annex_rows += extent->annex != NULL ? piece->row_count : 0;

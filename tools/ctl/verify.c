@@ -219,9 +219,10 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
     const struct ctl_space *space = &verify->rank->spaces[extent->space];
     for (uint32_t layer = 0; layer < space->layer_count; layer++) {
         const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
-        bool has = extent->fits && layer < last->layer_first + last->layer_count;
+        bool is_coarse = extent->coarse_ns != 0; /* its rows' pages are others', or soon will be */
+        bool has = extent->fits && layer < last->layer_first + last->layer_count && !is_coarse;
         const uint8_t *bytes = has ? layer_read(verify, extent, layer) : NULL;
-        for (uint64_t i = first; i < end; i++) {
+        for (uint64_t i = first; i < end && !is_coarse; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state != CTL_LIVE)
                 continue;
@@ -229,7 +230,7 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
                 note_bad(verify, space, piece, layer, "rows");
         }
-        for (uint64_t i = first; i < end && extent->annex != NULL; i++) {
+        for (uint64_t i = first; i < end && extent->annex != NULL && !is_coarse; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state == CTL_LIVE && !annex_good(verify, space, extent->annex, piece, layer))
                 note_bad(verify, space, piece, layer, "probe keys");
@@ -260,7 +261,8 @@ static void rank_verify(struct verify *verify, struct ctl_rank *rank)
         close(verify->fd);
 }
 
-/* Takes out of the bad list, from `first` on, what the log has dropped since. */
+/* Takes out of the bad list, from `first` on, what the log has dropped since, and rows that went
+ * while their codes stayed. */
 static bool bad_confirm(struct verify *verify, const struct ctl_rank *old, uint64_t first)
 {
     struct ctl_store again;
@@ -278,7 +280,10 @@ static bool bad_confirm(struct verify *verify, const struct ctl_rank *old, uint6
         for (uint64_t i = first, at = 0; i < verify->bad_count && good; i++) {
             for (at = 0; at < rank->piece_count && rank->pieces[at].id != verify->bad[i].piece;)
                 at++;
-            if (at < rank->piece_count && rank->pieces[at].state == CTL_LIVE)
+            if (at == rank->piece_count || rank->pieces[at].state != CTL_LIVE)
+                continue;
+            bool is_coarse = rank->extents[rank->pieces[at].extent].coarse_ns != 0;
+            if (!is_coarse || strcmp(verify->bad[i].what, "codes") == 0)
                 verify->bad[kept++] = verify->bad[i];
         }
     }
@@ -338,9 +343,9 @@ int ctl_verify(const struct ctl_options *options)
         for (uint64_t j = 0; j < store.ranks[i].extent_count; j++) {
             const struct ctl_extent *extent = &store.ranks[i].extents[j];
             if (extent->live_rows > 0)
-                verify.whole_bytes +=
-                    (extent->stride + (extent->codes != NULL ? extent->codes->stride : 0)) *
-                    store.ranks[i].spaces[extent->space].layer_count;
+                verify.whole_bytes += ((extent->coarse_ns == 0 ? extent->stride : 0) +
+                                       (extent->codes != NULL ? extent->codes->stride : 0)) *
+                                      store.ranks[i].spaces[extent->space].layer_count;
         }
     for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++) {
         uint64_t first = verify.bad_count;
