@@ -237,6 +237,7 @@ static struct sc_store_codes codes_of(spec_connector *conn)
                   .scale_bytes = sc_kernels_code_scale_bytes(channels),
                   .k_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_k),
                   .v_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_v)},
+        .with_rows = true,
         .encode = encode,
         .fits = codes_fit,
         .user = conn};

@@ -51,6 +51,7 @@ struct sc_store_build {
     enum state state;
     bool is_codes;       /* codes are built: the second time through the table */
     uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
+    uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
     uint64_t codes_from; /* older ones have codes, or were passed over since the last start */
     uint64_t stopped;    /* at this one, for want of space or memory; 0: not */
     uint64_t said;       /* it was logged that a run stopped at this one */
@@ -82,7 +83,8 @@ static bool extent_lacks(const struct sc_store_build *build,
         extent->space != atomic_load(&store->space_id) || atomic_load(&extent->coarse_ns) != 0)
         return false;
     if (build->is_codes)
-        return store->params.codes.shape.bits_k != 0 && atomic_load(&extent->held_codes) == NULL;
+        return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
+               atomic_load(&extent->held_codes) == NULL;
     return atomic_load(&extent->held_annex) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
@@ -431,6 +433,10 @@ static void run_begin(struct sc_store_build *build, bool is_codes)
     build->next = is_codes ? build->codes_from : 1;
     build->end = build->stopped = 0;
     build->again_codes = build->again_codes && !is_codes;
+    if (is_codes && build->missed != 0 && build->missed < build->next)
+        build->next = build->missed;
+    if (is_codes)
+        build->missed = 0;
     if (is_codes)
         return;
     build->codes_from = 1; /* what was passed over is tried again */
@@ -615,10 +621,17 @@ static void start(struct sc_store_build *build, bool is_codes)
 
 void sc_store_build_codes(struct sc_store *store)
 {
+    sc_store_build_missed(store, 0);
+}
+
+void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
+{
     struct sc_store_build *build = store->build;
     if (build == NULL || store->params.codes.shape.bits_k == 0)
         return;
     pthread_mutex_lock(&store->space_lock);
+    if (extent_id != 0 && (build->missed == 0 || extent_id < build->missed))
+        build->missed = extent_id;
     if (build->runs) {
         build->again_codes = true;
     } else if (!build->closing) {

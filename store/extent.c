@@ -20,8 +20,8 @@
  * Does not: wait, allocate after open (but for table slabs in commit), order its writes.
  * Threads: one producer an extent; completions on the executor's.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/coding.h"
 #include "store/device.h"
-#include "store/internal.h"
 
 #include "store/tag.h"
 
@@ -54,6 +54,7 @@ struct sc_store_extent {
     void *user;
     uint64_t annex_of; /* not 0: an annex to this extent: probe rows alone, or codes */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
+    struct sc_store_coder *coder;          /* of rows; NULL: nobody codes them now */
     void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
 
     /* The producer's. */
@@ -162,7 +163,7 @@ static void extent_put(struct sc_store_extent *extent)
 /* A frame with the operation that will carry it; NULL: staging is full. */
 static struct sc_store_write *write_take(struct sc_store *store)
 {
-    uint8_t *frame = sc_frames_take(store->frames, SC_LANE_WRITER);
+    uint8_t *frame = sc_store_coding_take(store);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&store->space_lock);
@@ -172,7 +173,7 @@ static struct sc_store_write *write_take(struct sc_store *store)
     pthread_mutex_unlock(&store->space_lock);
     SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
     if (write == NULL) {
-        sc_frames_put(store->frames, frame);
+        sc_store_coding_put(store, frame);
         return NULL;
     }
     write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .lane = SC_LANE_WRITER};
@@ -181,7 +182,7 @@ static struct sc_store_write *write_take(struct sc_store *store)
 
 static void write_put(struct sc_store *store, struct sc_store_write *write)
 {
-    sc_frames_put(store->frames, write->op.buffer);
+    sc_store_coding_put(store, write->op.buffer);
     pthread_mutex_lock(&store->space_lock);
     write->next = store->writes_free;
     store->writes_free = write;
@@ -333,6 +334,7 @@ static struct window *window_at(struct sc_store_extent *extent, const struct sc_
     *window = (struct window){.write = write,
                               .start = start > part->offset ? start : part->offset,
                               .end = end < part_end ? end : part_end};
+    sc_store_coder_window(extent->coder, write->op.buffer, part, window->start, window->end);
     return window;
 }
 
@@ -562,6 +564,8 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
                        store->params.config->stage_bytes);
     }
     ready_submit(extent);
+    if (status == SPEC_OK)
+        sc_store_coder_packed(extent->coder);
     extent->layer_next++;
     if (status != SPEC_OK || extent->layer_next == store->shape.layer_count)
         producer_end(extent);
@@ -653,6 +657,7 @@ static spec_status object_take(struct sc_store *store, struct sc_store_extent **
     (*ret_extent)->annex_of = 0;
     (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
     (*ret_extent)->written = NULL;
+    (*ret_extent)->coder = NULL;
     return SPEC_OK;
 }
 
@@ -680,9 +685,17 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     extent->provenance = *provenance;
     extent->user = extent_user;
     status = extent_start(store, extent, pieces, piece_count, reterr);
-    if (status == SPEC_OK)
-        *ret_extent = extent;
-    return status;
+    if (status != SPEC_OK)
+        return status;
+    const struct sc_store_coder_plan plan = {.pieces = extent->pieces,
+                                             .parts = extent->parts,
+                                             .place = extent->place,
+                                             .piece_count = piece_count,
+                                             .part_count = extent->part_count,
+                                             .row_count = rows};
+    extent->coder = sc_store_coder_begin(store, &plan);
+    *ret_extent = extent;
+    return SPEC_OK;
 }
 
 spec_status
@@ -728,6 +741,7 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
 void sc_store_extent_discard(struct sc_store_extent *extent)
 {
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    sc_store_coder_end(extent->coder, 0);
     sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);
     extent_put(extent);
@@ -844,6 +858,7 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
         .space = atomic_load(&store->space_id),
+        .is_coding = extent->coder != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
         .live_count = extent->piece_count - commit->piece_first,
         .piece_first = table->piece_next,
@@ -912,8 +927,11 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         extent_id = commit_publish(extent, commit);
     }
     pthread_mutex_unlock(&store->log_lock);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
         sc_store_extent_trim(store, extent_id);
+        /* Rows that are skipped are not coded: the first slab is another. */
+        sc_store_coder_end(extent->coder, commit->skip == 0 ? extent_id : 0);
+    }
     if (failed != SPEC_OK)
         sc_store_pause(store, failed, "writing the log");
     return status;
@@ -1016,6 +1034,13 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
     sc_store_log_unreserve(store, extent->log_bytes);
     extent_put(extent);
     return status;
+}
+
+spec_status sc_store_annex_commit_to(struct sc_store_extent *extent, uint64_t extent_id,
+                                     struct spec_error *reterr)
+{
+    extent->annex_of = extent_id;
+    return sc_store_annex_commit(extent, reterr);
 }
 
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)

@@ -12,7 +12,13 @@
 #endif
 
 #define LINE_BYTES 64u
+#define NONE       UINT32_MAX
 #define HUGE_BYTES (2u << 20) /* a huge page of x86-64, and of arm64 with 4 KiB pages */
+
+struct kept {            /* a frame that is free, and in no hurry */
+    uint64_t ticket;     /* 0: it is not kept */
+    uint32_t prev, next; /* kept before it, after it */
+};
 
 enum { CLASS_DEMAND, CLASS_WRITER, CLASS_SPECULATIVE, CLASSES }; /* served in this order */
 
@@ -29,7 +35,11 @@ struct sc_frames {
     /* Guarded by lock (rank 60). */
     pthread_mutex_t lock;
     uint64_t free_count;  /* that may be taken */
-    uint64_t stack_count; /* >= free_count: the others were laid down */
+    uint64_t stack_count; /* with kept_count >= free_count: the others were laid down */
+    uint64_t kept_count;
+    uint64_t ticket;      /* the last that was given out */
+    uint32_t kept_last;   /* NONE: none is kept */
+    struct kept *kept;    /* [count] */
     uint32_t *free_stack; /* [count] */
     uint8_t *is_taken;    /* [count] */
     struct {
@@ -83,13 +93,16 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
                                  .frame_bytes = frame_bytes,
                                  .count = count,
                                  .free_count = count,
-                                 .stack_count = count};
+                                 .stack_count = count,
+                                 .kept_last = NONE};
     frames->reserve[CLASS_WRITER] = (count + 3) / 4;
     frames->reserve[CLASS_SPECULATIVE] = (count + 1) / 2;
     frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
     frames->is_taken = sc_alloc_array(params->alloc, count, sizeof(*frames->is_taken));
+    frames->kept = sc_alloc_array(params->alloc, count, sizeof(*frames->kept));
     frames->memory = memory_open(params->alloc, count * frame_bytes);
-    if (frames->free_stack == NULL || frames->is_taken == NULL || frames->memory == NULL)
+    if (frames->free_stack == NULL || frames->is_taken == NULL || frames->kept == NULL ||
+        frames->memory == NULL)
         goto no_memory;
     for (uint64_t i = 0; i < count; i++)
         frames->free_stack[i] = (uint32_t)(count - 1 - i); /* frame 0 is taken first */
@@ -99,6 +112,7 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
     return SPEC_OK;
 no_memory:
     sc_alloc_free(params->alloc, frames->memory);
+    sc_alloc_free(params->alloc, frames->kept);
     sc_alloc_free(params->alloc, frames->is_taken);
     sc_alloc_free(params->alloc, frames->free_stack);
     sc_alloc_free(params->alloc, frames);
@@ -111,22 +125,41 @@ void sc_frames_close(struct sc_frames *frames)
     if (frames == NULL)
         return;
     SC_ASSERT(frames->poison, frames->free_count == frames->count);
-    SC_ASSERT(frames->poison, frames->stack_count == frames->count);
+    SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count == frames->count);
     for (uint32_t i = 0; i < CLASSES; i++)
         SC_ASSERT(frames->poison, frames->waiting[i].head == NULL);
     (void)pthread_mutex_destroy(&frames->lock);
     struct sc_alloc *alloc = frames->alloc;
     sc_alloc_free(alloc, frames->memory);
+    sc_alloc_free(alloc, frames->kept);
     sc_alloc_free(alloc, frames->is_taken);
     sc_alloc_free(alloc, frames->free_stack);
     sc_alloc_free(alloc, frames);
 }
 
+/* Lock held. The frame is kept. */
+static void unkeep_locked(struct sc_frames *frames, uint32_t i)
+{
+    const struct kept kept = frames->kept[i];
+    if (kept.next != NONE)
+        frames->kept[kept.next].prev = kept.prev;
+    else
+        frames->kept_last = kept.prev;
+    if (kept.prev != NONE)
+        frames->kept[kept.prev].next = kept.next;
+    frames->kept[i].ticket = 0;
+    frames->kept_count--;
+}
+
 /* Lock held. */
 static uint8_t *pop_locked(struct sc_frames *frames)
 {
-    SC_ASSERT(frames->poison, frames->stack_count > 0);
-    const uint32_t i = frames->free_stack[--frames->stack_count];
+    SC_ASSERT(frames->poison, frames->stack_count + frames->kept_count > 0);
+    uint32_t i = frames->kept_last;
+    if (frames->stack_count > 0)
+        i = frames->free_stack[--frames->stack_count];
+    else
+        unkeep_locked(frames, i);
     SC_ASSERT(frames->poison, !frames->is_taken[i]);
     frames->is_taken[i] = 1;
     return frames->memory + (uint64_t)i * frames->frame_bytes;
@@ -269,6 +302,40 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame)
         granted = grant_locked(frames);
     }
     unlock_and_post(frames, granted);
+}
+
+uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame)
+{
+    struct sc_frames_waiter *granted = NULL;
+    (void)pthread_mutex_lock(&frames->lock);
+    const uint64_t ticket = ++frames->ticket;
+    if (push_locked(frames, frame)) {
+        const uint32_t i = frames->free_stack[--frames->stack_count], last = frames->kept_last;
+        frames->kept[i] = (struct kept){.ticket = ticket, .prev = last, .next = NONE};
+        if (last != NONE)
+            frames->kept[last].next = i;
+        frames->kept_last = i;
+        frames->kept_count++;
+        frames->free_count++;
+        granted = grant_locked(frames);
+    }
+    unlock_and_post(frames, granted);
+    return ticket;
+}
+
+bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket)
+{
+    const uint64_t offset = (uint64_t)((uintptr_t)frame - (uintptr_t)frames->memory);
+    const uint32_t i = (uint32_t)(offset / frames->frame_bytes);
+    (void)pthread_mutex_lock(&frames->lock);
+    const bool is_kept = frames->kept[i].ticket == ticket && frames->free_count > 0;
+    if (is_kept) {
+        unkeep_locked(frames, i);
+        frames->free_count--;
+        frames->is_taken[i] = 1;
+    }
+    (void)pthread_mutex_unlock(&frames->lock);
+    return is_kept;
 }
 
 void sc_frames_lay(struct sc_frames *frames, uint8_t *frame)

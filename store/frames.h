@@ -15,14 +15,13 @@
  * than waking to try again, means that nobody overtakes a waiter: demand before writer before
  * speculative, the oldest first inside a lane.
  *
- * Holds: a frame has one owner at a time; as many frames lie in the stack as are free or laid down;
- * while somebody waits, no frame is free that its lane may
- * have; nothing is allocated after open.
- * Does not: know what a frame holds; take a frame back from its owner. So the owner of frames that
- * were filled and not consumed must not wait for another owner to be served first: callers that
- * begin many demand loads and consume them one after the other bound the frames of each.
- * Threads: any (one short lock, rank 60; the executor is called with it released).
- * Tests: tests/unit/store/test_frames.c */
+ * Holds: a frame has one owner at a time; as many frames lie in the stack, or are kept, as are free
+ * or laid down; while somebody waits, no frame is free that its lane may have; nothing is allocated
+ * after open. Does not: know what a frame holds; take a frame back from its owner. So the owner of
+ * frames that were filled and not consumed must not wait for another owner to be served first:
+ * callers that begin many demand loads and consume them one after the other bound the frames of
+ * each. Threads: any (one short lock, rank 60; the executor is called with it released). Tests:
+ * tests/unit/store/test_frames.c */
 #ifndef SC_STORE_FRAMES_H
 #define SC_STORE_FRAMES_H
 
@@ -77,6 +76,13 @@ void sc_frames_wait_raise(struct sc_frames *frames, struct sc_frames_waiter *wai
  * processor's caches serve in turn, however many operations wait. */
 void sc_frames_lay(struct sc_frames *frames, uint8_t *frame);
 uint8_t *sc_frames_pick(struct sc_frames *frames);
+
+/* Gives a frame back as put does, but it is given to somebody only when no other is free, the one
+ * kept last first. Returns a ticket, never 0. */
+uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame);
+/* true: nobody had the frame since that keep, so its bytes are what they were, and it is the
+ * caller's. */
+bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket);
 
 /* These bytes of a frame were looked at for the last time: a hint that moves them from this core's
  * own cache to the shared one, where the next transfer into them need not fetch them back from. It

@@ -9,9 +9,10 @@
  *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
+ *   coding.c    codes of rows that are being stored
  *
- * Locks: space (rank 40), log (rank 50), and a reader's own (rank 30). The log lock is never held
- * while space is taken: space freed by a drop is given back after it.
+ * Locks: space (rank 40), log (rank 50), coding (rank 55), and a reader's own (rank 30). The log
+ * lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below. */
 #ifndef SC_STORE_INTERNAL_H
@@ -202,8 +203,9 @@ struct sc_store {
 
     /* The device model (device.c); 0: not measured. */
     _Atomic uint64_t device_bytes_per_s, device_op_ns;
-    struct sc_store_probe *probe; /* NULL: not a writer */
-    struct sc_store_build *build; /* likewise (build.c) */
+    struct sc_store_probe *probe;   /* NULL: not a writer */
+    struct sc_store_build *build;   /* likewise (build.c) */
+    struct sc_store_coding *coding; /* NULL: rows are not coded while they are stored */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
@@ -405,12 +407,17 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
  * has gone meanwhile. The object returns to its pool. Executor thread. */
 spec_status sc_store_annex_commit(struct sc_store_extent *annex, struct spec_error *reterr);
+/* The same, for an annex that was begun before its extent had an id, and with UINT64_MAX. */
+spec_status sc_store_annex_commit_to(struct sc_store_extent *annex, uint64_t extent_id,
+                                     struct spec_error *reterr);
 /* quarantine.c: its pages are the extent's from now on, and go with its last piece; false: the
  * extent holds nothing that lives, or has one. No lock held. */
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex);
 bool sc_store_annex_is_held(struct sc_store *store, uint64_t id);
 
 bool sc_store_build_runs(const struct sc_store *store); /* space lock held */
+/* Whoever coded the extent has given it up. No lock held. */
+void sc_store_build_missed(struct sc_store *store, uint64_t extent_id);
 spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reterr);
 /* No step is posted or will be once store->busy is 0. */
 void sc_store_build_stop(struct sc_store *store);

@@ -7,8 +7,8 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/coding.h"
 #include "store/device.h"
-#include "store/internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -195,6 +195,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_build_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_coding_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
     return status;
 }
@@ -203,6 +205,7 @@ static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_device_close(store);
+    sc_store_coding_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->averages, alloc);
@@ -243,6 +246,8 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     store->extent_max = params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
                             ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
                             : EXTENTS_MAX;
+    if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
+        store->extent_max += SC_STORE_CODERS;
     sc_store_shape_set(&store->shape, &params->space);
     pthread_mutex_init(&store->space_lock, NULL);
     pthread_mutex_init(&store->log_lock, NULL);
@@ -266,6 +271,7 @@ void sc_store_close(struct sc_store *store)
     if (store == NULL)
         return;
     sc_store_device_stop(store);
+    sc_store_coding_stop(store);
     sc_store_build_stop(store);
     for (;;) {
         uint32_t busy = atomic_load(&store->busy);
@@ -311,8 +317,9 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .coarse_pieces = sc_store_counted(&store->coarse_pieces),
                                    .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    bool is_coding = sc_store_coding_runs(store);
     pthread_mutex_lock(&store->space_lock);
-    stats.is_building = store->build != NULL && sc_store_build_runs(store);
+    stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
     (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
     stats.quarantine_bytes = store->quarantine_bytes;
     stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);

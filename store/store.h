@@ -104,6 +104,7 @@ struct sc_store_code_shape {
 };
 struct sc_store_codes {
     struct sc_store_code_shape shape;
+    bool with_rows; /* made while rows are stored, from memory, where that goes; else afterwards */
     /* rows[i]: K (SC_STORE_PART_K) or V (SC_STORE_PART_V) of row i. scales and codes are written
      * whole; false: the slab has no codes. Executor thread. */
     bool (*encode)(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,

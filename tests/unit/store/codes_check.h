@@ -4,6 +4,7 @@
 #ifndef SC_TESTS_UNIT_STORE_CODES_CHECK_H
 #define SC_TESTS_UNIT_STORE_CODES_CHECK_H
 
+#include "store/internal.h"
 #include "tests/unit/store/sketch_check.h"
 
 #define SCALE_BYTES  24u
@@ -80,6 +81,58 @@ static inline uint64_t codes_check(struct world *world, const struct match *matc
         assert_memory_equal(slab.v_codes, codes + row * V_CODE_BYTES, rows * V_CODE_BYTES);
     }
     return count;
+}
+
+static inline void codes_load(const struct match *match, struct sc_store_sketch *sketch,
+                              uint32_t layer, bool k_alone)
+{
+    assert_true(sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
+                                            SC_LANE_DEMAND, NULL, NULL));
+    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+}
+
+static inline uint64_t raw_count(struct world *world, const struct match *match, uint32_t layer)
+{
+    static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
+    uint64_t count = 0;
+    for (uint64_t r = 0; r < match->count; r++)
+        count += !expected(world, match->twins[r], 0, layer, SC_STORE_PART_K, scales, codes);
+    return count;
+}
+
+/* Codes of all pieces of a key, but of raw ones; returns how many ranges have them. */
+static inline uint64_t key_check(struct world *world, uint64_t key, bool has_all)
+{
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    uint64_t count = 0;
+    match_key(world, &match, key);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
+            codes_load(&match, sketch, layer, k_alone);
+            uint64_t found = codes_check(world, &match, 0, layer, k_alone, sketch);
+            if (has_all)
+                assert_int_equal(found, match.count - raw_count(world, &match, layer));
+            count += found;
+        }
+    sc_store_sketch_close(sketch);
+    return count;
+}
+
+static inline void rows_ok(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
+            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
+    sc_store_reader_close(reader);
+}
+
+/* After a write that failed the store takes nothing for a while. */
+static inline void pause_wait(struct world *world)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + SC_STORE_RETRY_NS);
 }
 
 #endif

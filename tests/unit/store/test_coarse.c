@@ -458,12 +458,6 @@ static void a_follower_hears_of_it_once(void **state)
 
 /* ---- Faults and power cuts ------------------------------------------------------------------ */
 
-static void pause_wait(struct world *world)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + SC_STORE_RETRY_NS);
-}
-
 static void an_extent_that_could_not_give_up_its_rows_has_them(void **state)
 {
     (void)state;

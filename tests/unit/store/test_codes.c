@@ -62,51 +62,6 @@ static void reopen(struct world *world)
     world_open_ok(world);
 }
 
-static void load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
-                 bool k_alone)
-{
-    assert_true(sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
-                                            SC_LANE_DEMAND, NULL, NULL));
-    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
-}
-
-static uint64_t raw_count(struct world *world, const struct match *match, uint32_t layer)
-{
-    static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
-    uint64_t count = 0;
-    for (uint64_t r = 0; r < match->count; r++)
-        count += !expected(world, match->twins[r], 0, layer, SC_STORE_PART_K, scales, codes);
-    return count;
-}
-
-/* Codes of all pieces of a key, but of raw ones; returns how many ranges have them. */
-static uint64_t key_check(struct world *world, uint64_t key, bool has_all)
-{
-    struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    uint64_t count = 0;
-    match_key(world, &match, key);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
-            load(&match, sketch, layer, k_alone);
-            uint64_t found = codes_check(world, &match, 0, layer, k_alone, sketch);
-            if (has_all)
-                assert_int_equal(found, match.count - raw_count(world, &match, layer));
-            count += found;
-        }
-    sc_store_sketch_close(sketch);
-    return count;
-}
-
-static void rows_ok(struct world *world, uint64_t key)
-{
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
-            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
-    sc_store_reader_close(reader);
-}
-
 /* ---- Making and reading --------------------------------------------------------------------- */
 
 static void codes_are_made_of_what_was_stored(void **state)
@@ -159,7 +114,7 @@ static void codes_of_a_part_are_those_of_its_rows(void **state)
         match_add(&match, &world->pieces[3], 1, 5);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            load(&match, sketch, layer, false);
+            codes_load(&match, sketch, layer, false);
             found += codes_check(world, &match, 0, layer, false, sketch);
         }
         assert_true(found > 0);
@@ -195,7 +150,7 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
             match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            load(&match, sketch, layer, false);
+            codes_load(&match, sketch, layer, false);
             found += codes_check(world, &match, 7, layer, false, sketch);
         }
         assert_true(found > 0);
@@ -232,7 +187,7 @@ static void a_damaged_block_is_never_believed(void **state)
             assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
             byte ^= (uint8_t)(1u << b % 8);
             assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
-            load(&match, sketch, 1, false);
+            codes_load(&match, sketch, 1, false);
             assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
             assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
             byte ^= (uint8_t)(1u << b % 8);
@@ -266,7 +221,7 @@ static void a_misdirected_block_is_never_believed(void **state)
     struct sc_store_sketch *sketch = sketch_make(world);
     struct match match = {.count = 0};
     match_key(world, &match, 1);
-    load(&match, sketch, 2, false);
+    codes_load(&match, sketch, 2, false);
     assert_int_equal(codes_check(world, &match, 0, 2, false, sketch), 0);
     sc_store_sketch_close(sketch);
     world_free(world);
@@ -303,13 +258,6 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
 }
 
 /* ---- Faults and power cuts ------------------------------------------------------------------ */
-
-/* After a write that failed the store takes nothing for a while. */
-static void pause_wait(struct world *world)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + SC_STORE_RETRY_NS);
-}
 
 static void codes_survive_every_fault(void **state)
 {

@@ -161,6 +161,50 @@ static void keeps_the_right_to_a_frame_that_was_laid_down(void **state)
     fixture_done(&fx);
 }
 
+/* What is kept is free, in every count; it is taken last, and then its bytes may not be claimed. */
+static void keeps_frames_until_somebody_needs_them(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint8_t *frames[9];
+    uint64_t tickets[8];
+    fixture_init(&fx, 8, 0);
+    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    for (uint32_t i = 0; i < 6; i++) {
+        memset(frames[i], (int)i, OP_BYTES);
+        tickets[i] = sc_frames_keep(fx.frames, frames[i]);
+        assert_true(tickets[i] != 0);
+    }
+    assert_int_equal(sc_frames_used(fx.frames), 2);
+    sc_frames_put(fx.frames, frames[6]);
+    assert_true(sc_frames_claim(fx.frames, frames[2], tickets[2])); /* from the middle */
+    assert_false(sc_frames_claim(fx.frames, frames[2], tickets[2]));
+    assert_int_equal(frames[2][OP_BYTES - 1], 2);
+    tickets[2] = sc_frames_keep(fx.frames, frames[2]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[6]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[2]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[5]);
+    assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5]));
+    sc_frames_put(fx.frames, frames[5]);
+    assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5])); /* it was somebody's */
+    uint64_t again = sc_frames_keep(fx.frames, sc_frames_take(fx.frames, SC_LANE_DEMAND));
+    assert_false(sc_frames_claim(fx.frames, frames[5], tickets[5]));
+    assert_true(sc_frames_claim(fx.frames, frames[5], again));
+    sc_frames_lay(fx.frames, frames[5]); /* whoever laid one down gets one, a kept one too */
+    assert_ptr_equal(sc_frames_pick(fx.frames), frames[5]);
+    sc_frames_lay(fx.frames, frames[5]);
+    for (uint32_t i = 4; i-- > 3;)
+        assert_true(sc_frames_claim(fx.frames, frames[i], tickets[i]));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_non_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
+    assert_non_null(sc_frames_pick(fx.frames));
+    assert_true(sc_frames_claim(fx.frames, frames[0], tickets[0]));
+    assert_null(sc_frames_take(fx.frames, SC_LANE_DEMAND));
+    for (uint32_t i = 0; i < 8; i++)
+        sc_frames_put(fx.frames, frames[i]);
+    fixture_done(&fx);
+}
+
 static void refuses_a_pool_that_is_too_small(void **state)
 {
     (void)state;
@@ -206,7 +250,7 @@ static void opens_or_says_no_memory(void **state)
         assert_int_equal(status, SPEC_E_NO_MEMORY);
         assert_int_equal(atomic_load(&alloc.live_blocks), 0);
     }
-    assert_int_equal(n, 4); /* the handle, two tables, the frames */
+    assert_int_equal(n, 5); /* the handle, three tables, the frames */
     assert_int_equal(atomic_load(&alloc.live_blocks), 0);
 }
 
@@ -478,6 +522,7 @@ int main(void)
         cmocka_unit_test(gives_aligned_frames_that_do_not_overlap),
         cmocka_unit_test(leaves_bytes_as_they_are),
         cmocka_unit_test(keeps_the_right_to_a_frame_that_was_laid_down),
+        cmocka_unit_test(keeps_frames_until_somebody_needs_them),
         cmocka_unit_test(refuses_a_pool_that_is_too_small),
         cmocka_unit_test(opens_or_says_no_memory),
         cmocka_unit_test(hands_frames_over_demand_first_oldest_first),

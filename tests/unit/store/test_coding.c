@@ -1,0 +1,449 @@
+/* Codes of rows that are being stored: made without a read, or left to the build; whatever the
+ * layout, the back end, who takes the frames meanwhile, the fault and the moment at which power
+ * fails or the store is closed. Codes that are there are what the encoder says of exactly these
+ * rows.
+ *
+ * Threads: the fixture's. */
+#include "store/coding.h"
+#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/space_check.h"
+
+static const struct world_setup setups[] = {
+    {.name = "sim, paired, rows straddle",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 1504,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, split, probe rows, a slab is more than an operation",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, paired, an operation is many layers",
+     .backend = SC_BACKEND_SIM,
+     .layers = 20,
+     .k_row_bytes = 64,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 512u << 10},
+    {.name = "pread, paired, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "io_uring, split, 3 threads",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+/* NULL: the machine has no such back end. */
+static struct world *world_coding(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    keep_codes(world, true);
+    world->params.codes.with_rows = true;
+    if (!world_opens(world)) {
+        world_free(world);
+        return NULL;
+    }
+    return world;
+}
+
+static void reopen(struct world *world)
+{
+    world_close(world);
+    world_open_ok(world);
+}
+
+static struct sc_store_stats stats_of(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats;
+}
+
+static void pass_end(struct pass *pass)
+{
+    pass_wait(pass);
+    if (pass->status == SPEC_OK)
+        pass_note(pass);
+    pass_free(pass);
+}
+
+static void step_some(struct world *world, uint64_t count)
+{
+    while (count-- > 0 && sc_exec_is_loop(world->exec) && sc_exec_step_one(world->exec))
+        continue;
+}
+
+/* Nobody codes, builds or writes any more, for extents that are given up either. */
+static void settle(struct world *world)
+{
+    uint32_t busy;
+    build_wait(world);
+    while ((busy = atomic_load(&world->store->busy)) != 0)
+        (void)sc_exec_wait(world->exec, &world->store->busy, busy,
+                           sc_exec_now_ns(world->exec) + 20000000);
+}
+
+static void all_have_codes(struct world *world, uint64_t key_last)
+{
+    for (uint64_t key = 1; key <= key_last; key++) {
+        assert_true(key_check(world, key, true) > 0);
+        rows_ok(world, key);
+    }
+    assert_int_equal(stats_of(world).bad_blocks, 0);
+    space_check(world->store);
+}
+
+static void rows_are_coded_without_a_read(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_coding(&setups[i], 7);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 10, 250), SPEC_OK);
+        build_wait(world);
+        struct sc_store_stats stats = stats_of(world);
+        assert_int_equal(stats.read_bytes, 0);
+        assert_int_equal(stats.built_pieces, 0);
+        assert_true(stats.code_bytes > 0);
+        assert_int_equal(stats.stage_bytes_used, 0);
+        all_have_codes(world, 2);
+        reopen(world);
+        all_have_codes(world, 2);
+        assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+        reopen(world);
+        all_have_codes(world, 2);
+        world_free(world);
+    }
+}
+
+/* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_CODERS, too. */
+static void extents_side_by_side_are_coded(void **state)
+{
+    (void)state;
+    enum { PASSES = SC_STORE_CODERS + 3 };
+    struct world_setup setup = setups[1];
+    setup.layers = 2;
+    struct pass *passes[PASSES];
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct world *world = world_coding(&setup, seed);
+        for (uint32_t p = 0; p < PASSES; p++) {
+            passes[p] = pass_make(world, p + 1, 0, 70);
+            assert_int_equal(pass_begin(passes[p]), SPEC_OK);
+        }
+        for (uint32_t layer = 0; layer < setup.layers; layer++)
+            for (uint32_t p = 0; p < PASSES; p++) {
+                assert_int_equal(pass_put(passes[p]), SPEC_OK);
+                step_some(world, seed * 3);
+            }
+        for (uint32_t p = 0; p < PASSES; p++)
+            pass_end(passes[p]);
+        build_wait(world);
+        for (uint32_t p = 0; p < SC_STORE_CODERS; p++) {
+            const struct sc_store_piece_entry *piece =
+                sc_store_table_piece(&world->store->table, world->pieces[2 * p].id);
+            assert_non_null(
+                atomic_load(&sc_store_table_extent(&world->store->table, piece->extent)->codes));
+        }
+        assert_int_equal(stats_of(world).built_pieces, 0);
+        build_all(world, 0); /* probe rows are there; the other extents' codes */
+        assert_int_equal(stats_of(world).built_pieces, 6);
+        all_have_codes(world, PASSES);
+        world_free(world);
+    }
+}
+
+/* Somebody takes every frame, overwrites it and gives it back, after any number of steps: rows are
+ * not held up, and codes are made of what was packed, or from the disk. */
+static void frames_that_others_take_are_not_coded(void **state)
+{
+    (void)state;
+    uint32_t lost = 0, kept = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t steps = 0; steps < 120; steps += 5) {
+            struct world *world = world_coding(&setups[i], steps);
+            struct sc_frames *pool = world->store->frames;
+            uint8_t *frames[256];
+            uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+            struct pass *pass = pass_make(world, 1, 5, 100);
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            assert_int_equal(pass_put(pass), SPEC_OK);
+            step_some(world, steps / 2);
+            while (count < most) /* no layer of codes is put beside so many */
+                frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+            while (pass->layer < setups[i].layers)
+                assert_int_equal(pass_put(pass), SPEC_OK);
+            step_some(world, steps);
+            while ((frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+                count++;
+            for (uint64_t f = 0; f < count; f++)
+                memset(frames[f], 0x5a, setups[i].op_bytes);
+            while (count > 0)
+                sc_frames_put(pool, frames[--count]);
+            pass_end(pass);
+            build_wait(world);
+            lost += stats_of(world).built_pieces > 0;
+            kept += stats_of(world).built_pieces == 0;
+            all_have_codes(world, 1);
+            world_free(world);
+        }
+    print_message("%u passes were coded while they were stored, %u were not\n", kept, lost);
+    assert_true(lost > 0 && kept > 0);
+}
+
+/* Pieces that were never committed; a first slab of fewer rows is the build's. */
+static void what_is_present_elsewhere_is_not_coded(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t skip = 0; skip < 8; skip += 7) {
+            struct world *world = world_coding(&setups[i], 9);
+            struct pass *pass = pass_make(world, 5, 10, 300);
+            pass->commit.piece_first = 1;
+            pass->commit.skip = skip;
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            while (pass->layer < setups[i].layers)
+                assert_int_equal(pass_put(pass), SPEC_OK);
+            pass_end(pass);
+            build_wait(world);
+            sc_store_build_codes(world->store); /* as the commit's caller does */
+            build_wait(world);
+            assert_int_equal(stats_of(world).built_pieces, skip > 0 ? 4 : 0);
+            space_check(world->store);
+            struct sc_store_sketch *sketch = sketch_make(world);
+            struct match match = {.count = 0};
+            match_add(&match, &world->pieces[0], skip, 64 - skip);
+            for (uint32_t p = 1; p < 4; p++)
+                match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+            uint64_t found = 0;
+            for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+                codes_load(&match, sketch, layer, false);
+                found += codes_check(world, &match, skip, layer, false, sketch);
+            }
+            assert_true(found > 0);
+            assert_int_equal(stats_of(world).bad_blocks, 0);
+            sc_store_sketch_close(sketch);
+            world_free(world);
+        }
+}
+
+/* Given up after any layer and any number of steps, or committed nowhere. */
+static void a_pass_that_is_given_up_leaves_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t layers = 0; layers <= setups[0].layers; layers++)
+        for (uint64_t steps = 0; steps < 60; steps += 6) {
+            struct world *world = world_coding(&setups[0], steps);
+            struct pass *pass = pass_make(world, 1, 0, 200);
+            pass->discards = true;
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            while (pass->layer < layers) {
+                assert_int_equal(pass_put(pass), SPEC_OK);
+                step_some(world, steps);
+            }
+            if (layers < setups[0].layers)
+                sc_store_extent_abort(pass->extent);
+            pass_wait(pass);
+            pass_free(pass);
+            assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
+            settle(world);
+            assert_int_equal(stats_of(world).built_pieces, 0);
+            assert_true(key_check(world, 2, true) > 0);
+            space_check(world->store);
+            world_free(world);
+        }
+}
+
+/* Closed after any number of steps behind the commit. */
+static void a_close_ends_it_anywhere(void **state)
+{
+    (void)state;
+    uint32_t none = 0, some = 0;
+    for (uint64_t steps = 0; steps < 80; steps += 3) {
+        struct world *world = world_coding(&setups[0], steps);
+        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+        step_some(world, steps);
+        world_close(world);
+        keep_codes(world, true);
+        world_open_ok(world);
+        space_check(world->store);
+        uint64_t had = key_check(world, 1, false);
+        none += had == 0;
+        some += had > 0;
+        build_all(world, 0);
+        all_have_codes(world, 1);
+        world_free(world);
+    }
+    print_message("%u were closed without codes, %u with\n", none, some);
+    assert_true(none > 0 && some > 0);
+}
+
+static void coding_survives_every_fault(void **state)
+{
+    (void)state;
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_WRITE, SC_FAULT_COMPLETION};
+    for (uint32_t kind = 0; kind < 3; kind++)
+        for (uint64_t n = 0;; n++) {
+            struct world *world = world_coding(&setups[0], n);
+            world_close(world);
+            world->params.fault = &world->fault;
+            world->alloc.fault = &world->fault;
+            world_open_ok(world);
+            sc_fault_arm(&world->fault, KINDS[kind], n);
+            spec_status status = world_store(world, 1, 0, 200);
+            settle(world);
+            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
+            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
+            space_check(world->store);
+            if (n % 2 == 0)
+                reopen(world);
+            else
+                pause_wait(world);
+            if (status == SPEC_OK) {
+                rows_ok(world, 1);
+                (void)key_check(world, 1, false);
+            } else {
+                assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+            }
+            build_all(world, 0);
+            reopen(world); /* pages of codes without a record are held until then */
+            build_all(world, 0);
+            all_have_codes(world, 1);
+            world_free(world);
+            if (!fires) {
+                assert_true(n > 0);
+                break;
+            }
+        }
+}
+
+static void a_cut_at_any_write_leaves_rows_or_both(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.journal = 2;
+    struct world *origin = world_coding(&setup, 12);
+    uint32_t rows = 0, codes = 0;
+    assert_int_equal(world_store(origin, 1, 0, 200), SPEC_OK);
+    build_wait(origin);
+    uint64_t from = sc_io_sim_disk_events(origin->disk), begun = origin->piece_count;
+    assert_int_equal(world_store(origin, 2, 0, 200), SPEC_OK);
+    build_wait(origin);
+    assert_int_equal(sc_store_checkpoint(origin->store, NULL), SPEC_OK);
+    uint64_t to = sc_io_sim_disk_events(origin->disk);
+    assert_true(to > from);
+    for (uint64_t events = from; events <= to; events++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            struct world *world = world_make(&setup, seed);
+            keep_codes(world, true);
+            memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
+            world->piece_count = origin->piece_count;
+            sc_io_sim_disk_close(world->disk);
+            world->disk = NULL;
+            assert_int_equal(
+                sc_io_sim_disk_fork(origin->disk, events, seed * 1000 + events, &world->disk, NULL),
+                SPEC_OK);
+            world->params.sim_disk = world->disk;
+            world_open_ok(world);
+            space_check(world->store);
+            uint32_t seen = 0;
+            for (uint64_t i = begun; i < world->piece_count; i++)
+                seen += world->pieces[i].seen;
+            if (seen == world->piece_count - begun) {
+                rows++;
+                codes += key_check(world, 2, false) > 0;
+            }
+            build_all(world, 0);
+            space_check(world->store);
+            world_free(world);
+        }
+    print_message("%u power cuts with all rows, %u of them with codes\n", rows, codes);
+    assert_true(codes > 0 && codes < rows);
+    world_free(origin);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+struct taker { /* of frames, as loads take them; every one is overwritten */
+    struct world *world;
+    _Atomic bool ends;
+    pthread_t thread;
+};
+
+static void *taker_main(void *argument)
+{
+    struct taker *taker = argument;
+    struct sc_frames *pool = taker->world->store->frames;
+    uint8_t *frames[256];
+    uint64_t seed = 1;
+    while (!atomic_load(&taker->ends)) {
+        uint64_t count = 0, most = random_below(&seed, 256);
+        while (count < most && (frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+            memset(frames[count++], 0x5a, taker->world->setup->op_bytes);
+        while (count > 0)
+            sc_frames_put(pool, frames[--count]);
+    }
+    return NULL;
+}
+
+static void codes_are_right_while_others_take_frames(void **state)
+{
+    (void)state;
+    for (uint32_t i = 3; i < SETUPS; i++) {
+        struct world *world = world_coding(&setups[i], 3);
+        if (world == NULL)
+            continue;
+        struct taker taker = {.world = world};
+        uint64_t keys = 0;
+        assert_int_equal(pthread_create(&taker.thread, NULL, taker_main, &taker), 0);
+        while (keys < 40) /* a pass that met a pool without frames is given up */
+            keys += world_store(world, keys + 1, keys % 64, 150) == SPEC_OK;
+        atomic_store(&taker.ends, true);
+        assert_int_equal(pthread_join(taker.thread, NULL), 0);
+        sc_store_build_codes(world->store);
+        build_wait(world);
+        print_message("%s: %u of %u pieces were coded later\n", setups[i].name,
+                      (unsigned)stats_of(world).built_pieces, world->piece_count);
+        all_have_codes(world, keys);
+        world_free(world);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_coded_without_a_read),
+        cmocka_unit_test(extents_side_by_side_are_coded),
+        cmocka_unit_test(frames_that_others_take_are_not_coded),
+        cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
+        cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
+        cmocka_unit_test(a_close_ends_it_anywhere),
+        cmocka_unit_test(coding_survives_every_fault),
+        cmocka_unit_test(a_cut_at_any_write_leaves_rows_or_both),
+        cmocka_unit_test(codes_are_right_while_others_take_frames),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
