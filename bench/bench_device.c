@@ -4,8 +4,10 @@
  *   --mode fill    stores one long prompt, and its size again as eight short ones, for load to read
  *   --mode load    rounds of: fio, load (the long prompt), batch8 (the eight in one call a layer),
  *                  threads8 (the eight, a thread each); every layer whole, back to back
- *   --mode write   rounds of: store (a long prompt, first store call to last ticket), fio into a
- *                  file that is made for it; one store before, untimed
+ *   --mode write   rounds of: store (a long prompt, first store call to last ticket), coded (the
+ *                  same to the moment when its codes are in the log, where --extra asks for codes),
+ *                  fio into a file of the rows' bytes that is made for it; one store before,
+ * untimed
  *   --mode call    rounds of: memcpy, store calls, while no operation on the device completes
  *
  *   kv  [prompt][layer][K rows][V rows]    one area, source of stores and destination of loads
@@ -379,27 +381,45 @@ static void mode_load(struct state *state)
     bench_series_print(&threads);
 }
 
+/* Codes of what was stored are in the log, or there are none to be made. */
+static void await_codes(const struct state *state)
+{
+    while (stats_of(state).building != 0)
+        (void)usleep(100);
+}
+
 static void mode_write(struct state *state)
 {
     static struct bench_series fio = {.name = "fio", .unit = "byte"};
     static struct bench_series store = {.name = "store", .unit = "byte"};
+    static struct bench_series coded = {.name = "coded", .unit = "byte"};
     prompt_set(state, &state->whole, 1, state->tokens, state->area);
     prompt_fill(state, &state->whole);
-    uint64_t write_bytes = 0;
+    uint64_t write_bytes = 0, read_bytes = 0, code_bytes = 0;
     store_prompt(state, &state->whole); /* the frames' pages are there from now on */
+    await_codes(state);
     for (uint64_t i = 0; i < state->rounds; i++) {
         prompt_set(state, &state->whole, 2 + i, state->tokens, state->area);
         struct spec_stats before = stats_of(state);
         uint64_t start_ns = bench_now_ns();
         store_prompt(state, &state->whole);
         bench_series_add(&store, bench_now_ns() - start_ns);
-        write_bytes = stats_of(state).write_bytes - before.write_bytes;
-        run_fio(state, &fio, " --write", write_bytes);
+        await_codes(state);
+        bench_series_add(&coded, bench_now_ns() - start_ns);
+        struct spec_stats after = stats_of(state);
+        write_bytes = after.write_bytes - before.write_bytes;
+        read_bytes += after.read_bytes - before.read_bytes;
+        code_bytes = after.code_bytes - before.code_bytes;
+        run_fio(state, &fio, " --write", write_bytes - code_bytes);
     }
-    store.work = (double)state->area_bytes;
-    fio.work = (double)write_bytes;
-    printf("{\"facts\": {\"write_bytes\": %" PRIu64 "}}\n", write_bytes);
+    store.work = coded.work = (double)state->area_bytes;
+    fio.work = (double)(write_bytes - code_bytes);
+    printf("{\"facts\": {\"write_bytes\": %" PRIu64 ", \"code_bytes\": %" PRIu64
+           ", \"read_bytes\": %" PRIu64 "}}\n",
+           write_bytes, code_bytes, read_bytes);
     bench_series_print(&store);
+    if (code_bytes > 0)
+        bench_series_print(&coded);
     bench_series_print(&fio);
 }
 
