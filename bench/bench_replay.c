@@ -69,7 +69,8 @@ struct state {
 
 struct outcome { /* of one request */
     uint64_t ttft_ns, read_bytes, wanted_bytes, ops, exposed_ns, probe_ns, unused_bytes;
-    uint64_t rows, prefetched_rows, union_rows, fallbacks, denses, planted_rows, planted_found;
+    uint64_t rows, read_rows, prefetched_rows, union_rows, fallbacks, denses, planted_rows,
+        planted_found;
 };
 
 static void must(spec_status status, const struct spec_error *error, const char *what)
@@ -402,6 +403,8 @@ static void note(struct outcome *outcome, const struct spec_important *item)
     outcome->rows += item->row_count;
     outcome->prefetched_rows += item->prefetched_rows;
     outcome->union_rows += item->union_rows;
+    bool is_coarse = item->exact_rows > 0 && item->exact_rows < item->row_count; /* layered */
+    outcome->read_rows += is_coarse ? item->exact_rows : item->union_rows;
     outcome->fallbacks += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
 }
@@ -495,15 +498,16 @@ static void print_facts(const struct state *state, const char *name, const struc
     printf("\"requests\": %" PRIu64 ", \"layers\": %" PRIu32 ", \"read_bytes\": %" PRIu64
            ", \"wanted_bytes\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
            ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64 ", \"rows\": %" PRIu64
-           ", \"prefetched_rows\": %" PRIu64 ", \"union_rows\": %" PRIu64
-           ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64 ", \"planted_rows\": %" PRIu64
-           ", \"planted_found\": %" PRIu64 ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f"
+           ", \"read_rows\": %" PRIu64 ", \"prefetched_rows\": %" PRIu64
+           ", \"union_rows\": %" PRIu64 ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64
+           ", \"planted_rows\": %" PRIu64 ", \"planted_found\": %" PRIu64
+           ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f"
            ", \"window_ns\": %" PRIu64 ", \"model_bytes_per_s\": %" PRIu64
            ", \"model_op_ns\": %" PRIu64 "}}\n",
            state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
-           sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->rows, sum->prefetched_rows,
-           sum->union_rows, sum->fallbacks, sum->denses, sum->planted_rows, sum->planted_found,
-           layer_ns(state, state->new_tokens, picks_of(state)),
+           sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->rows, sum->read_rows,
+           sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses, sum->planted_rows,
+           sum->planted_found, layer_ns(state, state->new_tokens, picks_of(state)),
            layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->window_ns,
            device.bytes_per_s, device.op_ns);
 }

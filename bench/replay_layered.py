@@ -162,7 +162,7 @@ def table(cell):
               f"{none['fallbacks'] / each / none['layers']:5.2f} "
               f"{cell.bound(preset, 'no window'):6.2f} | {shown[0]} |         {shown[1]} "
               f"{cell.exposed_share(preset):7.2f} "
-              f"{half['prefetched_rows'] / max(1, half['union_rows']):5.2f} "
+              f"{half['prefetched_rows'] / max(1, half['read_rows']):5.2f} "
               f"{half['unused_bytes'] / max(1, half['read_bytes']):5.2f}")
 
 
