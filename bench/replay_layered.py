@@ -173,7 +173,20 @@ def check_planted(cell):
             sys.exit(f"replay: {preset} did not find the planted sets: not a result")
 
 
+def sum_bound(cell):
+    """Layered reads codes in order and then rows alone: with both times added up."""
+    facts = cell.rounds["layered"][0]["no window"]
+    row_bytes = 4 * replay.SHAPES[cell.shape][1] * replay.SHAPES[cell.shape][3]
+    rows = facts["read_rows"] / facts["requests"]
+    in_order = facts["read_bytes"] / facts["requests"] - rows * row_bytes
+    return cell.must_ns("as-like", "no window") / (
+        1e9 * (in_order / cell.line + rows * max(cell.t_op, row_bytes / cell.line)))
+
+
 def verdicts(cell, verdict):
+    bound, gain = sum_bound(cell), cell.ratio("as-like", "layered", "no window")
+    print(f"no window: full load / layered: {gain:.2f}; a bound that adds codes in order and exact "
+          f"rows alone is {bound:.2f}, of it {gain / bound:.2f} (shown alone)")
     ok, slack = True, 1.25 if cell.args["fallback"] == 0 else 1.1
     for window in WINDOWS:
         bound = cell.bound("layered", window)
