@@ -21,11 +21,14 @@
 #include <string.h>
 
 #define TILE        SC_KERNELS_TILE_KEYS
+#define FEW_KEYS    SC_KERNELS_FEW_KEYS
 #define FEW_MAX     7u  /* queries that go one by one */
 #define FEW_ROWS    8u  /* such queries, of several heads, that share a slab of codes */
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
 #define SHARED_KEYS 16384u
+#define SHORT_BYTES                                                                                \
+    1024u /* of a row: FEW_KEYS of them, and as many more, stay in the first cache */
 #define LINE_BYTES  64u
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
@@ -323,30 +326,53 @@ static struct few few_cut(const struct sc_kernels_importance *what, uint64_t hea
                       .prefix = TILES(what->prefix.count) * TILE};
     few.stride = few.prefix + TILES(what->fresh.count) * TILE;
     few.parts.queries = scratch + TILE * few.parts.head_padded;
-    few.parts.scores = few.parts.queries + FEW_ROWS * few.parts.head_padded;
+    few.parts.scores = few.parts.queries + head_count * query_count * few.parts.head_padded;
     return few;
 }
 
-/* Keys of memory, with the queries of one head. */
-static void few_score(const struct few *few, uint64_t head, const struct sc_kernels_keys *keys,
-                      uint64_t count, float *scores)
+/* Where keys first .. first + FEW_KEYS - 1 are; behind the last: the last. */
+static void few_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t first,
+                       uint64_t count, const uint8_t **rows)
 {
-    const struct sc_kernels *kernels = few->parts.what->kernels;
-    const uint8_t *rows[2 * TILE];
-    struct parts parts = few->parts;
-    parts.kv_head = few->head_first + head;
-    parts.queries += head * few->query_count * parts.head_padded;
-    for (uint64_t key = 0; key < count; key += TILE) {
-        if (few->query_count == 1) {
-            rows_locate(&parts, keys, key, rows);
-            kernels->rows_score(parts.queries, rows, tile_count(keys, key), parts.what->head_size,
-                                keys->dtype, scores + key);
-            continue;
+    const struct sc_kernels_memory *memory = &keys->memory;
+    const uint8_t *base = memory->k_base + kv_head * memory->head_stride_bytes;
+    uint64_t last = count - 1, stride = memory->token_stride_bytes;
+    if (memory->slots != NULL || memory->block_tokens != 0)
+        for (uint64_t i = 0; i < FEW_KEYS; i++)
+            rows[i] = key_at(keys, kv_head, first + i < last ? first + i : last);
+    else
+        for (uint64_t i = 0; i < FEW_KEYS; i++)
+            rows[i] = base + (first + i < last ? first + i : last) * stride;
+}
+
+/* Keys of memory, a few at a time, all heads of them before the next: mostly they lie side by side,
+ * and the processor fetches ahead along each row. Short rows end before it does: the next are asked
+ * for.  at: where their scores stand */
+static void few_score(const struct few *few, const struct sc_kernels_keys *keys, uint64_t count,
+                      uint64_t at)
+{
+    const struct parts *parts = &few->parts;
+    const uint8_t *rows[2][FEW_KEYS];
+    uint64_t head_bytes = parts->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
+    bool is_short = few->head_count * head_bytes <= SHORT_BYTES;
+    struct sc_kernels_rows_score what = {.query_count = few->query_count,
+                                         .head_size = parts->what->head_size,
+                                         .dtype = keys->dtype,
+                                         .score_stride = few->stride};
+    if (count > 0)
+        few_locate(keys, few->head_first, 0, count, rows[0]);
+    for (uint64_t key = 0, turn = 0; key < count; key += FEW_KEYS, turn ^= 1) {
+        few_locate(keys, few->head_first, key + FEW_KEYS, count, rows[turn ^ 1]);
+        what.rows = rows[turn];
+        what.next = is_short ? rows[turn ^ 1] : NULL;
+        what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
+        for (uint64_t head = 0; head < few->head_count; head++) {
+            uint64_t first = head * few->query_count;
+            what.byte_first = head * keys->memory.head_stride_bytes;
+            what.queries = parts->queries + first * parts->head_padded;
+            what.scores = parts->scores + first * few->stride + at + key;
+            parts->what->kernels->rows_score(&what);
         }
-        tile_gather(&parts, keys, key, rows);
-        for (uint64_t v = 0; v < few->query_count; v++)
-            kernels->few_score(parts.queries + v * parts.head_padded, parts.tile, parts.head_padded,
-                               tile_count(keys, key), scores + v * few->stride + key);
     }
 }
 
@@ -382,9 +408,10 @@ static void few_score_codes(const struct few *few)
     }
 }
 
-/* ret_sums[j] += the sums of some heads, in their order. */
+/* ret_sums[j] += the sums of some heads, in their order; head_stride floats on for each head. */
 static void few_add(const struct sc_kernels_importance *what, uint64_t head_first,
-                    uint64_t head_count, uint64_t query_count, float *scratch, float *ret_sums)
+                    uint64_t head_count, uint64_t query_count, float *scratch, float *ret_sums,
+                    uint64_t head_stride)
 {
     const struct sc_kernels *kernels = what->kernels;
     struct few few = few_cut(what, head_first, head_count, query_count, scratch);
@@ -396,13 +423,9 @@ static void few_add(const struct sc_kernels_importance *what, uint64_t head_firs
     }
     if (what->prefix.slabs != NULL)
         few_score_codes(&few);
-    for (uint64_t head = 0; head < head_count; head++) {
-        float *scores = parts->scores + head * query_count * few.stride;
-        if (what->prefix.slabs == NULL)
-            few_score(&few, head, &what->prefix, what->prefix.count, scores);
-        few_score(&few, head, &what->fresh, fresh_seen(parts, query_count - 1),
-                  scores + few.prefix);
-    }
+    else
+        few_score(&few, &what->prefix, what->prefix.count, 0);
+    few_score(&few, &what->fresh, fresh_seen(parts, query_count - 1), few.prefix);
     for (uint64_t i = 0; i < head_count * query_count; i++) {
         float *scores = parts->scores + i * few.stride;
         uint64_t seen = fresh_seen(parts, i % query_count);
@@ -411,7 +434,8 @@ static void few_add(const struct sc_kernels_importance *what, uint64_t head_firs
         float base = best == -INFINITY ? 0 : best;
         float sum = kernels->few_soften(scores, what->prefix.count, base);
         sum += kernels->few_soften(scores + few.prefix, seen, base);
-        kernels->accumulate(ret_sums, scores, 1 / sum, what->prefix.count);
+        kernels->accumulate(ret_sums + i / query_count * head_stride, scores, 1 / sum,
+                            what->prefix.count);
     }
 }
 
@@ -428,7 +452,7 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
         return;
     uint64_t total = query_vectors(what), first = 0;
     if (total <= FEW_MAX) {
-        few_add(what, kv_head, 1, total, scratch, ret_sums);
+        few_add(what, kv_head, 1, total, scratch, ret_sums, 0);
         return;
     }
     struct block blocks[BLOCKS_MAX];
@@ -462,12 +486,41 @@ void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_
     if (count > 0 && queries > 0 && queries <= FEW_MAX && what->prefix.slabs != NULL) {
         for (uint64_t head = head_first; head < head_end; head += together) {
             together = FEW_ROWS / queries < head_end - head ? FEW_ROWS / queries : head_end - head;
-            few_add(what, head, together, queries, scratch, ret_sums);
+            few_add(what, head, together, queries, scratch, ret_sums, 0);
         }
         return;
     }
     for (uint64_t head = head_first; head < head_end; head++) {
         sc_kernels_importance(what, head, scratch, one);
         sc_kernels_add(what->kernels, ret_sums, one, count);
+    }
+}
+
+/* How many heads' queries and scores a scratch holds, whatever it was made for: it grows with what
+ * it is made for, and a lane takes more than such a query. */
+static uint64_t heads_together(const struct sc_kernels_importance *what, uint64_t query_count)
+{
+    uint64_t padded = PADDED(what->head_size), prefix = what->prefix.count;
+    uint64_t fresh = what->fresh.count, each = padded + (TILES(prefix) + TILES(fresh)) * TILE;
+    uint64_t bytes = sc_kernels_importance_scratch_bytes(what->head_size, prefix, fresh);
+    return (bytes / sizeof(float) - TILE * padded) / (query_count * each);
+}
+
+void sc_kernels_importance_heads(const struct sc_kernels_importance *what, uint64_t head_first,
+                                 uint64_t head_end, void *scratch, float *ret_sums)
+{
+    uint64_t count = what->prefix.count, queries = query_vectors(what), together = 1;
+    bool is_few = count > 0 && queries > 0 && queries <= FEW_MAX && what->prefix.slabs == NULL;
+    if (is_few)
+        memset(ret_sums, 0, (head_end - head_first) * count * sizeof(*ret_sums));
+    for (uint64_t head = head_first; head < head_end; head += together) {
+        float *sums = ret_sums + (head - head_first) * count;
+        if (!is_few) {
+            sc_kernels_importance(what, head, scratch, sums);
+            continue;
+        }
+        together = heads_together(what, queries);
+        together = together < head_end - head ? together : head_end - head;
+        few_add(what, head, together, queries, scratch, sums, count);
     }
 }

@@ -43,7 +43,7 @@ enum sc_kernels_level sc_kernels_level_best(void)
         .lanes_score = sc_kernels_##rung##_lanes_score,                                            \
         .lanes_soften = sc_kernels_##rung##_lanes_soften,                                          \
         .lanes_weigh = sc_kernels_##rung##_lanes_weigh,                                            \
-        .lanes_fold = sc_kernels_##rung##_lanes_fold, .few_score = sc_kernels_##rung##_few_score,  \
+        .lanes_fold = sc_kernels_##rung##_lanes_fold,                                              \
         .rows_score = sc_kernels_##rung##_rows_score, .few_best = sc_kernels_##rung##_few_best,    \
         .few_soften = sc_kernels_##rung##_few_soften,                                              \
         .accumulate = sc_kernels_##rung##_accumulate,                                              \

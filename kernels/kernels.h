@@ -52,6 +52,17 @@ struct sc_kernels_ahead {
     uint64_t byte_first, byte_end; /* of each row */
 };
 
+/* scores[v * score_stride + i] = sum over t of rows[i][byte_first ..][t] * queries[v][t] */
+struct sc_kernels_rows_score {
+    const float *queries;       /* [query_count, head_size rounded up to 16], 0 behind head_size */
+    const uint8_t *const *rows; /* [SC_KERNELS_FEW_KEYS] all of which can be read */
+    const uint8_t *const *next; /* NULL, or as many whose lines are asked for meanwhile */
+    uint64_t query_count, key_count, byte_first, head_size;
+    uint32_t dtype;
+    float *scores; /* of each query SC_KERNELS_FEW_KEYS, any behind key_count */
+    uint64_t score_stride;
+};
+
 struct sc_kernels {
     /* dst[i] = (float)src[i], exact. f16 NaNs become quiet, payload kept, as hardware does it;
      * bf16 bits are kept as they are.  src, dst [count] */
@@ -63,7 +74,7 @@ struct sc_kernels {
      *
      *   many queries   [key][lane], lane = query; width lanes, a multiple of lane_unit, at most
      *                  lane_most: exp and maxima run down a lane, no key is moved
-     *   few queries    [key], one query at a time */
+     *   few queries    [key], one query's after another's */
     uint64_t lane_unit, lane_most;
     /* dst [count, head_size rounded up to 16] = rows as float32, 0 behind head_size. Up to
      * rows[count + SC_KERNELS_AHEAD_KEYS - 1] are there, whose bytes are asked for ahead. */
@@ -88,15 +99,8 @@ struct sc_kernels {
     /* dst[key] += sum over lanes of scores[key * width + lane] * weights[lane] */
     void (*lanes_fold)(const float *scores, uint64_t width, uint64_t key_count,
                        const float *weights, float *dst);
-    /* scores[key] = sum over t of keys[key][t] * query[t]; head_padded is a multiple of 16
-     *   scores [SC_KERNELS_TILE_KEYS]  written up to any key at or behind key_count */
-    void (*few_score)(const float *query, const float *keys, uint64_t head_padded,
-                      uint64_t key_count, float *scores);
-    /* The same of one query alone, from the rows as they are: bound by reading them.
-     *   rows    of SC_KERNELS_TILE_KEYS + SC_KERNELS_AHEAD_KEYS keys, all of which can be read
-     *   query   [head_size rounded up to 16], 0 behind head_size */
-    void (*rows_score)(const float *query, const uint8_t *const *rows, uint64_t key_count,
-                       uint64_t head_size, uint32_t dtype, float *scores);
+    /* A few queries, of rows as they are: bound by reading them. */
+    void (*rows_score)(const struct sc_kernels_rows_score *what);
     /* The largest of scores and `floor`; NaN takes no part. */
     float (*few_best)(const float *scores, uint64_t count, float floor);
     /* scores[i] = 2^(scores[i] - best); returns their sum. */
@@ -140,6 +144,7 @@ struct sc_kernels {
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
+#define SC_KERNELS_FEW_KEYS   16u  /* that rows_score takes at once */
 #define SC_KERNELS_AHEAD_KEYS 24u  /* whose lines are asked for before they are needed */
 #define SC_KERNELS_LANES_MAX  48u  /* lane_most of any rung */
 #define SC_KERNELS_RANKED     256u /* keys that order_ranks ranks at most */
@@ -203,10 +208,7 @@ void sc_kernels_ref_lanes_weigh(const float *best_then, const float *best, const
                                 uint64_t width, uint64_t used, float *weights);
 void sc_kernels_ref_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
                                const float *weights, float *dst);
-void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t head_padded,
-                              uint64_t key_count, float *scores);
-void sc_kernels_ref_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
-                               uint64_t head_size, uint32_t dtype, float *scores);
+void sc_kernels_ref_rows_score(const struct sc_kernels_rows_score *what);
 float sc_kernels_ref_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_ref_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_ref_accumulate(float *dst, const float *src, float factor, uint64_t count);
@@ -241,10 +243,7 @@ void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, cons
                                  uint64_t width, uint64_t used, float *weights);
 void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
                                 const float *weights, float *dst);
-void sc_kernels_avx2_few_score(const float *query, const float *keys, uint64_t head_padded,
-                               uint64_t key_count, float *scores);
-void sc_kernels_avx2_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
-                                uint64_t head_size, uint32_t dtype, float *scores);
+void sc_kernels_avx2_rows_score(const struct sc_kernels_rows_score *what);
 float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count);
@@ -279,11 +278,7 @@ void sc_kernels_avx512_lanes_weigh(const float *best_then, const float *best, co
                                    uint64_t width, uint64_t used, float *weights);
 void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
                                   const float *weights, float *dst);
-void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t head_padded,
-                                 uint64_t key_count, float *scores);
-void sc_kernels_avx512_rows_score(const float *query, const uint8_t *const *rows,
-                                  uint64_t key_count, uint64_t head_size, uint32_t dtype,
-                                  float *scores);
+void sc_kernels_avx512_rows_score(const struct sc_kernels_rows_score *what);
 float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor);
 float sc_kernels_avx512_few_soften(float *scores, uint64_t count, float best);
 void sc_kernels_avx512_accumulate(float *dst, const float *src, float factor, uint64_t count);

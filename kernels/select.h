@@ -64,6 +64,12 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
 void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_t head_first,
                                uint64_t head_end, void *scratch, float *one, float *ret_sums);
 
+/* imp of each of KV heads [head_first, head_end), as sc_kernels_importance has it, bit by bit: a
+ * few queries read keys of several heads, which mostly lie side by side, in one pass. ret_sums
+ * [head_end - head_first, prefix.count]  written whole */
+void sc_kernels_importance_heads(const struct sc_kernels_importance *what, uint64_t head_first,
+                                 uint64_t head_end, void *scratch, float *ret_sums);
+
 #define SC_KERNELS_WORDS(count) (((count) + 63) / 64) /* of a set as bits */
 
 /* The k rows of highest score, ties to the lower index.

@@ -5,6 +5,8 @@
 #ifndef SC_KERNELS_CPU_REDUCE_H
 #define SC_KERNELS_CPU_REDUCE_H
 
+#include "kernels/cpu/unroll.h"
+
 #include <immintrin.h>
 
 #if defined(__AVX2__)
@@ -22,7 +24,9 @@ static inline __m256 sc_kernels_reduce8(const __m256 *r)
 static inline __m512 sc_kernels_reduce16(const __m512 *rows)
 {
     __m512 quads[4];
-    for (uint32_t i = 0; i < 4; i++) {
+    SC_UNROLL /* else the vectors are an array in memory, stored wherever they are added to */
+        for (uint32_t i = 0; i < 4; i++)
+    {
         const __m512 *r = rows + 4 * i;
         __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1]));
         __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3]));

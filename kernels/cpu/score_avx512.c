@@ -16,6 +16,7 @@
 
 #include <immintrin.h>
 #include <math.h>
+#include <string.h>
 
 #define LINE_BYTES 64u
 #define LINE_STEPS 16u /* elements between two lines of each key that are asked for */
@@ -246,63 +247,75 @@ void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t 
         fold(scores, key_count, weights, dst, 1);
 }
 
-void sc_kernels_avx512_few_score(const float *query, const float *keys, uint64_t head_padded,
-                                 uint64_t key_count, float *scores)
-{
-    for (uint64_t j = 0; j < key_count; j += 16) {
-        __m512 sums[16];
-        const float *rows = keys + j * head_padded;
-        SC_UNROLL
-        for (uint32_t k = 0; k < 16; k++)
-            sums[k] = _mm512_setzero_ps();
-        for (uint64_t t = 0; t < head_padded; t += 16) {
-            __m512 q = _mm512_loadu_ps(query + t);
-            SC_UNROLL
-            for (uint32_t k = 0; k < 16; k++)
-                sums[k] = _mm512_fmadd_ps(_mm512_loadu_ps(rows + k * head_padded + t), q, sums[k]);
-        }
-        _mm512_storeu_ps(scores + j, sc_kernels_reduce16(sums));
-    }
-}
+#define SUMS 16u /* of rows_score, in registers: of some keys, by as many queries as fill them */
 
-/* 16 keys, a sum each; while they are read, the lines of the 16 that are AHEAD are asked for.
- * `dtype` is a constant where it is inlined. */
-static inline __attribute__((always_inline)) void rows_score(const float *query,
-                                                             const uint8_t *const *rows,
-                                                             uint64_t head_size, uint32_t dtype,
-                                                             float *scores)
+/* Keys i .. of queries v ..; `dtype`, `keys_at_once` and `whole`, whether vectors fill a key, are
+ * constants where it is inlined. */
+static inline __attribute__((always_inline)) void
+rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uint64_t v, uint32_t dtype,
+           uint32_t keys_at_once, bool whole)
 {
+    uint64_t head_size = what->head_size, padded = (head_size + 15) / 16 * 16;
+    uint32_t queries_at_once = SUMS / keys_at_once;
     uint64_t element_bytes = dtype == SC_KERNELS_F32 ? 4 : 2;
-    __m512 sums[16];
+    const uint8_t *const *rows = what->rows + i;
+    const uint8_t *const *next = what->next != NULL && v == 0 ? what->next + i : NULL;
+    const float *queries = what->queries + v * padded;
+    __m512 sums[SUMS];
     SC_UNROLL
-    for (uint32_t k = 0; k < 16; k++)
+    for (uint32_t k = 0; k < SUMS; k++)
         sums[k] = _mm512_setzero_ps();
     for (uint64_t t = 0; t < head_size; t += 16) {
-        __m512 q = _mm512_loadu_ps(query + t);
-        __mmask16 live = tail_mask(head_size - t);
-        if (t * element_bytes % LINE_BYTES == 0)
-            for (uint32_t k = 0; k < 16; k++)
-                _mm_prefetch((const char *)rows[k + SC_KERNELS_AHEAD_KEYS] + t * element_bytes,
-                             _MM_HINT_T0);
+        __mmask16 live = whole ? (__mmask16)0xffff : tail_mask(head_size - t);
+        uint64_t at = what->byte_first + t * element_bytes;
+        __m512 by[4];
         SC_UNROLL
-        for (uint32_t k = 0; k < 16; k++)
-            sums[k] = _mm512_fmadd_ps(widened(rows[k], t, live, dtype), q, sums[k]);
+        for (uint32_t q = 0; q < queries_at_once; q++)
+            by[q] = _mm512_loadu_ps(queries + q * padded + t);
+        if (next != NULL && t * element_bytes % LINE_BYTES == 0)
+            for (uint32_t k = 0; k < keys_at_once; k++)
+                _mm_prefetch((const char *)next[k] + at, _MM_HINT_T0);
+        SC_UNROLL
+        for (uint32_t k = 0; k < keys_at_once; k++) {
+            __m512 key = widened(rows[k] + at, 0, live, dtype);
+            SC_UNROLL
+            for (uint32_t q = 0; q < queries_at_once; q++)
+                sums[q * keys_at_once + k] =
+                    _mm512_fmadd_ps(key, by[q], sums[q * keys_at_once + k]);
+        }
     }
-    _mm512_storeu_ps(scores, sc_kernels_reduce16(sums));
+    float each[SUMS];
+    _mm512_storeu_ps(each, sc_kernels_reduce16(sums));
+    for (uint32_t q = 0; q < queries_at_once; q++)
+        memcpy(what->scores + (v + q) * what->score_stride + i, each + q * keys_at_once,
+               keys_at_once * sizeof(float));
 }
 
-void sc_kernels_avx512_rows_score(const float *query, const uint8_t *const *rows,
-                                  uint64_t key_count, uint64_t head_size, uint32_t dtype,
-                                  float *scores)
+/* `dtype` is a constant where it is inlined. */
+static inline __attribute__((always_inline)) void
+rows_score(const struct sc_kernels_rows_score *what, uint32_t dtype)
 {
-    for (uint64_t j = 0; j < key_count; j += 16) {
-        if (dtype == SC_KERNELS_F32)
-            rows_score(query, rows + j, head_size, SC_KERNELS_F32, scores + j);
-        else if (dtype == SC_KERNELS_F16)
-            rows_score(query, rows + j, head_size, SC_KERNELS_F16, scores + j);
-        else
-            rows_score(query, rows + j, head_size, SC_KERNELS_BF16, scores + j);
-    }
+    uint64_t v = 0, count = what->query_count;
+    for (; what->head_size % 16 != 0 && v < count; v++)
+        rows_block(what, 0, v, dtype, 16, false);
+    for (; v + 4 <= count; v += 4)
+        for (uint64_t i = 0; i < what->key_count; i += 4)
+            rows_block(what, i, v, dtype, 4, true);
+    for (; v + 2 <= count; v += 2)
+        for (uint64_t i = 0; i < what->key_count; i += 8)
+            rows_block(what, i, v, dtype, 8, true);
+    if (v < count)
+        rows_block(what, 0, v, dtype, 16, true);
+}
+
+void sc_kernels_avx512_rows_score(const struct sc_kernels_rows_score *what)
+{
+    if (what->dtype == SC_KERNELS_F32)
+        rows_score(what, SC_KERNELS_F32);
+    else if (what->dtype == SC_KERNELS_F16)
+        rows_score(what, SC_KERNELS_F16);
+    else
+        rows_score(what, SC_KERNELS_BF16);
 }
 
 float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor)

@@ -78,34 +78,25 @@ void sc_kernels_ref_lanes_fold(const float *scores, uint64_t width, uint64_t key
     }
 }
 
-void sc_kernels_ref_few_score(const float *query, const float *keys, uint64_t head_padded,
-                              uint64_t key_count, float *scores)
+void sc_kernels_ref_rows_score(const struct sc_kernels_rows_score *what)
 {
-    for (uint64_t j = 0; j < key_count; j++) {
-        float sum = 0;
-        for (uint64_t t = 0; t < head_padded; t++)
-            sum += keys[j * head_padded + t] * query[t];
-        scores[j] = sum;
-    }
-}
-
-void sc_kernels_ref_rows_score(const float *query, const uint8_t *const *rows, uint64_t key_count,
-                               uint64_t head_size, uint32_t dtype, float *scores)
-{
-    for (uint64_t j = 0; j < key_count; j++) {
-        float sum = 0, value;
-        for (uint64_t t = 0; t < head_size; t++) {
-            const uint16_t *half = (const uint16_t *)(const void *)rows[j] + t;
-            if (dtype == SC_KERNELS_F32)
-                memcpy(&value, rows[j] + t * sizeof(value), sizeof(value));
-            else if (dtype == SC_KERNELS_F16)
-                sc_kernels_ref_widen_f16(&value, half, 1);
-            else
-                sc_kernels_ref_widen_bf16(&value, half, 1);
-            sum += value * query[t];
+    uint64_t padded = (what->head_size + 15) / 16 * 16;
+    for (uint64_t v = 0; v < what->query_count; v++)
+        for (uint64_t i = 0; i < what->key_count; i++) {
+            const uint8_t *row = what->rows[i] + what->byte_first;
+            float sum = 0, value;
+            for (uint64_t t = 0; t < what->head_size; t++) {
+                const uint16_t *half = (const uint16_t *)(const void *)row + t;
+                if (what->dtype == SC_KERNELS_F32)
+                    memcpy(&value, row + t * sizeof(value), sizeof(value));
+                else if (what->dtype == SC_KERNELS_F16)
+                    sc_kernels_ref_widen_f16(&value, half, 1);
+                else
+                    sc_kernels_ref_widen_bf16(&value, half, 1);
+                sum += value * what->queries[v * padded + t];
+            }
+            what->scores[v * what->score_stride + i] = sum;
         }
-        scores[j] = sum;
-    }
 }
 
 float sc_kernels_ref_few_best(const float *scores, uint64_t count, float floor)

@@ -218,6 +218,36 @@ static void compare(struct sc_kernels_importance *what, uint64_t head)
     free(expected);
 }
 
+/* All heads in one call: bit by bit what each has alone. */
+static void compare_together(struct sc_kernels_importance *what, uint64_t heads)
+{
+    uint64_t count = what->prefix.count;
+    uint64_t scratch_bytes =
+        sc_kernels_importance_scratch_bytes(what->head_size, count, what->fresh.count);
+    uint8_t *scratch = aligned_alloc(64, scratch_bytes + 2 * GUARD);
+    float *sums = malloc((heads * count + 1) * sizeof(*sums));
+    assert_true(scratch != NULL && sums != NULL);
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        what->kernels = sc_kernels_get((enum sc_kernels_level)level);
+        memset(scratch, POISON, scratch_bytes + 2 * GUARD);
+        memset(sums, POISON, (heads * count + 1) * sizeof(*sums));
+        float poison = sums[heads * count];
+        sc_kernels_importance_heads(what, 0, heads, scratch + GUARD, sums);
+        assert_memory_equal(&sums[heads * count], &poison, sizeof(poison));
+        for (uint64_t i = 0; i < GUARD; i++) {
+            assert_int_equal(scratch[i], POISON);
+            assert_int_equal(scratch[GUARD + scratch_bytes + i], POISON);
+        }
+        for (uint64_t head = 0; head < heads; head++) {
+            float *alone = run(what, head);
+            assert_memory_equal(alone, sums + head * count, count * sizeof(*sums));
+            free(alone);
+        }
+    }
+    free(scratch);
+    free(sums);
+}
+
 static void check(const struct shape *shape)
 {
     uint64_t element = element_bytes(shape->query_dtype), heads = shape->kv_heads * shape->group;
@@ -243,6 +273,7 @@ static void check(const struct shape *shape)
         .last_row = shape->last_row};
     for (uint64_t head = 0; head < shape->kv_heads; head++)
         compare(&what, head);
+    compare_together(&what, shape->kv_heads);
     keys_free(&prefix);
     keys_free(&fresh);
     free(queries);
@@ -305,6 +336,23 @@ static void sums_of_many_rows_over_a_long_prefix_stay_within_the_contract(void *
                           .key_dtype = SC_KERNELS_BF16,
                           .layout = SLOTS,
                           .spread = 4});
+}
+
+/* More heads than a scratch holds at once; rows that are short, and that are not. */
+static void heads_together_are_each_head_alone(void **state)
+{
+    (void)state;
+    for (uint64_t group = 1; group <= 7; group++)
+        check(&(struct shape){.kv_heads = group == 2 ? 3 : 40,
+                              .group = group,
+                              .head_size = group % 2 ? 16 : 24,
+                              .rows = 1,
+                              .prefix = 50 + group,
+                              .fresh = group % 3 * 300,
+                              .query_dtype = SC_KERNELS_F32,
+                              .key_dtype = (uint32_t)(group % 3),
+                              .layout = (enum layout)(group % LAYOUTS),
+                              .spread = 2});
 }
 
 /* Codes of a prefix, slab by slab, and the float32 rows that ref/ decodes them to. */
@@ -504,6 +552,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_equal_a_float64_reference_over_a_grid_of_shapes),
         cmocka_unit_test(sums_of_many_rows_over_a_long_prefix_stay_within_the_contract),
+        cmocka_unit_test(heads_together_are_each_head_alone),
         cmocka_unit_test(codes_are_scored_as_what_they_decode_to),
         cmocka_unit_test(no_rows_give_zeros),
         cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
