@@ -19,8 +19,9 @@
 #include <math.h>
 #include <string.h>
 
-#define SHARED_VALUES (1u << 20) /* of keys: fewer are scored before a worker wakes */
-#define SCRATCHES_MAX 8u         /* who needs one when all are taken waits for a scoring to end */
+#define SHARED_VALUES  (1u << 20) /* of keys: fewer are scored before a worker wakes */
+#define HEADS_TOGETHER 8u /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
+#define SCRATCHES_MAX  8u /* who needs one when all are taken waits for a scoring to end */
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 
@@ -34,12 +35,12 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                         struct sc_plugin_scratch *scratch)
 {
     uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
-    uint64_t at = 0;
+    uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
     uint64_t slabs = conn->reads_codes ? conn->segment_capacity : 0;
     uint8_t *places[7];
     const uint64_t bytes[7] = {importance,
-                               ((probes > 0 ? probes : 1) + 1) * rows * sizeof(float),
+                               (heads + 1) * rows * sizeof(float),
                                rows * sizeof(float),
                                rows * sizeof(float),
                                (2 * probes + 2) * SC_KERNELS_WORDS(rows) * sizeof(uint64_t),
@@ -223,11 +224,9 @@ float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch
                                  .count = row_total,
                                  .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     memset(total, 0, row_total * sizeof(float));
-    for (uint64_t h = 0; h < probes; h++) {
-        float *sums = scratch->sums + h * row_total;
-        sc_kernels_importance(what, h, scratch->importance, sums);
-        sc_kernels_add(conn->kernels, total, sums, row_total);
-    }
+    sc_kernels_importance_heads(what, 0, probes, scratch->importance, scratch->sums);
+    for (uint64_t h = 0; h < probes; h++)
+        sc_kernels_add(conn->kernels, total, scratch->sums + h * row_total, row_total);
     return total;
 }
 
@@ -502,15 +501,19 @@ void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratc
 
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
-static void head_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                      const struct sc_plugin_item *item, uint64_t head, float *ret_sums)
+/* Sums of the heads from `first` on that are scored together; returns how many. */
+static uint64_t heads_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                           const struct sc_plugin_item *item, uint64_t first)
 {
+    uint64_t left = conn->shape.kv_head_count - first;
+    uint64_t count = left < HEADS_TOGETHER ? left : HEADS_TOGETHER;
     struct sc_kernels_importance what = importance_of(conn, item);
     uint32_t dtype = item->widen != SC_KERNELS_SAME ? SPEC_DTYPE_F32 : conn->shape.dtype;
     what.prefix = (struct sc_kernels_keys){.memory = item->memory,
                                            .count = item->want.row_total,
                                            .dtype = sc_plugin_kernels_dtype(dtype)};
-    sc_kernels_importance(&what, head, scratch->importance, ret_sums);
+    sc_kernels_importance_heads(&what, first, first + count, scratch->importance, scratch->sums);
+    return count;
 }
 
 uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -519,11 +522,13 @@ uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scr
     const struct sc_plugin_want *want = &item->want;
     if (want->budget != SPEC_BUDGET_MASS)
         return want->row_count;
-    float *total = scratch->sums, *sums = scratch->scores;
+    float *total = scratch->sums + HEADS_TOGETHER * want->row_total;
     memset(total, 0, want->row_total * sizeof(float));
-    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
-        head_sums(conn, scratch, item, head, sums);
-        sc_kernels_add(conn->kernels, total, sums, want->row_total);
+    for (uint64_t head = 0, count; head < conn->shape.kv_head_count; head += count) {
+        count = heads_sums(conn, scratch, item, head);
+        for (uint64_t i = 0; i < count; i++)
+            sc_kernels_add(conn->kernels, total, scratch->sums + i * want->row_total,
+                           want->row_total);
     }
     return mass_rows(conn, scratch, want, total);
 }
@@ -532,7 +537,9 @@ void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch 
                            const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
-    head_sums(conn, scratch, item, head, scratch->sums);
-    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, scratch->sums),
-                    want->row_total, item->row_count, ret_rows);
+    if (head % HEADS_TOGETHER == 0)
+        (void)heads_sums(conn, scratch, item, head);
+    const float *sums = scratch->sums + head % HEADS_TOGETHER * want->row_total;
+    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
+                    item->row_count, ret_rows);
 }

@@ -80,7 +80,8 @@ struct sc_plugin_item {
 struct sc_plugin_scratch {
     _Atomic uint32_t is_taken;
     uint8_t *importance; /* sc_kernels_importance's */
-    float *sums;         /* [probe_heads + 1][rows]: each probe head's, then their sum */
+    float *sums;         /* [at least probe_heads + 1][rows]: each probe head's, then their sum, or
+                          * those of a few heads */
     float *scores;       /* [rows] sums as they are ranked */
     float *granules;     /* [rows] */
     uint64_t *sets;      /* [2 * probe_heads + 2] sets of rows, as bits: each probe head's, the
@@ -150,7 +151,8 @@ void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratc
 /* How many rows each head gets, of all heads' keys in the destination. */
 uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
-/* One head's rows, of its keys in the destination. */
+/* One head's rows, of its keys in the destination. Heads are asked for in ascending order from 0,
+ * and nothing else uses the scratch's sums between: several are scored in one pass. */
 void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows);
 
