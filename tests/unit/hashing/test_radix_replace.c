@@ -98,6 +98,66 @@ static void a_match_ends_before_what_is_refused(void **state)
     fixture_close(&world.fx);
 }
 
+/* An eviction that leaves something behind: another worth for a piece, split or not; who hangs on a
+ * run, and who holds it; a leaf that lives on. */
+static void what_stays_behind_changes_its_flags(void **state)
+{
+    (void)state;
+    struct world world;
+    struct sc_radix_segment segments[4], above, leaf;
+    bool is_alone;
+    world_open(&world);
+    assert_int_equal(put(&world, LENGTH, 10, 0), SPEC_OK);
+    struct sc_radix *index = world.fx.index;
+    struct sc_radix_query query = query_of(&world.prompt);
+    struct sc_radix_match match;
+    sc_radix_match(index, &query, segments, 4, &match);
+    for (uint32_t i = 3; i > 0; i--) {
+        assert_true(sc_radix_above(index, segments[i].node, &above, &is_alone));
+        assert_true(is_alone);
+        assert_int_equal(above.value.piece, segments[i - 1].value.piece);
+    }
+    assert_false(sc_radix_above(index, segments[0].node, &above, &is_alone));
+    uint32_t tokens[24]; /* parts inside the second chunk: piece 11 is two runs then */
+    memcpy(tokens, world.tokens, sizeof(tokens));
+    tokens[20] ^= 1;
+    struct prompt other = {root_a, tokens, 24, NULL, 0};
+    struct sc_radix_inserted inserted;
+    struct sc_radix_insertion insertion = {.root = root_a,
+                                           .after = segments[0].node,
+                                           .first = CHUNK,
+                                           .tokens = tokens + CHUNK,
+                                           .token_count = 8,
+                                           .run_first = 20,
+                                           .value = {20, 0, 0}};
+    assert_int_equal(sc_radix_insert(index, &insertion, &inserted, NULL), SPEC_OK);
+    assert_true(sc_radix_above(index, segments[1].node, &above, &is_alone));
+    assert_false(is_alone);
+    assert_int_equal(above.value.piece, 11);
+    assert_int_equal(sc_radix_flags_set(index, segments[1].node, 1), 0);
+    assert_int_equal(match_below(&world, 1).token_count, CHUNK);
+    assert_int_equal(match_below(&world, 2).token_count, LENGTH);
+    assert_int_equal(sc_radix_flags_set(index, segments[1].node, 0), 1);
+    assert_int_equal(match_below(&world, 1).token_count, LENGTH);
+    assert_false(sc_radix_is_pinned(index, segments[0].node));
+    struct sc_radix_match held = pin_of(&world.fx, &other);
+    assert_true(sc_radix_is_pinned(index, segments[0].node));  /* below it */
+    assert_false(sc_radix_is_pinned(index, segments[1].node)); /* beside it */
+    sc_radix_unpin(index, held.last);
+    assert_true(sc_radix_oldest_leaf(index, &leaf));
+    assert_int_equal(leaf.value.piece, 13);
+    sc_radix_use(index, leaf.node);
+    assert_true(sc_radix_oldest_leaf(index, &leaf));
+    assert_int_equal(leaf.value.piece, 20);
+    const struct sc_radix_ref none = {0};
+    assert_false(sc_radix_above(index, none, &above, &is_alone));
+    assert_false(sc_radix_is_pinned(index, none));
+    assert_int_equal(sc_radix_flags_set(index, none, 1), 0);
+    sc_radix_use(index, none);
+    fixture_check(&world.fx);
+    fixture_close(&world.fx);
+}
+
 /* [0, shared) stands with flags 0, the rest with 2; better ones come for [shared, end). */
 static void check_replaced(uint64_t shared, uint64_t end, bool pinned)
 {
@@ -288,6 +348,7 @@ int main(void)
         cmocka_unit_test(equals_and_worse_change_nothing),
         cmocka_unit_test(what_makes_way_can_be_kept),
         cmocka_unit_test(without_memory_the_worse_stays),
+        cmocka_unit_test(what_stays_behind_changes_its_flags),
         cmocka_unit_test(a_reader_sees_the_one_or_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
