@@ -155,22 +155,20 @@ static void world_make(void)
                                       .io_backend = SC_BACKEND_SIM,
                                       .io_op_bytes = 64u << 10,
                                       .max_requests = 1};
-    world.params = (struct sc_store_params){.alloc = &world.alloc,
-                                            .exec = world.exec,
-                                            .log = &world.log,
-                                            .poison = &world.poison,
-                                            .config = &world.config,
-                                            .sim_disk = world.empty,
-                                            .rank_count = 1,
-                                            .space = {.digest = {7},
-                                                      .family = {8},
-                                                      .layer_count = 2,
-                                                      .k_row_bytes = 48,
-                                                      .descriptor = "{}"},
-                                            .sketch_bytes_max = 1u << 20,
-                                            .codes = {{4, 2, 16, 8, 8}, encode, NULL, NULL},
-                                            .on_piece = on_piece,
-                                            .on_written = on_written};
+    world.params = (struct sc_store_params){
+        .alloc = &world.alloc,
+        .exec = world.exec,
+        .log = &world.log,
+        .poison = &world.poison,
+        .config = &world.config,
+        .sim_disk = world.empty,
+        .rank_count = 1,
+        .space =
+            {.digest = {7}, .family = {8}, .layer_count = 2, .k_row_bytes = 48, .descriptor = "{}"},
+        .sketch_bytes_max = 1u << 20,
+        .codes = {.shape = {4, 2, 16, 8, 8}, .with_rows = true, .encode = encode},
+        .on_piece = on_piece,
+        .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
     world.seed = sc_store_frame_seed(store->store_id, 0, 1);
     sc_store_close(store);

@@ -164,7 +164,7 @@ static void world_make(void)
         .on_average = on_average,
         .probe_row_bytes = 48,
         .sketch_bytes_max = 1u << 20,
-        .codes = {{4, 2, 16, 8, 8}, encode, NULL, NULL},
+        .codes = {.shape = {4, 2, 16, 8, 8}, .with_rows = true, .encode = encode},
         .on_written = on_written};
     FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
     sc_store_close(store);
