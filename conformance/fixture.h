@@ -181,6 +181,10 @@ bool fixture_store_range(struct fixture *fx, spec_request request, const struct 
                          uint64_t first, uint64_t count);
 /* lookup, store of what is not matched, release. */
 bool fixture_store(struct fixture *fx, const struct prompt *prompt);
+/* The same of a store that may be full: any end of the ticket is told, and is no failure. */
+bool fixture_try_store(struct fixture *fx, const struct prompt *prompt);
+/* Again and again, as room comes back in the background. Hits required: it does. */
+bool fixture_store_at_last(struct fixture *fx, const struct prompt *prompt);
 spec_status fixture_wait(struct fixture *fx, spec_ticket ticket);
 
 /* One layer of a match into a fresh packed area, compared. */

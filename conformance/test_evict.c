@@ -21,34 +21,6 @@ static void open_small(struct fixture *fx)
                             "\"max_request_tokens\": 4096, \"lease_ns_max\": 0");
 }
 
-/* Stores what is not matched; its status is told. */
-static bool try_store(struct fixture *fx, const struct prompt *prompt)
-{
-    struct spec_lookup_result found = fixture_find(fx, prompt);
-    spec_status ended = SPEC_OK;
-    uint64_t first = found.matched_tokens;
-    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
-        spec_ticket ticket = 0;
-        assert_ok(fx, fixture_put(fx, found.request, prompt, first, prompt->count - first, layer,
-                                  &ticket));
-        ended = fixture_wait(fx, ticket);
-    }
-    fixture_release(fx, found.request);
-    return ended == SPEC_OK;
-}
-
-/* Again and again, as room comes back in the background. */
-static bool store_at_last(struct fixture *fx, const struct prompt *prompt)
-{
-    uint32_t tries = 0;
-    bool stored = try_store(fx, prompt);
-    while (!stored && conf_wait(&tries) && (conf_options.require_hits || tries < 4))
-        stored = try_store(fx, prompt);
-    if (conf_options.require_hits && !stored)
-        fail_msg("no room was made");
-    return stored;
-}
-
 static uint64_t matched(struct fixture *fx, const struct prompt *prompt)
 {
     struct spec_lookup_result found = fixture_find(fx, prompt);
@@ -65,7 +37,7 @@ static void abi_088_a_full_store_makes_room(void **state)
     open_small(fx);
     for (uint64_t i = 0; i < 60; i++) {
         struct prompt prompt = prompt_make(2000 + i, TOKENS);
-        bool stored = store_at_last(fx, &prompt);
+        bool stored = fixture_store_at_last(fx, &prompt);
         struct spec_stats stats = fixture_stats(fx);
         assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
         fixture_check(fx, &prompt, stored ? TOKENS - 1 : 0);
@@ -82,10 +54,10 @@ static void abi_088_what_is_used_again_and_again_stays(void **state)
     struct fixture *fx = *state;
     open_small(fx);
     struct prompt often = prompt_make(2100, TOKENS), once = prompt_make(2101, TOKENS);
-    bool stored = store_at_last(fx, &once) && store_at_last(fx, &often);
+    bool stored = fixture_store_at_last(fx, &once) && fixture_store_at_last(fx, &often);
     for (uint64_t i = 0; i < 40; i++) {
         struct prompt prompt = prompt_make(2110 + i, TOKENS);
-        (void)store_at_last(fx, &prompt);
+        (void)fixture_store_at_last(fx, &prompt);
         fixture_check(fx, &often, stored ? TOKENS - 1 : 0);
         prompt_free(&prompt);
     }
@@ -99,11 +71,11 @@ static void abi_088_what_a_request_holds_stays(void **state)
     struct fixture *fx = *state;
     open_small(fx);
     struct prompt held = prompt_make(2160, TOKENS);
-    (void)store_at_last(fx, &held);
+    (void)fixture_store_at_last(fx, &held);
     struct spec_lookup_result found = fixture_find(fx, &held);
     for (uint64_t i = 0; i < 40; i++) {
         struct prompt prompt = prompt_make(2170 + i, TOKENS);
-        (void)store_at_last(fx, &prompt);
+        (void)fixture_store_at_last(fx, &prompt);
         prompt_free(&prompt);
     }
     fixture_check_layers(fx, &found, &held, 0);
@@ -124,7 +96,7 @@ static void abi_088_no_stored_prefix_loses_its_beginning(void **state)
     for (uint64_t i = 0; i < 90; i++) {
         const struct prompt *trunk = &trunks[i * 5 % 6];
         struct prompt prompt = prompt_diverge(trunk, 70 + i * 13 % 120, TOKENS, 2300 + i);
-        (void)store_at_last(fx, &prompt);
+        (void)fixture_store_at_last(fx, &prompt);
         for (uint64_t j = 0; j < 6; j++)
             (void)matched(fx, &trunks[j]);
         prompt_free(&prompt);
@@ -133,7 +105,7 @@ static void abi_088_no_stored_prefix_loses_its_beginning(void **state)
     bool all = true;
     for (uint64_t i = 0; i < 8; i++) {
         last[i] = prompt_make(2400 + i, TOKENS);
-        all = store_at_last(fx, &last[i]) && all;
+        all = fixture_store_at_last(fx, &last[i]) && all;
     }
     for (uint64_t i = 0; i < 8; i++) {
         fixture_check(fx, &last[i], all ? TOKENS - 1 : matched(fx, &last[i]));
@@ -159,17 +131,17 @@ static void abi_089_after_a_full_device_stores_are_tried_again(void **state)
     bool kept_all = true;
     for (uint64_t i = 0; i < 400 && kept_all; i++) { /* until one was refused */
         struct prompt prompt = prompt_make(2600 + i, 2000);
-        kept_all = try_store(fx, &prompt);
+        kept_all = fixture_try_store(fx, &prompt);
         assert_true(matched(fx, &prompt) == 0 || kept_all);
         prompt_free(&prompt);
     }
     fixture_check(fx, &before, stored ? 299 : 0); /* loads go on */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     struct prompt after = prompt_make(2550, 300);
-    bool again = try_store(fx, &after);
+    bool again = fixture_try_store(fx, &after);
     for (int tries = 0; !again && tries < 600; tries++) { /* a minute */
         usleep(100000);
-        again = try_store(fx, &after);
+        again = fixture_try_store(fx, &after);
     }
     if (conf_options.require_hits)
         assert_true(again);
@@ -218,7 +190,7 @@ static void abi_135_evict_frees_an_eighth(void **state)
     open_small(fx);
     for (uint64_t i = 0; i < 14; i++) {
         struct prompt prompt = prompt_make(2720 + i, TOKENS);
-        (void)store_at_last(fx, &prompt);
+        (void)fixture_store_at_last(fx, &prompt);
         prompt_free(&prompt);
     }
     assert_ok(fx, maintain(fx, SPEC_MAINTAIN_EVICT));

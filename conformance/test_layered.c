@@ -1006,7 +1006,7 @@ static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_cod
     coded_store(ret_coded);
     for (uint64_t i = 0; i < 80 && fixture_stats(fx).coarsened_chunks == 0; i++) {
         struct prompt other = prompt_make(seed * 100 + i, 384); /* the scene's is the oldest */
-        (void)fixture_store(fx, &other);
+        (void)fixture_store_at_last(fx, &other);
         settle(fx);
         prompt_free(&other);
     }
