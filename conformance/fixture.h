@@ -174,6 +174,11 @@ void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_
 /* matched is expected, or less (a miss is allowed unless require_hits). Counts. */
 void expect_match(const struct spec_lookup_result *found, uint64_t expected);
 
+/* Members of a configuration: a store that a few prompts fill. */
+#define FIXTURE_SMALL_STORE                                                                        \
+    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\", "          \
+    "\"max_requests\": 16, \"max_request_tokens\": 4096, \"lease_ns_max\": 0"
+
 spec_status fixture_put(struct fixture *fx, spec_request request, const struct prompt *prompt,
                         uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ret_ticket);
 /* Stores all layers of a range and waits; true when the last ticket says OK. */

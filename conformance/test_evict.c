@@ -16,9 +16,7 @@
 static void open_small(struct fixture *fx)
 {
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
-    fixture_reconfigure(fx, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
-                            "\"max_request_tokens\": 4096, \"lease_ns_max\": 0");
+    fixture_reconfigure(fx, FIXTURE_SMALL_STORE);
 }
 
 static uint64_t matched(struct fixture *fx, const struct prompt *prompt)

@@ -18,25 +18,7 @@
 static void open_small(struct fixture *fx)
 {
     fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
-    fixture_reconfigure(fx, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", "
-                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
-                            "\"max_request_tokens\": 4096, \"lease_ns_max\": 0");
-}
-
-/* Submits all layers, waits; true: it was stored. */
-static bool store_some(struct fixture *fx, const struct prompt *prompt)
-{
-    struct spec_lookup_result found = fixture_find(fx, prompt);
-    uint64_t first = found.matched_tokens;
-    spec_status ended = SPEC_OK;
-    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
-        spec_ticket ticket = 0;
-        assert_ok(fx, fixture_put(fx, found.request, prompt, first, prompt->count - first, layer,
-                                  &ticket));
-        ended = fixture_wait(fx, ticket);
-    }
-    fixture_release(fx, found.request);
-    return ended == SPEC_OK;
+    fixture_reconfigure(fx, FIXTURE_SMALL_STORE);
 }
 
 static void abi_088_disk_fills_without_bound(void **state)
@@ -46,7 +28,7 @@ static void abi_088_disk_fills_without_bound(void **state)
     uint64_t most = (8u << 20) + SMALL_FILES;
     for (uint64_t i = 0; i < 60; i++) {
         struct prompt prompt = prompt_make(700 + i, 256);
-        (void)store_some(fx, &prompt);
+        (void)fixture_try_store(fx, &prompt);
         assert_in_range(disk_bytes(fx), 0, most);
         struct spec_stats stats = fixture_stats(fx);
         assert_true(stats.disk_bytes_max <= 8u << 20);
@@ -65,7 +47,7 @@ static void abi_111_logical_counting_below_physical_use(void **state)
     open_small(fx);
     for (uint64_t i = 0; i < 24; i++) {
         struct prompt prompt = prompt_make(770 + i, 1 + i * 37 % 256);
-        (void)store_some(fx, &prompt);
+        (void)fixture_try_store(fx, &prompt);
         struct spec_stats stats = fixture_stats(fx);
         assert_in_range(disk_bytes(fx), 0, stats.disk_bytes_used + SMALL_FILES);
         assert_true(stats.extent_bytes + stats.log_bytes <= stats.disk_bytes_used + SMALL_FILES);
@@ -237,7 +219,7 @@ static void abi_085_failed_store_stays_visible(void **state)
         struct prompt prompt = prompt_make(840 + i, 300);
         struct rlimit small = {BYTES[i], limit.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-        bool stored = store_some(fx, &prompt);
+        bool stored = fixture_try_store(fx, &prompt);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         for (int round = 0; round < 2; round++) {
             struct spec_lookup_result found = fixture_find(fx, &prompt);
@@ -340,7 +322,7 @@ static void abi_110_pins_that_leak(void **state)
     struct fixture *fx = *state;
     open_small(fx);
     struct prompt trunk = prompt_make(880, 200);
-    (void)store_some(fx, &trunk);
+    (void)fixture_try_store(fx, &trunk);
     for (uint64_t i = 0; i < 400; i++) {
         struct prompt prompt = prompt_diverge(&trunk, 150, 256, 900 + i % 7);
         end_early(fx, &prompt, i);

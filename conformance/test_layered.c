@@ -990,10 +990,6 @@ static void abi_156_rows_of_a_damaged_block_are_exact(void **state)
 
 /* ---- 157, 158 ---- */
 
-#define COARSE_STORE                                                                               \
-    "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\", "          \
-    "\"max_requests\": 16, \"max_request_tokens\": 4096, \"lease_ns_max\": 0"
-
 /* A scene whose rows were evicted, and codes were not. False: the connector kept them. */
 static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_coded)
 {
@@ -1001,7 +997,7 @@ static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_cod
     fixture_shape(fx, BIG);
     configure(fx, 4, 2, ""); /* skips where the command line chooses */
     fixture_reconfigure(fx, "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
-                            "\"layered\": {\"bits_k\": 4, \"bits_v\": 2}, " COARSE_STORE);
+                            "\"layered\": {\"bits_k\": 4, \"bits_v\": 2}, " FIXTURE_SMALL_STORE);
     *ret_coded = coded_make(fx, seed, 4, 2, STORED);
     coded_store(ret_coded);
     for (uint64_t i = 0; i < 80 && fixture_stats(fx).coarsened_chunks == 0; i++) {
@@ -1053,7 +1049,7 @@ static void abi_158_who_needs_rows_misses_what_has_codes_alone(void **state)
         struct spec_lookup_result found = fixture_lookup(fx, &params);
         assert_int_equal(found.matched_tokens, 0);
         fixture_release(fx, found.request);
-        fixture_reconfigure(fx, "\"preset\": \"as-like\", " COARSE_STORE);
+        fixture_reconfigure(fx, "\"preset\": \"as-like\", " FIXTURE_SMALL_STORE);
         found = fixture_find(fx, &coded.scene.prompt);
         assert_int_equal(found.matched_tokens, 0);
         fixture_release(fx, found.request);

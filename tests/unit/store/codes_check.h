@@ -11,6 +11,20 @@
 #define K_CODE_BYTES 48u
 #define V_CODE_BYTES 16u
 
+/* Setups of the back ends that are a machine's own. */
+#define CODES_SETUP_PREAD                                                                          \
+    {                                                                                              \
+        .name = "pread, paired, 2 threads", .backend = SC_BACKEND_PREAD, .thread_count = 2,        \
+        .layers = 3, .k_row_bytes = 512, .disk_bytes = 64u << 20, .segment_bytes = 4u << 20,       \
+        .op_bytes = 64u << 10                                                                      \
+    }
+#define CODES_SETUP_URING                                                                          \
+    {                                                                                              \
+        .name = "io_uring, split, 3 threads", .backend = SC_BACKEND_URING, .thread_count = 3,      \
+        .layers = 2, .layout = SC_STORE_SPLIT, .k_row_bytes = 512, .disk_bytes = 64u << 20,        \
+        .segment_bytes = 4u << 20, .op_bytes = 64u << 10                                           \
+    }
+
 /* Scales are a sum over all rows, codes the first bytes of each; K of 15 in 16 slabs has codes.
  * user: the world. */
 static inline bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
