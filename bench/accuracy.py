@@ -24,6 +24,8 @@ import subprocess
 import sys
 import time
 
+import replay
+
 DRAWS = 2000
 PPL_QUERY, PPL_TOKENS = 64, 192  # tokens that choose rows; tokens whose likelihood counts
 SHOT_SETS = ("piqa", "rte", "copa", "openbookqa", "arc-easy")
@@ -868,8 +870,31 @@ def similarity(args, root, build):
 
 # ---- prefetch ----
 
-DEVICE_BYTES_PER_NS = 2.5  # what the store takes a device for until it was measured
+DEVICE_FILE_BYTES = 512 << 20
 PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both")
+
+
+def device_of(session):
+    """By fio, of this disk: line rate, bytes a ns, and how long a lone 4 KiB read takes, ns."""
+    folder = os.path.join(session.build, "bench-disk")
+    segment = os.path.join(folder, "seg-00000000")
+    os.makedirs(folder, exist_ok=True)
+    try:
+        with open(segment, "wb") as f:
+            for _ in range(DEVICE_FILE_BYTES >> 20):
+                f.write(os.urandom(1 << 20))
+            os.fsync(f.fileno())
+        line_ns = replay.fio_ns(["--engine", "io_uring", "--threads", "1", "--depth", "8",
+                                 "--bytes", str(DEVICE_FILE_BYTES), "--op-bytes", str(1 << 20),
+                                 folder])
+        out = subprocess.run(
+            ["fio", "--output-format=json", "--readonly", "--name=r", f"--filename={segment}",
+             "--rw=randread", "--ioengine=psync", "--direct=1", "--norandommap", "--bs=4096",
+             "--runtime=2", "--time_based"], check=True, capture_output=True, text=True).stdout
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    read = json.loads(out[out.index("{"):])["jobs"][0]["read"]
+    return DEVICE_FILE_BYTES / line_ns, read["clat_ns"]["percentile"]["50.000000"]
 
 
 def prefetch_rows(session, model, name, entries):
@@ -891,26 +916,30 @@ def prefetch_rows(session, model, name, entries):
             {r["counters"]: r for r in lines if "counters" in r})
 
 
-def prefetch_line(name, rows, counters, shape):
+def prefetch_line(name, rows, counters, shape, device):
     """Layer 0 is nobody's next layer: it is not counted. waste: rows that were read ahead and not
     wanted, of those read ahead (where heads part, and are more than the probes, all are wanted, to
     be scored). With pages: bytes read ahead that were not wanted rows; what a read on demand pays
     for pages counts as well. hidden: demanded bytes that were there or on the way, of what the
-    window between prefetch_next and get_important could carry, at most what was demanded."""
+    window between prefetch_next and get_important could carry, at most what was demanded: the
+    line rate for as long as the window outlasts one operation. rate alone: as if none took time."""
+    rate, latency_ns = device
     later = [r for r in rows if r["predictor"] == name and r["layer"] > 0]
     requests = len({(r["id"], r["question"]) for r in later})
     issued = counters[name]["speculated_bytes"]
     waste = counters[name]["unused_bytes"] / issued if issued else 0
     demand = [shape["row_bytes"] * (r["matched"] if r["fallback"] and shape["kv_heads"] > 3
                                     else r["wanted"]) for r in later]
-    could = [min(d, r["window_ns"] * DEVICE_BYTES_PER_NS) for d, r in zip(demand, later)]
     there = [d * r["ahead"] / r["wanted"] for d, r in zip(demand, later)]
-    hidden = sum(map(min, there, could)) / max(1, sum(could))
+    shares = []
+    for lost_ns in (latency_ns, 0):
+        could = [min(d, max(0, r["window_ns"] - lost_ns) * rate) for d, r in zip(demand, later)]
+        shares.append(sum(map(min, there, could)) / max(1, sum(could)))
     there = sum(there)
     exposed = sum(r["exposed_ns"] for r in later) / requests / 1e6
     print(f"{name:8} {issued / 2**20:9.1f} {waste:7.3f} {max(0, 1 - there / max(1, issued)):10.3f} "
-          f"{there / sum(demand):9.3f} {hidden:7.3f} {exposed:12.2f}")
-    return waste, hidden
+          f"{there / sum(demand):9.3f} {shares[0]:7.3f} {shares[1]:10.3f} {exposed:12.2f}")
+    return waste, shares[0]
 
 
 def prefetch(args, root, build):
@@ -919,6 +948,8 @@ def prefetch(args, root, build):
     if not os.path.isdir(session.data):
         print(f"bench prefetch: skipped: no eval sets at {session.data} (--data DIR)")
         return True, {}
+    device = device_of(session)
+    print(f"this disk, by fio: {device[0]:.2f} GB/s, a lone read of 4 KiB {device[1] / 1e3:.0f} us")
     for name, wanted in (("recall_ids", "opt-recall"), ("recall_text", "smollm2")):
         model = model_of(session, wanted)
         if not os.path.isfile(os.path.join(model, "config.json")):
@@ -930,9 +961,9 @@ def prefetch(args, root, build):
         print(f"\n{wanted}, {name}: a quarter of the rows, {len(entries)} prefixes, range planner; "
               "counters of the connector; recall of the rankings in the reference engine")
         print(f"{'':8} {'MiB ahead':>9} {'waste':>7} {'with pages':>10} {'of demand':>9} "
-              f"{'hidden':>7} {'exposed ms':>12}")
+              f"{'hidden':>7} {'rate alone':>10} {'exposed ms':>12}")
         shape = shape_of(model)
-        seen = {kind: prefetch_line(kind, rows, counters, shape) for kind in PREDICTORS}
+        seen = {kind: prefetch_line(kind, rows, counters, shape, device) for kind in PREDICTORS}
         here = means(ranks)
         print("recall@k: " + ", ".join(f"{kind} {here[key]:.3f}" for kind, key in (
             ("sink", "sink"), ("static", "static"), ("layer", "layer_guess"),
