@@ -8,8 +8,8 @@
  *
  * Scores are in base 2 (the query is multiplied by scale * log2 e), which costs nothing and makes
  * exp one multiplication shorter. A handful of queries (one token of one group) would leave most
- * lanes empty: they go one by one, the lanes along the keys, and are bound by reading the keys; one
- * alone takes them as they lie, without a tile, and so do a few of codes.
+ * lanes empty: their lanes go along the keys, which are taken as they lie, rows or codes, without a
+ * tile, those of several heads together; they are bound by reading them.
  *
  * Holds: a row whose softmax is not a number (NaN or infinite scores) makes every sum NaN, on every
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
@@ -27,8 +27,7 @@
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
 #define SHARED_KEYS 16384u
-#define SHORT_BYTES                                                                                \
-    1024u /* of a row: FEW_KEYS of them, and as many more, stay in the first cache */
+#define SHORT_BYTES 1024u /* of a row: twice FEW_KEYS of them stay in the first cache */
 #define LINE_BYTES  64u
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)

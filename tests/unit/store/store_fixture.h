@@ -275,6 +275,22 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
     return world;
 }
 
+/* A closed world whose disk is the origin's as a power cut after so many events may leave it; what
+ * was stored is known. */
+static inline struct world *world_cut(const struct world *origin, uint64_t events,
+                                      uint64_t world_seed, uint64_t disk_seed)
+{
+    struct world *world = world_make(origin->setup, world_seed);
+    memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
+    world->piece_count = origin->piece_count;
+    sc_io_sim_disk_close(world->disk);
+    world->disk = NULL;
+    assert_int_equal(sc_io_sim_disk_fork(origin->disk, events, disk_seed, &world->disk, NULL),
+                     SPEC_OK);
+    world->params.sim_disk = world->disk;
+    return world;
+}
+
 static inline void remove_tree(const char *path)
 {
     DIR *dir = opendir(path);

@@ -323,14 +323,8 @@ static void build_survives_every_fault(void **state)
  * cannot be had. */
 static uint32_t image_check(const struct world *origin, uint64_t events, uint64_t seed)
 {
-    struct world *world = world_make(origin->setup, seed);
+    struct world *world = world_cut(origin, events, seed, seed);
     uint32_t had = 0;
-    memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
-    world->piece_count = origin->piece_count;
-    sc_io_sim_disk_close(world->disk);
-    world->disk = NULL;
-    assert_int_equal(sc_io_sim_disk_fork(origin->disk, events, seed, &world->disk, NULL), SPEC_OK);
-    world->params.sim_disk = world->disk;
     world_open_ok(world);
     assert_int_equal(world->open_count, origin->piece_count);
     space_check(world->store);

@@ -400,16 +400,8 @@ static void codes_cut_at_any_write_lose_nothing(void **state)
     assert_true(to > from);
     for (uint64_t events = from; events <= to; events++)
         for (uint64_t seed = 0; seed < 4; seed++) {
-            struct world *world = world_make(&setup, seed);
+            struct world *world = world_cut(origin, events, seed, seed * 1000 + events);
             keep_codes(world, true);
-            memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
-            world->piece_count = origin->piece_count;
-            sc_io_sim_disk_close(world->disk);
-            world->disk = NULL;
-            assert_int_equal(
-                sc_io_sim_disk_fork(origin->disk, events, seed * 1000 + events, &world->disk, NULL),
-                SPEC_OK);
-            world->params.sim_disk = world->disk;
             world_open_ok(world);
             space_check(world->store);
             uint64_t had = key_check(world, 1, false);
