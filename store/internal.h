@@ -2,7 +2,8 @@
  *
  *   identity.c  store.msgpack                     open.c     open, close, statistics
  *   journal.c   the log's file: scan, append      replay.c   records of the log -> table, space
- *   segment.c   segment files, extents' places    extent.c   writing: pack, tag, queue, commit
+ *   segment.c   segment files, extents' places    extent.c   extents being written: begin, end
+ *   pack.c      a pass's layers -> writes         commit.c   what was written -> log, table
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
@@ -372,8 +373,7 @@ void sc_store_segment_avoid(struct sc_store *store, uint32_t index);
 /* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 
-/* ---- What is built later (extent.c, build.c) ---------------------------------------------------
- */
+/* ---- What is built later (extent.c, commit.c, build.c) ----------------------------------- */
 
 /* Where an extent's probe rows are: in front of its rows, or in an annex. */
 struct sc_store_probes {

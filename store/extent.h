@@ -1,0 +1,76 @@
+/* An extent that is being written: the object, which is one of a pool that open makes.
+ *
+ *   pool     extent.c   take, begin [references] last one gone: on_written, discard, put back
+ *   rows     pack.c     put_layer -> windows -> writes, each one a reference
+ *   records  commit.c   what was written gets ids, and one append to the log tells of it
+ *
+ * It has `pending` references: one of its producer, one a write. on_written runs, on an executor
+ * thread, when the last is gone: after put_layer of the last layer, after a put_layer that failed,
+ * or after abort, and never before; so the producer's handle stays good.
+ *
+ * Threads: per member, below.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#ifndef SC_STORE_EXTENT_H
+#define SC_STORE_EXTENT_H
+
+#include "store/internal.h"
+
+/* Windows that are queued by one call: half of what is in flight. */
+#define SC_STORE_EXTENT_READY 4u
+/* Windows that are open: two with tags, the current one, one that a row straddles into. */
+#define SC_STORE_EXTENT_WINDOWS 4u
+
+struct sc_store_window {
+    struct sc_store_write *write;
+    uint64_t start, end; /* bytes of the segment file */
+};
+
+struct sc_store_extent {
+    /* Set by open, constant after. */
+    struct sc_store *store;
+    struct sc_store_piece_plan *pieces; /* [pieces_max] */
+    struct sc_store_part *parts;        /* [layer_count] */
+    struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
+    uint8_t *bounce;                    /* a row that straddles two windows */
+    struct sc_store_extent *next;       /* free list: space lock */
+
+    /* Set by begin, constant until it is free again. */
+    uint32_t piece_count, part_count;
+    uint64_t row_count, probe_row_bytes, log_bytes;
+    struct sc_store_place place;
+    struct sc_store_provenance provenance;
+    void *user;
+    uint64_t annex_of; /* not 0: an annex to this extent: probe rows alone, or codes */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
+    struct sc_store_coder *coder;          /* of rows; NULL: nobody codes them now */
+    void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
+
+    /* The producer's. */
+    uint32_t layer_next;
+    bool ended; /* the producer's reference is gone */
+    struct sc_store_window windows[SC_STORE_EXTENT_WINDOWS];
+    uint32_t window_count;
+    struct sc_store_write *ready[SC_STORE_EXTENT_READY]; /* filled, to be queued together */
+    uint32_t ready_count;
+
+    /* Any thread. */
+    _Atomic uint32_t pending;
+    _Atomic int32_t status; /* the first failure */
+    struct sc_task finish;
+};
+
+/* ---- The pools (extent.c) ------------------------------------------------------------------- */
+
+/* The object returns to its pool; its places are whoever's they are. */
+void sc_store_extent_put(struct sc_store_extent *extent);
+/* A frame with the operation that will carry it; NULL: staging is full. */
+struct sc_store_write *sc_store_write_take(struct sc_store *store);
+void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
+
+/* ---- References (extent.c) ------------------------------------------------------------------ */
+
+/* The first failure is what on_written is told. */
+void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
+void sc_store_extent_unref(struct sc_store_extent *extent);
+
+#endif
