@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define FRAME_PAGES 6u /* that three sections' ends may take of a frame (sketch.c) */
+#define FRAME_PAGES 6u /* that three sections' ends may take of a frame (sketch_plan.c) */
 
 static uint64_t chunk_of(const struct sc_store *store, uint64_t position)
 {

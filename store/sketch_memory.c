@@ -1,0 +1,228 @@
+/* A load's memory: how it is laid out, and how a block comes into it.
+ *
+ *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
+ *   codes        [struct sc_store_coded of range 0, 1 ...][K 0][V 0][K 1][V 1]...[row tags]
+ *
+ * Holds: a probe row that is copied out agrees with its tag (namespace, piece, layer, position); a
+ * range is marked good when its blocks of codes are there whole and verified.
+ * Does not: verify row tags (rows fail by them), lock, read the disk.
+ * Threads: any; who fills or reads it holds it in the pool.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+#include "store/sketch.h"
+
+#include "store/tag.h"
+
+#include <string.h>
+
+#define LINE 64u /* tags begin on a cache line */
+
+/* ---- Layout --------------------------------------------------------------------------------- */
+
+static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
+{
+    return sc_store_up(rows * probe_row_bytes, LINE);
+}
+
+uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout)
+{
+    uint64_t tags_bytes = row_count * (layout == SC_STORE_SPLIT ? 16 : 8);
+    return sc_store_up(tags_at(row_count, probe_row_bytes) + tags_bytes, SC_STORE_POOL_BLOCK_BYTES);
+}
+
+bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
+                                 struct sc_store_sketch_memory *ret_memory)
+{
+    uint64_t bytes = sc_store_sketch_bytes(rows, probe_row_bytes, store->shape.layout);
+    struct sc_store_sketch_memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
+    if (rows > 0)
+        memory.run = sc_store_pool_take(&store->pool, bytes);
+    *ret_memory = memory;
+    return rows == 0 || memory.run != NULL;
+}
+
+/* What codes the range has, if they fit a frame; NULL: none. */
+static const struct sc_store_annex *codes_find(const struct sc_store *store,
+                                               const struct sc_store_range *range,
+                                               struct sc_store_blocks *ret_blocks)
+{
+    const struct sc_store_extent_entry *extent;
+    const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, range->piece, &extent);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    *ret_blocks = (struct sc_store_blocks){0};
+    if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
+        return NULL;
+    sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
+    return sc_store_codes_fit(store, annex, ret_blocks, range->row_count) ? annex : NULL;
+}
+
+/* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. What would end
+ * behind `most`, because codes came meanwhile, is left out. */
+static uint64_t codes_lay(const struct sc_store *store, const struct sc_store_range *ranges,
+                          uint64_t range_count, bool k_alone, uint8_t *run, uint64_t most)
+{
+    uint64_t at = sc_store_up(range_count * sizeof(struct sc_store_coded), LINE);
+    for (uint64_t i = 0; i < range_count; i++) {
+        struct sc_store_blocks blocks;
+        struct sc_store_coded coded = {.piece = ranges[i].piece,
+                                       .codes = codes_find(store, &ranges[i], &blocks)};
+        uint64_t bytes = sc_store_up(blocks.k_bytes, LINE);
+        bytes += k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE);
+        if (bytes > most - at)
+            coded.codes = NULL;
+        if (coded.codes != NULL) {
+            const struct sc_store_extent_entry *extent;
+            coded.row =
+                ranges[i].row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
+            coded.k_at = at;
+            coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
+            at += bytes;
+            coded.has_v = !k_alone;
+        }
+        if (run != NULL)
+            ((struct sc_store_coded *)(void *)run)[i] = coded;
+    }
+    return at;
+}
+
+bool sc_store_sketch_memory_take_codes(struct sc_store *store, const struct sc_store_range *ranges,
+                                       uint64_t range_count, uint64_t rows, bool k_alone,
+                                       struct sc_store_sketch_memory *ret_memory)
+{
+    struct sc_store_sketch_memory memory = {0};
+    memory.tags_at =
+        sc_store_up(codes_lay(store, ranges, range_count, k_alone, NULL, UINT64_MAX), LINE);
+    memory.run =
+        sc_store_pool_take(&store->pool, memory.tags_at + sc_store_sketch_tags_bytes(store, rows));
+    if (memory.run != NULL)
+        (void)codes_lay(store, ranges, range_count, k_alone, memory.run, memory.tags_at);
+    *ret_memory = memory;
+    return memory.run != NULL;
+}
+
+bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
+{
+    const struct sc_store_coded *coded = sc_store_coded_of(keys, range);
+    if (!coded->is_good)
+        return false;
+    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
+    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k};
+    ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
+    if (!coded->has_v)
+        return true;
+    ret_slab->bits_v = shape->bits_v;
+    ret_slab->v_scales = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
+    return true;
+}
+
+/* ---- Copying out ---------------------------------------------------------------------------- */
+
+/* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
+ * row, as their commit gave them. */
+static const struct sc_store_piece_entry *piece_with(const struct sc_store *store,
+                                                     const struct sc_store_sketch_block *block,
+                                                     uint64_t *id, uint64_t row)
+{
+    for (uint64_t end = *id + 2; *id < end; (*id)++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
+        if (piece != NULL && piece->extent == block->extent_id && row >= piece->extent_row &&
+            row - piece->extent_row < piece->row_count)
+            return piece;
+    }
+    return NULL;
+}
+
+/* No lock held: of the block and of tables only. False: a probe row fails. */
+static bool probes_take(const struct sc_store *store, const struct sc_store_sketch_block *block,
+                        const uint8_t *frame, uint8_t *keys)
+{
+    uint64_t bytes = block->probe_row_bytes, wanted = block->wanted_bytes;
+    const uint8_t *rows = frame + block->probes.at;
+    const uint64_t *tags = (const uint64_t *)(const void *)(frame + block->probe_tags.at);
+    uint8_t *dst = keys + block->row_first * wanted;
+    uint64_t id = block->piece;
+    for (uint64_t done = 0; done < block->row_count;) {
+        uint64_t row = block->extent_row + done, left = block->row_count - done;
+        const struct sc_store_piece_entry *piece = piece_with(store, block, &id, row);
+        if (piece == NULL)
+            return false;
+        uint64_t skip = row - piece->extent_row, count = piece->row_count - skip;
+        uint64_t bite = SC_STORE_BITE_BYTES / bytes > 0 ? SC_STORE_BITE_BYTES / bytes : 1;
+        count = count < left ? count : left;
+        count = count < bite ? count : bite;
+        uint64_t base =
+            sc_store_tag_base(store->shape.digest, piece->hash, block->layer, SC_STORE_PART_PROBE);
+        if (sc_store_tag_verify(base, piece->first_position + skip, rows + done * bytes, bytes,
+                                bytes, count, tags + done, 1) != count) {
+            SC_LOG(store->params.log, 1,
+                   "piece %" PRIu64 " layer %" PRIu32 " fails verification of its probe keys", id,
+                   block->layer);
+            return false;
+        }
+        if (bytes == wanted)
+            memcpy(dst + done * wanted, rows + done * bytes, count * bytes);
+        for (uint64_t i = done; i < done + count && bytes != wanted; i++)
+            memcpy(dst + i * wanted, rows + i * bytes, wanted);
+        done += count;
+    }
+    return true;
+}
+
+/* One block of codes into memory; false: it is not what it should be, or says that it has none. */
+static bool codes_copy(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
+                       uint32_t part, const struct sc_store_blocks *blocks,
+                       const uint8_t *piece_hash, const uint8_t *src, uint8_t *dst)
+{
+    uint64_t bytes = part == SC_STORE_PART_K ? blocks->k_bytes : blocks->v_bytes;
+    bool is_bad;
+    bool holds = sc_store_block_holds(store, &coded->codes->code_shape, piece_hash, layer, part,
+                                      blocks, src, &is_bad);
+    if (is_bad) {
+        sc_store_count(&store->bad_blocks, 1);
+        SC_LOG(store->params.log, 1,
+               "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
+               layer);
+    }
+    if (holds)
+        memcpy(dst, src, bytes);
+    return holds;
+}
+
+/* Codes of the block's ranges. The memory is held. */
+static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
+                       const uint8_t *frame, uint8_t *run)
+{
+    for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
+        struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)run)[i];
+        const struct sc_store_extent_entry *extent;
+        const struct sc_store_piece_entry *piece =
+            sc_store_coded_piece(store, coded->piece, &extent);
+        struct sc_store_blocks blocks;
+        if (coded->codes == NULL)
+            continue; /* of no rows */
+        sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
+        coded->is_good =
+            codes_copy(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash,
+                       frame + block->probes.at + (blocks.k_at - block->k_at), run + coded->k_at) &&
+            (!coded->has_v ||
+             codes_copy(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash,
+                        frame + block->probe_tags.at + (blocks.v_at - block->v_at),
+                        run + coded->v_at));
+    }
+}
+
+spec_status sc_store_sketch_memory_fill(struct sc_store *store,
+                                        const struct sc_store_sketch_block *block,
+                                        const uint8_t *frame,
+                                        const struct sc_store_sketch_memory *memory)
+{
+    if (block->tags.end > block->tags.start)
+        memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
+               frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->row_count));
+    codes_take(store, block, frame, memory->run);
+    if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run))
+        return SPEC_OK;
+    sc_store_count(&store->corrupt_rows, 1);
+    return SPEC_E_CORRUPT;
+}

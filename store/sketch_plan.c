@@ -1,0 +1,230 @@
+/* Which bytes a sketch reads: one layer's ranges, cut into blocks that fit a frame each.
+ *
+ *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
+ *   runs     [ one extent, adjacent rows             ] [ another          ]
+ *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
+ *
+ * Holds: blocks cover every row once, in order; each is complete in itself: no other is needed to
+ * verify it.
+ * Does not: allocate, lock, do I/O, look at bytes.
+ * Threads: the sketch's lock.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+#include "store/plan.h"
+#include "store/sketch.h"
+
+#include <string.h>
+
+#define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
+#define GAP_BYTES (64ull << 10) /* read through rather than starting another operation */
+
+/* Rows of a run that a block takes: as many as fit a frame with every section read apart, each
+ * rounded out to pages, in blocks of one size. */
+static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
+                          const struct sc_store_probes *probes, uint64_t rows)
+{
+    uint64_t each = sc_store_sketch_tags_bytes(plan->store, 1);
+    if (plan->wanted_bytes > 0)
+        each += probes->row_bytes + 8;
+    uint64_t most =
+        (plan->store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SC_STORE_SKETCH_SECTIONS * PAGE) /
+        each;
+    if (most == 0)
+        return 0;
+    uint64_t blocks = (rows + most - 1) / most;
+    return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
+}
+
+/* Opens a run at the cursor and stretches it over the ranges that go on in it. */
+static bool run_open(struct sc_store_sketch_plan *plan)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *ranges = plan->ranges;
+    uint64_t i = plan->range, row, left = ranges[i].row_count;
+    const struct sc_store_extent_entry *extent =
+        sc_store_range_find(store, plan->layer, &ranges[i], &plan->row);
+    if (extent == NULL)
+        return false;
+    while (++i < plan->range_count) {
+        if (ranges[i].row_count == 0)
+            continue;
+        if (sc_store_range_find(store, plan->layer, &ranges[i], &row) != extent ||
+            row != plan->row + left || ranges[i].is_coarse != ranges[plan->range].is_coarse)
+            break;
+        left += ranges[i].row_count;
+    }
+    plan->extent = extent;
+    plan->left = left;
+    plan->probes = sc_store_probes_of(extent);
+    plan->step = rows_even(plan, &plan->probes, left);
+    return plan->step > 0;
+}
+
+static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
+{
+    plan->row += count;
+    plan->left -= count;
+    plan->row_next += count;
+    while (count > 0) {
+        uint64_t left = plan->ranges[plan->range].row_count - plan->range_row;
+        uint64_t now = left < count ? left : count;
+        plan->range_row += now;
+        count -= now;
+        if (now == left) {
+            plan->range++;
+            plan->range_row = 0;
+        }
+    }
+}
+
+/* The sections as reads of whole pages, small gaps read through while the frame has room. */
+static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_bytes)
+{
+    struct sc_store_sketch_section *const sections[SC_STORE_SKETCH_SECTIONS] = {
+        &block->probes, &block->probe_tags, &block->tags};
+    uint64_t room = frame_bytes, at = 0, begin = 0, end = 0;
+    block->part_count = 0;
+    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++)
+        if (sections[i]->start < sections[i]->end)
+            room -= sc_store_up(sections[i]->end, PAGE) - sc_store_down(sections[i]->start, PAGE);
+    for (uint32_t i = 0; i < SC_STORE_SKETCH_SECTIONS; i++) {
+        struct sc_store_sketch_section *section = sections[i];
+        uint64_t first = sc_store_down(section->start, PAGE);
+        uint64_t last = sc_store_up(section->end, PAGE);
+        if (section->start >= section->end)
+            continue;
+        uint64_t gap = first > end ? first - end : 0;
+        bool is_near = block->part_count > 0 && first >= begin && gap <= GAP_BYTES && gap <= room &&
+                       block->parts[block->part_count - 1].segment == section->segment;
+        if (!is_near) {
+            begin = first;
+            end = 0;
+            block->parts[block->part_count].segment = section->segment;
+            block->parts[block->part_count].offset = first;
+            block->parts[block->part_count].at = at;
+            block->part_count++;
+        } else {
+            room -= gap;
+        }
+        uint32_t p = block->part_count - 1;
+        end = last > end ? last : end;
+        block->parts[p].bytes = end - block->parts[p].offset;
+        section->at = block->parts[p].at + section->start - block->parts[p].offset;
+        at = block->parts[p].at + block->parts[p].bytes;
+    }
+}
+
+/* Rows of a section that begins `offset` behind the start of each layer. */
+static struct sc_store_sketch_section section_of(const struct sc_store_part *part, uint64_t stride,
+                                                 uint32_t layer, uint64_t offset,
+                                                 uint64_t row_bytes, uint64_t row, uint64_t count)
+{
+    uint64_t start = part->offset + (layer - part->layer_first) * stride + offset;
+    return (struct sc_store_sketch_section){.start = start + row * row_bytes,
+                                            .end = start + (row + count) * row_bytes,
+                                            .segment = part->segment};
+}
+
+/* The block at the cursor, of codes: ranges as long as they follow each other in one
+ * extent, have codes all or have none all, and fit. */
+static void codes_plan(struct sc_store_sketch_plan *plan)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *ranges = plan->ranges;
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
+    uint64_t most = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SC_STORE_SKETCH_SECTIONS * PAGE;
+    const struct sc_store_extent_entry *extent = plan->extent;
+    const struct sc_store_annex *annex = sc_store_coded_of(plan->run, first)->codes;
+    for (; i < plan->range_count && rows < plan->left; i++) {
+        struct sc_store_blocks blocks = {0};
+        if (ranges[i].row_count > 0 && sc_store_coded_of(plan->run, i)->codes != annex)
+            break; /* none, or those of a follower that has read its log anew */
+        if (annex != NULL && ranges[i].row_count > 0) {
+            const struct sc_store_extent_entry *same;
+            sc_store_codes_blocks(store, extent, &annex->code_shape,
+                                  sc_store_coded_piece(store, ranges[i].piece, &same), &blocks);
+        }
+        uint64_t k_at = i == first ? blocks.k_at : block->k_at;
+        uint64_t v_at = i == first ? blocks.v_at : block->v_at;
+        uint64_t bytes = blocks.k_at + blocks.k_bytes - k_at;
+        bytes += plan->k_alone ? 0 : blocks.v_at + blocks.v_bytes - v_at;
+        bytes += sc_store_sketch_tags_bytes(store, rows + ranges[i].row_count);
+        if (i > first && ranges[i].row_count > 0 && bytes > most)
+            break;
+        block->k_at = k_at;
+        block->v_at = v_at;
+        k_end = blocks.k_at + blocks.k_bytes > k_end ? blocks.k_at + blocks.k_bytes : k_end;
+        v_end = blocks.v_at + blocks.v_bytes > v_end ? blocks.v_at + blocks.v_bytes : v_end;
+        rows += ranges[i].row_count;
+    }
+    block->row_count = rows;
+    block->range_first = first;
+    block->range_count = annex != NULL ? i - first : 0;
+    if (annex == NULL)
+        return;
+    const struct sc_store_part *part =
+        sc_store_part_of(annex->parts, annex->part_count, plan->layer);
+    block->probes =
+        section_of(part, annex->stride, plan->layer, 0, 1, block->k_at, k_end - block->k_at);
+    if (!plan->k_alone)
+        block->probe_tags =
+            section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_end - block->v_at);
+}
+
+/* As sc_store_sketch_plan_next, but maybe one of which nothing is to be read. */
+static spec_status block_next(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    while (plan->range < plan->range_count &&
+           plan->ranges[plan->range].row_count == plan->range_row)
+        plan->range++; /* empty ones */
+    if (plan->range == plan->range_count)
+        return SPEC_OK;
+    if (plan->left == 0 && !run_open(plan))
+        return SPEC_E_CORRUPT; /* dropped since begin */
+    const struct sc_store_extent_entry *extent = plan->extent;
+    const struct sc_store_part *part =
+        sc_store_part_of(extent->parts, extent->part_count, plan->layer);
+    const struct sc_store_probes *probes = &plan->probes;
+    uint64_t row = plan->row, count = plan->left, piece;
+    count = count < plan->step ? count : plan->step;
+    piece = plan->ranges[plan->range].piece;
+    *block = (struct sc_store_sketch_block){
+        .extent_id = sc_store_table_piece(&plan->store->table, piece)->extent,
+        .piece = piece,
+        .extent_row = row,
+        .row_first = plan->row_next,
+        .row_count = count,
+        .probe_row_bytes = probes->row_bytes,
+        .wanted_bytes = plan->wanted_bytes,
+        .layer = plan->layer,
+        .tags = section_of(part, extent->stride, plan->layer, extent->tag_offset,
+                           sc_store_sketch_tags_bytes(plan->store, 1), row, count)};
+    if (plan->is_codes) {
+        codes_plan(plan);
+        count = block->row_count;
+        block->tags = section_of(part, extent->stride, plan->layer, extent->tag_offset,
+                                 sc_store_sketch_tags_bytes(plan->store, 1), row, count);
+    }
+    if (plan->wanted_bytes > 0) {
+        part = sc_store_part_of(probes->parts, probes->part_count, plan->layer);
+        block->probes = section_of(part, probes->stride, plan->layer, probes->offset,
+                                   probes->row_bytes, row, count);
+        block->probe_tags =
+            section_of(part, probes->stride, plan->layer, probes->tag_offset, 8, row, count);
+    }
+    if (plan->ranges[plan->range].is_coarse != 0)
+        block->tags.end = block->tags.start;
+    block_parts(block, plan->store->op_bytes + SC_FRAMES_SLACK_BYTES);
+    cursor_advance(plan, count);
+    return SPEC_PENDING;
+}
+
+spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped)
+{
+    spec_status status;
+    *ret_skipped = 0;
+    while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
+        *ret_skipped += plan->block.row_count; /* coarse rows without codes */
+    return status;
+}
