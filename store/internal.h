@@ -1,13 +1,13 @@
 /* The store's inside: what its files share. Only store/ includes it.
  *
  *   identity.c  store.msgpack                     open.c     open, close, statistics
- *   journal.c   the log's file: scan, append      replay.c   records of the log -> table, space
+ *   journal.c   the log's file: scan, append      replay.h   records of the log -> table, space
  *   segment.c   segment files, extents' places    extent.c   extents being written: begin, end
  *   pack.c      a pass's layers -> writes         commit.c   what was written -> log, table
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
- *   spare.c     a frame for who waits and starves  sketch.c  a layer's probe rows and row tags
+ *   spare.c     a frame for who waits and starves  sketch.h  a layer's probe rows and row tags
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
  *   coding.c    codes of rows that are being stored
@@ -111,7 +111,7 @@ struct sc_store_averages {
     uint64_t last_bytes; /* of them, those that places tell of */
 };
 
-/* Reading the log, record by record (replay.c). */
+/* Reading the log, record by record (replay.h). */
 struct sc_store_replay {
     struct sc_store_record record;
     uint64_t piece_next, extent_next; /* ids that the log may have next */
@@ -294,7 +294,7 @@ void sc_store_append_frame_end(struct sc_store_append *append);
 spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
                                    struct spec_error *reterr);
 
-/* ---- Replay (replay.c) ----------------------------------------------------------------------- */
+/* ---- Replay (replay.h) ----------------------------------------------------------------------- */
 
 spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr); /* a writer's */
 spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);

@@ -1,4 +1,5 @@
-/* Records of the log: framing, encoding, strict decoding. Pure functions over memory.
+/* Records of the log: framing (record_frame.c), encoding (record_put.c), strict decoding (record.c;
+ * pieces, which nearly all are: record_piece.c). Pure functions over memory.
  *
  *   frame   magic "SCL1" | payload bytes u32 | sequence u64 | checksum u64 | payload
  *   chain   checksum = XXH3-64(payload, seed = XXH3-64(first 16 bytes of the frame, seed = checksum
@@ -8,8 +9,9 @@
  * A frame is believed only behind all frames before it, so that the stale tail of a log that was
  * cut and written on can never join the new records.
  *
- * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own: it
- * allocates nothing, whatever lengths the bytes claim, and reads each byte once.
+ * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own
+ * (store/fields.h): it allocates nothing, whatever lengths the bytes claim, and reads each byte
+ * once.
  *
  * The first record of a log is its head (a checkpoint's number, and which numbering of ids it has).
  * Ids of extents and pieces ascend, with gaps where a checkpoint left records out.
