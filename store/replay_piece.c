@@ -1,0 +1,229 @@
+/* Replay of pieces: a record becomes LIVE and is told of, or is refused; a drop makes it void.
+ *
+ *   none -> LIVE -> DROPPED          none -> DOOMED -> DROPPED   a later record makes it void
+ *       \-> REFUSED -> DROPPED       is not believed: it gets a drop record at the end
+ *
+ * Holds: an id that was told of never comes to mean other rows.
+ * Does not: read segments.
+ * Threads, Tests: store/replay.c */
+#include "store/replay.h"
+
+#include <string.h>
+
+/* A piece that is not believed, for what stands in the log or for what became of its segment, gets
+ * a drop record, if none follows: should its extent fit again one day, it must not take the place
+ * of what was stored meanwhile. It is counted then. */
+static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry,
+                         const char *what)
+{
+    struct sc_store_replay *replay = store->replay;
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
+    if (doomed)
+        return; /* said and counted when its drop record was written */
+    if (!sc_store_replay_is_writer(store))
+        sc_store_count(&store->corrupt_records, 1);
+    if (replay->refused_count++ == 0) {
+        replay->refused_first = id;
+        replay->refused_what = what;
+    }
+    replay->refused_last = id;
+}
+
+/* Follower, reading again: it told of the piece. */
+static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool same = memcmp(entry->hash, piece->hash, sizeof(entry->hash)) == 0 &&
+                entry->first_position == piece->first_position &&
+                entry->extent == replay->extent_open && entry->extent_row == piece->extent_row &&
+                entry->row_count == piece->row_count;
+    if (same)
+        entry->next = replay->generation;
+    else
+        sc_store_replay_drop(store, id);
+}
+
+bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece)
+{
+    return store->params.piece_holds == NULL ||
+           store->params.piece_holds(piece, store->params.user);
+}
+
+/* Tells of the record's piece. False: it is not believed. */
+static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
+{
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool holds = replay->is_checked ? replay->holds : sc_store_piece_holds(store, piece);
+    return holds && store->params.on_piece(piece, ret_mark, store->params.user);
+}
+
+/* A writer's open counts alone, and has no reader yet: a locked instruction a piece would wait
+ * each time until all that was stored before has come to its cache line. */
+static void count_up(struct sc_store *store, _Atomic uint64_t *counter)
+{
+    if (sc_store_replay_is_writer(store))
+        atomic_store_explicit(counter, sc_store_counted(counter) + 1, memory_order_relaxed);
+    else
+        sc_store_count(counter, 1);
+}
+
+static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
+                          struct sc_store_piece_entry *entry, uint64_t mark)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    memcpy(entry->hash, piece->hash, sizeof(entry->hash));
+    entry->first_position = piece->first_position;
+    entry->extent = (uint32_t)piece->extent;
+    entry->extent_row = (uint16_t)piece->extent_row;
+    entry->row_count = (uint16_t)piece->row_count;
+    entry->skip = (uint16_t)piece->skip;
+    if (!sc_store_replay_is_writer(store))
+        entry->next = store->replay->generation;
+    atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+    sc_store_replay_table_lock(store);
+    if (extent->live_count++ == 0)
+        count_up(store, &store->extent_count);
+    if (!doomed)
+        atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
+    sc_store_replay_table_unlock(store);
+    if (sc_store_replay_is_writer(store))
+        store->log_reserved += sc_store_record_bytes_drop();
+    count_up(store, &store->piece_count);
+}
+
+/* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */
+static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    const struct sc_store_piece *piece = &store->replay->record.piece;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    uint64_t mark = 0;
+    piece_publish(store, piece, entry, 0);
+    if (piece_told(store, &mark)) {
+        atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+        return;
+    }
+    sc_store_replay_table_lock(store);
+    if (--extent->live_count == 0)
+        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    piece_refuse(store, id, entry, "of another chain");
+    sc_store_replay_table_unlock(store);
+}
+
+/* The record decodes and its id is its own. */
+static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_piece *piece = &replay->record.piece;
+    struct sc_store_extent_entry *extent = NULL;
+    if (replay->extent_open != 0)
+        extent = sc_store_table_extent(&store->table, replay->extent_open);
+    piece->id = id;
+    piece->extent += replay->extent_base;
+    if (extent == NULL || piece->extent != replay->extent_open ||
+        piece->extent_row < replay->extent_rows ||
+        piece->row_count > extent->row_count - piece->extent_row ||
+        (!sc_store_table_join(extent, id) &&
+         sc_store_replay_is_writer(store))) { /* others may meet it again */
+        piece_refuse(store, id, entry, "outside its extent");
+        return;
+    }
+    replay->extent_rows = piece->extent_row + piece->row_count;
+    piece->provenance = replay->provenance;
+    bool tells =
+        sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;
+    if (!sc_store_replay_is_writer(store)) {
+        if (tells)
+            piece_tell(store, id, entry);
+        return;
+    }
+    if (store->journal.sequence < store->spaces[extent->space - 1].epoch_sequence ||
+        atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
+        tells = false;
+    uint64_t mark = 0;
+    if (tells && !piece_told(store, &mark))
+        piece_refuse(store, id, entry, "of another chain");
+    else
+        piece_publish(store, piece, entry, mark);
+}
+
+spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
+                                         struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_table *table = &store->table;
+    uint64_t id, next = replay->piece_next;
+    if (!sc_store_replay_id_take(&next, replay->piece_base, replay->record.id, &id)) {
+        sc_store_replay_lie(store, "id out of order");
+        return SPEC_OK;
+    }
+    sc_store_replay_table_lock(store);
+    if (id >= table->piece_next)
+        table->piece_next = id;
+    bool fits = sc_store_table_reserve(table, 1, 0, 0);
+    if (fits && id == table->piece_next)
+        table->piece_next++;
+    sc_store_replay_table_unlock(store);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+    replay->piece_next = next;
+    store->journal.pieces_read++;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
+    if (!decodes) {
+        sc_store_replay_lie(store, "a key is missing or out of range");
+        if (state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED)
+            atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    } else if (state == SC_STORE_PIECE_LIVE) {
+        piece_again(store, id, entry);
+    } else if (state <= SC_STORE_PIECE_REFUSED) { /* DROPPED and what follows it: void for good */
+        replay_piece(store, id, entry);
+    }
+    return SPEC_OK;
+}
+
+void sc_store_replay_drop(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    sc_store_replay_table_lock(store);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
+    bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+    uint32_t space = 0;
+    if (is_held || state == SC_STORE_PIECE_REFUSED)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    if (is_held) {
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
+        space = extent->space;
+        sc_store_coarse_piece_gone(store, extent);
+        if (--extent->live_count == 0)
+            atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    }
+    sc_store_replay_table_unlock(store);
+    if (state == SC_STORE_PIECE_REFUSED)
+        store->replay->refused_count--;
+    bool was_told = !sc_store_replay_is_writer(store) || space == atomic_load(&store->space_id);
+    if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
+        store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
+                              store->params.user);
+}
+
+void sc_store_replay_drop_record(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id;
+    if (id == 0 || id >= replay->piece_next)
+        return; /* of a piece that is not there */
+    id += replay->piece_base;
+    sc_store_replay_drop(store, id);
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
+        atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
+        return; /* twice, or of a piece that was not believed */
+    store->log_reserved -= sc_store_record_bytes_drop();
+    (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
+}
