@@ -10,18 +10,7 @@
  * were ever written); one who says that he knows all of the log knows no piece that is not in it.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
-#include "tests/fuzz/fuzz.h"
-
-#include "store/internal.h"
-#include "store/io_sim.h"
-
-#include <string.h>
-
-#define RANK_DIR     "/sim/store/rank-0000-of-0001"
-#define LOG_PATH     RANK_DIR "/log"
-#define SEGMENT_PATH RANK_DIR "/seg-00000000"
-#define LOG_BYTES    (1u << 20)
-#define TOLD_MAX     4096u
+#include "tests/fuzz/fuzz_store.h"
 
 int fuzz_was_accepted;
 
@@ -31,20 +20,6 @@ struct twin {
     uint32_t rows[TOLD_MAX];
     uint32_t count;
 };
-
-static struct {
-    struct sc_alloc alloc;
-    struct sc_log log;
-    struct sc_poison poison;
-    struct sc_exec *exec;
-    struct sc_config config;
-    struct sc_store_params params;
-    struct sc_io_sim_disk *empty, *disk; /* empty: identity and a segment */
-    struct sc_io *io;
-    uint64_t seed; /* of the log's chain */
-    uint8_t bytes[LOG_BYTES];
-    uint64_t count, chain, sequence; /* of the log's honest frames */
-} world;
 
 static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
@@ -90,95 +65,17 @@ static void on_average(const struct sc_store_average *average, void *user)
     FUZZ_CHECK(i < twin->count && twin->rows[i] == average->row_count);
 }
 
-static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
-                       void *user)
-{
-    (void)status;
-    (void)extent_user;
-    (void)user;
-    sc_store_extent_discard(extent);
-}
+static struct fuzz_world world = {.params = {.space = {.family = {8}},
+                                             .on_piece = on_piece,
+                                             .on_drop = on_drop,
+                                             .on_epoch = on_epoch,
+                                             .on_average = on_average}};
 
-/* Codes of slabs are their first bytes. */
-static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-                   uint8_t *scales, uint8_t *codes)
-{
-    (void)user;
-    memset(scales, (int)part, 16);
-    for (uint64_t i = 0; i < row_count; i++)
-        memcpy(codes + i * 8, rows[i], 8);
-    return true;
-}
-
-static void on_line(int32_t level, const char *line, void *user)
-{
-    (void)level;
-    (void)line;
-    (void)user;
-}
-
-static struct sc_io *disk_io(struct sc_io_sim_disk *disk)
-{
-    struct sc_io_params params = {.alloc = &world.alloc,
-                                  .exec = world.exec,
-                                  .log = &world.log,
-                                  .backend = SC_BACKEND_SIM,
-                                  .sim_disk = disk};
-    struct sc_io *io = NULL;
-    FUZZ_CHECK(sc_io_open(&params, &io, NULL) == SPEC_OK);
-    return io;
-}
-
-static void file_make(struct sc_io *io, const char *path, uint64_t bytes)
-{
-    struct sc_io_file *file = NULL;
-    FUZZ_CHECK(sc_io_file_open(io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, NULL) ==
-               SPEC_OK);
-    FUZZ_CHECK(bytes == 0 || sc_io_file_reserve(io, file, bytes, NULL) == SPEC_OK);
-    sc_io_file_close(io, file);
-}
-
-static void world_make(void)
-{
-    struct sc_io_sim_disk_params disk = {.alloc = &world.alloc};
-    struct sc_exec_params exec = {.alloc = &world.alloc, .poison = &world.poison};
-    struct sc_store *store;
-    sc_alloc_init(&world.alloc);
-    sc_log_init(&world.log, on_line, NULL, 0);
-    FUZZ_CHECK(sc_exec_open(&exec, &world.exec, NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_sim_disk_open(&disk, &world.empty, NULL) == SPEC_OK);
-    world.config = (struct sc_config){.path = "/sim/store",
-                                      .chunk_tokens = 64,
-                                      .disk_bytes = 4u << 20,
-                                      .segment_bytes = 1u << 20,
-                                      .stage_bytes = 1u << 20,
-                                      .io_backend = SC_BACKEND_SIM,
-                                      .io_op_bytes = 64u << 10,
-                                      .max_requests = 1};
-    world.params = (struct sc_store_params){
-        .alloc = &world.alloc,
-        .exec = world.exec,
-        .log = &world.log,
-        .poison = &world.poison,
-        .config = &world.config,
-        .sim_disk = world.empty,
-        .rank_count = 1,
-        .space =
-            {.digest = {7}, .family = {8}, .layer_count = 2, .k_row_bytes = 48, .descriptor = "{}"},
-        .sketch_bytes_max = 1u << 20,
-        .codes = {.shape = {4, 2, 16, 8, 8}, .with_rows = true, .encode = encode},
-        .on_piece = on_piece,
-        .on_written = on_written};
-    FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
-    world.seed = sc_store_frame_seed(store->store_id, 0, 1);
-    sc_store_close(store);
-    struct sc_io *io = disk_io(world.empty);
-    file_make(io, SEGMENT_PATH, 1u << 20);
-    sc_io_close(io);
-    world.params.on_drop = on_drop;
-    world.params.on_epoch = on_epoch;
-    world.params.on_average = on_average;
-}
+static struct {
+    struct sc_io_sim_disk *disk;
+    uint8_t bytes[LOG_BYTES];
+    uint64_t count, chain, sequence; /* of the honest frames */
+} followed;
 
 /* ---- Followers ------------------------------------------------------------------------------- */
 
@@ -199,7 +96,7 @@ static bool twin_open(struct twin *twin, uint32_t role)
 {
     world.params.role = role;
     world.params.user = twin;
-    world.params.sim_disk = world.disk;
+    world.params.sim_disk = followed.disk;
     spec_status status = sc_store_open(&world.params, &twin->store, NULL);
     FUZZ_CHECK(status == SPEC_OK || status == SPEC_E_VERSION);
     return status == SPEC_OK;
@@ -246,49 +143,38 @@ static void twin_load(struct twin *twin)
 
 static void log_write(void)
 {
-    FUZZ_CHECK(sc_io_sim_disk_resize(world.disk, LOG_PATH, world.count));
-    FUZZ_CHECK(world.count == 0 ||
-               sc_io_sim_disk_poke(world.disk, LOG_PATH, 0, world.bytes, world.count));
-}
-
-static void log_frame(const uint8_t *payload, uint64_t bytes)
-{
-    struct sc_store_writer writer = {world.bytes, world.count, LOG_BYTES, false};
-    if (bytes == 0 || world.count + SC_STORE_FRAME_BYTES + bytes > LOG_BYTES)
-        return;
-    uint64_t begin = sc_store_frame_begin(&writer);
-    memcpy(writer.bytes + writer.used, payload, bytes);
-    writer.used += bytes;
-    sc_store_frame_end(&writer, begin, ++world.sequence, &world.chain);
-    world.count = writer.used;
+    FUZZ_CHECK(sc_io_sim_disk_resize(followed.disk, LOG_PATH, followed.count));
+    FUZZ_CHECK(followed.count == 0 ||
+               sc_io_sim_disk_poke(followed.disk, LOG_PATH, 0, followed.bytes, followed.count));
 }
 
 static void log_renew(void)
 {
-    world.count = world.sequence = 0;
-    world.chain = world.seed;
+    followed.count = followed.sequence = 0;
+    followed.chain = world.seed;
 }
 
 static void step(uint8_t what, const uint8_t *data, uint64_t count)
 {
     if (what == 3) {
-        struct sc_io *io = disk_io(world.disk);
+        struct sc_io *io = fuzz_io(&world, followed.disk);
         (void)sc_io_unlink(io, LOG_PATH, NULL);
-        file_make(io, LOG_PATH, 0);
+        fuzz_file_make(io, LOG_PATH, 0);
         sc_io_close(io);
         log_renew();
     }
-    if (what == 0 && count <= LOG_BYTES - world.count) {
-        memcpy(world.bytes + world.count, data, count);
-        world.count += count;
+    if (what == 0 && count <= LOG_BYTES - followed.count) {
+        memcpy(followed.bytes + followed.count, data, count);
+        followed.count += count;
     }
     if (what == 1 || what == 3)
-        log_frame(data, count);
+        (void)fuzz_frame_put(followed.bytes, &followed.count, data, count, &followed.sequence,
+                             &followed.chain);
     if (what == 2)
-        world.count -= count < world.count ? count : world.count;
-    if (what == 4 && count <= LOG_BYTES - world.count) {
-        memset(world.bytes + world.count, 0, count);
-        world.count += count;
+        followed.count -= count < followed.count ? count : followed.count;
+    if (what == 4 && count <= LOG_BYTES - followed.count) {
+        memset(followed.bytes + followed.count, 0, count);
+        followed.count += count;
     }
     log_write();
 }
@@ -302,10 +188,10 @@ static void steps_run(const uint8_t *data, size_t size, struct twin *twins)
         bool takes = what == 0 || what == 1 || what == 3;
         count = takes && count > size - at ? size - at : count;
         if (what > 4) {
-            uint64_t events = sc_io_sim_disk_events(world.disk);
+            uint64_t events = sc_io_sim_disk_events(followed.disk);
             for (uint32_t i = 0; i < 2; i++)
                 twin_poll(&twins[i]);
-            FUZZ_CHECK(sc_io_sim_disk_events(world.disk) == events);
+            FUZZ_CHECK(sc_io_sim_disk_events(followed.disk) == events);
         } else {
             step(what, data + at, count);
         }
@@ -317,10 +203,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct twin twins[3];
     if (world.empty == NULL)
-        world_make();
+        fuzz_world_make(&world);
     memset(twins, 0, sizeof(twins));
     fuzz_was_accepted = 0;
-    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.disk, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &followed.disk, NULL) == SPEC_OK);
     log_renew();
     log_write();
     FUZZ_CHECK(twin_open(&twins[0], SC_STORE_READER) && twin_open(&twins[1], SC_STORE_PEER));
@@ -337,6 +223,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (uint32_t i = 0; i < 3; i++)
         sc_store_close(twins[i].store);
-    sc_io_sim_disk_close(world.disk);
+    sc_io_sim_disk_close(followed.disk);
     return 0;
 }

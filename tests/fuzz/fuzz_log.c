@@ -8,30 +8,9 @@
  * written), and there is nothing to build some from; a checkpoint of it tells of them too.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
-#include "tests/fuzz/fuzz.h"
-
-#include "store/io_sim.h"
-#include "store/record.h"
-
-#include <string.h>
-
-#define LOG_PATH     "/sim/store/rank-0000-of-0001/log"
-#define SEGMENT_PATH "/sim/store/rank-0000-of-0001/seg-00000000"
-#define LOG_BYTES    (1u << 20)
-#define TOLD_MAX     4096u
+#include "tests/fuzz/fuzz_store.h"
 
 int fuzz_was_accepted;
-
-static struct {
-    struct sc_alloc alloc;
-    struct sc_log log;
-    struct sc_poison poison;
-    struct sc_exec *exec;
-    struct sc_config config;
-    struct sc_store_params params;
-    struct sc_io_sim_disk *empty; /* identity and a segment */
-    uint64_t seed;                /* of the log's chain */
-} world;
 
 static struct sc_store_range told[TOLD_MAX];
 static uint32_t told_count;
@@ -87,116 +66,20 @@ static void on_average(const struct sc_store_average *average, void *user)
     FUZZ_CHECK(sum <= 2u * average->row_count * UINT16_MAX);
 }
 
-static void on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
-                       void *user)
-{
-    (void)status;
-    (void)extent_user;
-    (void)user;
-    sc_store_extent_discard(extent);
-}
-
-/* Codes of slabs are their first bytes. */
-static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-                   uint8_t *scales, uint8_t *codes)
-{
-    (void)user;
-    memset(scales, (int)part, 16);
-    for (uint64_t i = 0; i < row_count; i++)
-        memcpy(codes + i * 8, rows[i], 8);
-    return true;
-}
-
-static void on_line(int32_t level, const char *line, void *user)
-{
-    (void)level;
-    (void)line;
-    (void)user;
-}
-
-static void segment_make(void)
-{
-    struct sc_io_params params = {.alloc = &world.alloc,
-                                  .exec = world.exec,
-                                  .log = &world.log,
-                                  .backend = SC_BACKEND_SIM,
-                                  .sim_disk = world.empty};
-    struct sc_io *io;
-    struct sc_io_file *file;
-    FUZZ_CHECK(sc_io_open(&params, &io, NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_file_open(io, SEGMENT_PATH, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file,
-                               NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_file_reserve(io, file, 1u << 20, NULL) == SPEC_OK);
-    sc_io_file_close(io, file);
-    sc_io_close(io);
-}
-
-static void world_make(void)
-{
-    struct sc_io_sim_disk_params disk = {.alloc = &world.alloc};
-    struct sc_exec_params exec = {.alloc = &world.alloc, .poison = &world.poison};
-    struct sc_store *store;
-    uint8_t identity[4096];
-    uint64_t count = 0, chain = 0, frame_bytes;
-    struct sc_store_identity found;
-    sc_alloc_init(&world.alloc);
-    sc_log_init(&world.log, on_line, NULL, 0);
-    FUZZ_CHECK(sc_exec_open(&exec, &world.exec, NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_sim_disk_open(&disk, &world.empty, NULL) == SPEC_OK);
-    world.config = (struct sc_config){.path = "/sim/store",
-                                      .chunk_tokens = 64,
-                                      .disk_bytes = 4u << 20,
-                                      .segment_bytes = 1u << 20,
-                                      .stage_bytes = 1u << 20,
-                                      .io_backend = SC_BACKEND_SIM,
-                                      .io_op_bytes = 64u << 10,
-                                      .max_requests = 1};
-    world.params = (struct sc_store_params){
-        .alloc = &world.alloc,
-        .exec = world.exec,
-        .log = &world.log,
-        .poison = &world.poison,
-        .config = &world.config,
-        .sim_disk = world.empty,
-        .rank_count = 1,
-        .space = {.digest = {7}, .layer_count = 2, .k_row_bytes = 48, .descriptor = "{}"},
-        .on_piece = on_piece,
-        .on_average = on_average,
-        .probe_row_bytes = 48,
-        .sketch_bytes_max = 1u << 20,
-        .codes = {.shape = {4, 2, 16, 8, 8}, .with_rows = true, .encode = encode},
-        .on_written = on_written};
-    FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
-    sc_store_close(store);
-    segment_make();
-    while (count < sizeof(identity) &&
-           sc_io_sim_disk_peek(world.empty, "/sim/store/store.msgpack", count, identity + count, 1))
-        count++;
-    FUZZ_CHECK(sc_store_frame_check(identity, count, 0, &chain, &frame_bytes) == SC_STORE_FRAME_OK);
-    FUZZ_CHECK(sc_store_record_get_identity(identity + SC_STORE_FRAME_BYTES,
-                                            frame_bytes - SC_STORE_FRAME_BYTES, &found));
-    world.seed = sc_store_frame_seed(found.store_id, 0, 1);
-}
+static struct fuzz_world world = {
+    .params = {.on_piece = on_piece, .on_average = on_average, .probe_row_bytes = 48}};
 
 /* Frames the payloads; returns the log's bytes. */
 static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
 {
-    struct sc_store_writer writer = {bytes, 0, LOG_BYTES, false};
     uint64_t chain = world.seed, sequence = 0, whole = 0;
     for (size_t at = 0; at + 2 <= size;) {
         uint64_t count = data[at] | (uint64_t)data[at + 1] << 8;
         at += 2;
         count = count < size - at ? count : size - at;
-        if (count == 0)
+        if (!fuzz_frame_put(bytes, &whole, data + at, count, &sequence, &chain))
             break;
-        uint64_t begin = sc_store_frame_begin(&writer);
-        if (writer.overflow || count > writer.capacity - writer.used)
-            break;
-        memcpy(writer.bytes + writer.used, data + at, count);
-        writer.used += count;
         at += count;
-        sc_store_frame_end(&writer, begin, ++sequence, &chain);
-        whole = writer.used;
     }
     return whole;
 }
@@ -285,7 +168,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t bytes[LOG_BYTES];
     static struct sc_store_range first_told[TOLD_MAX];
     if (world.empty == NULL)
-        world_make();
+        fuzz_world_make(&world);
     uint64_t count = log_make(data, size, bytes);
     fuzz_was_accepted = 0;
     bool opens = open_twice(bytes, count, false);
