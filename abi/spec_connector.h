@@ -28,6 +28,7 @@
  *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
  *          (SPEC_HELD_COARSE_ONLY acts; store.coarse_only, off by default); stats from
  *          coarsened_chunks on.
+ *          0.6 get_important_submit and get_important_wait act.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -41,7 +42,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 5u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 6u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -105,7 +106,8 @@ struct spec_connector; /* opaque: made by open, ended by close */
 typedef struct spec_connector spec_connector;
 
 typedef uint64_t spec_request; /* made by lookup, ended by release; 0 is never one */
-typedef uint64_t spec_ticket;  /* made by store, ended by being reported done; 0 is never one */
+typedef uint64_t spec_ticket;  /* made by store and get_important_submit, ended by being reported
+                                * done; 0 is never one */
 
 struct spec_bytes { /* borrowed memory; data may be NULL when count is 0 */
     const void *data;
@@ -628,9 +630,23 @@ struct spec_api {
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
 
-    /* The halves of get_important. [ABI-133] The items and what they point to stay with the plugin
-     * from submit to the wait that reports them. Errors: as get_important, UNSUPPORTED (0.1).
-     * Threads: any.  Blocks: submit never, wait until ready or timeout.  Since: 0.1 */
+    /* The halves of get_important: submit checks all items and begins; threads of the plugin
+     * (submit.threads) choose, read and place while the host is away; wait reports, as
+     * get_important would [ABI-133]. The items and what they point to stay with the plugin from
+     * submit to the wait that reports them: destinations are undefined until then, results are
+     * written by that wait alone. Deadlines count from submit. A ticket is get_important_wait's
+     * alone, is reported once and INVALID afterwards; after a TIMEOUT of wait it is what it was
+     * [ABI-160]. Until it is reported, get_important, submit, begin_layer and prefetch_next are
+     * BUSY for the requests of its items, the same one twice included; store, store_abort and
+     * release are not [ABI-161]. A release makes the handle STALE at once, and wait is still due;
+     * items whose work was not done by then, or by a reset, are STALE. close ends all, and needs no
+     * wait [ABI-162].
+     *   ret_ticket  written on SPEC_OK only
+     * Errors: submit: INVALID, STALE as get_important, BUSY (64 submissions, or max_requests, were
+     * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), and those of the
+     * items as get_important.  Threads: any; of a request's calls, wait is one.  Blocks: submit
+     * never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
+     * Since: 0.6 (before: UNSUPPORTED) */
     spec_status (*get_important_submit)(spec_connector *conn, struct spec_important *items,
                                         uint64_t count, spec_ticket *ret_ticket,
                                         struct spec_error *reterr);

@@ -92,6 +92,7 @@ struct sc_config {
     uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
     uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
     uint32_t hint_rows;             /* "hint.rows": 64 */
+    uint32_t submit_threads;        /* "submit.threads": 1 */
     uint32_t planner;               /* "read.planner": enum sc_config_planner */
     uint64_t gap_bytes;             /* "read.gap_bytes": 0: from the device model */
     uint32_t layout;                /* "store.layout": as enum sc_store_layout */

@@ -301,6 +301,12 @@ static const struct sc_config_row rows[] = {
      MEMBER(hint_rows),
      .min = 1,
      .max = 4096},
+    {{"submit.threads", "integer", "1", "0 .. 64",
+      "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
+      "begins the reads, and get_important_wait does the rest, whatever its timeout."},
+     .kind = KIND_INTEGER,
+     MEMBER(submit_threads),
+     .max = 64},
     {{"read.planner", "choice", "chunk", "\"chunk\" or \"range\"",
       "How chosen rows are read. chunk: the whole slab of each. range: the rows, neighbours "
       "together."},

@@ -1,4 +1,4 @@
-/* Calls that stand in the table and wait for their features: ABI-130, 132, 133.
+/* Calls that stand in the table and wait for their features: ABI-130, 132.
  *
  * Holds: versions up to 0.2 answer SPEC_E_UNSUPPORTED, write no output and stay usable.
  * Does not, Threads, Tests: as fixture.h. */
@@ -33,27 +33,8 @@ static void abi_132_next_chunk_in_version_0_2_is_unsupported(void **state)
     prompt_free(&prompt);
 }
 
-static void abi_133_the_halves_in_version_0_2_are_unsupported(void **state)
-{
-    struct fixture *fx = *state;
-    struct prompt prompt = prompt_make(192, 10);
-    struct spec_lookup_result found = fixture_find(fx, &prompt);
-    struct area area = area_make(&fx->shape, LAYOUT_PACKED, 10);
-    struct spec_important item = important(found.request, 0, &area.memory);
-    spec_ticket ticket = 77;
-    assert_status(fx->api->get_important_submit(fx->conn, &item, 1, &ticket, &fx->error),
-                  SPEC_E_UNSUPPORTED);
-    assert_int_equal(ticket, 77);
-    assert_status(fx->api->get_important_wait(fx->conn, ticket, 0, &fx->error), SPEC_E_UNSUPPORTED);
-    area_expect(&area, &fx->shape, &prompt, 0, 0, 0);
-    fixture_release(fx, found.request);
-    area_free(&area);
-    prompt_free(&prompt);
-}
-
 const struct conf_test CONF_LATER[] = {
     OPENED(abi_130_stage_in_version_0_2_is_unsupported),
     OPENED(abi_132_next_chunk_in_version_0_2_is_unsupported),
-    OPENED(abi_133_the_halves_in_version_0_2_are_unsupported),
     END,
 };

@@ -155,6 +155,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         status = make_readers(conn, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_select_open(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_submit_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
 }
 
@@ -400,6 +402,7 @@ static void destroy_connector(spec_connector *conn)
 {
     if (conn->exec != NULL)
         sc_plugin_jobs_close(conn);
+    sc_plugin_submit_close(conn);
     if (conn->readers != NULL)
         sc_store_readers_close(conn->readers[0], reader_count(conn));
     sc_plugin_select_close(conn);
@@ -481,6 +484,7 @@ void sc_plugin_close(spec_connector *conn)
 {
     sc_plugin_turn_stop(conn);
     sc_plugin_mail_post(conn); /* the last chance to tell */
+    sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
         if (atomic_load(&request->state) == SC_REQUEST_OPEN) {

@@ -3,6 +3,7 @@
  *   host call -> entry.c (checks, fork and poison guard, log)
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
+ *                  submit.c   get_important in two halves, its work on a thread of ours
  *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
@@ -123,6 +124,7 @@ struct sc_plugin_request {
     _Atomic uint32_t state;      /* enum sc_plugin_request_state */
     _Atomic uint32_t generation; /* of the handle; moves on at release */
     _Atomic uint32_t holds;      /* the open handle and each unresolved save */
+    _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
 
     /* Set by open, constant after: the arrays. */
     uint32_t *tokens;                  /* [max_request_tokens] */
@@ -149,8 +151,11 @@ struct sc_plugin_request {
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
-    uint64_t failed_position;          /* UINT64_MAX: nothing failed */
-    spec_status failed_status;
+
+    /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
+    _Atomic uint32_t turn;
+    _Atomic uint64_t failed_position; /* UINT64_MAX: nothing failed; store looks at it */
+    spec_status failed_status;        /* set before it */
 
     /* The open store pass. Host thread. */
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
@@ -291,6 +296,11 @@ struct spec_connector {
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
     struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
+    struct sc_plugin_submission *submissions; /* [submission_count] submit.c */
+    uint32_t submission_count;                /* set by open, constant after */
+    struct sc_exec *submit_exec;              /* likewise; NULL: waiting does the work */
+    _Atomic uint32_t submit_word;             /* moves when a submission ended */
+    _Atomic uint32_t submit_closing;
 
     /* Rank 5, never taken by a call that must not block: what is decided about the log and then
      * done to the index: one commit (match, append, insert), eviction, reset. */
@@ -355,6 +365,16 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
 void sc_plugin_request_unhold(struct sc_plugin_request *request);
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);
+/* What release does at once, or when the submission ends that has the turn. */
+void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
+/* An open request with this handle, also one that a reset made stale; or NULL. */
+struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
+/* It is in a submission that was not reported: its loads are not the host's to call. */
+static inline bool sc_plugin_is_submitted(struct sc_plugin_request *request)
+{
+    return atomic_load_explicit(&request->submission, memory_order_relaxed) != 0;
+}
+spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
 
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
@@ -427,6 +447,19 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
 spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
                                     const struct spec_queries *hint, struct spec_error *reterr);
 void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches too */
+
+/* submit.c */
+spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reterr);
+/* Submissions that nobody works at are dropped, the others are waited for. */
+void sc_plugin_submit_end(spec_connector *conn);
+void sc_plugin_submit_close(spec_connector *conn); /* after end; takes what open made */
+spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
+                             spec_ticket *ret_ticket, struct spec_error *reterr);
+spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                  struct spec_error *reterr);
+/* The host lets the request go: true: a submission has the turn, and ends it with its own. */
+bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
+
 void sc_plugin_sketches_end(struct sc_plugin_request *request);   /* select.c */
 
 /* learn.c */

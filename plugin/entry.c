@@ -79,6 +79,20 @@ static spec_status entry_get_important(spec_connector *conn, struct spec_importa
     return leave(conn, sc_plugin_get_important(conn, items, count, reterr));
 }
 
+static spec_status entry_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
+                                spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_submit(conn, items, count, ret_ticket, reterr));
+}
+
+static spec_status entry_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                     struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return leave(conn, sc_plugin_submit_wait(conn, ticket, timeout_ns, reterr));
+}
+
 static spec_status entry_prefetch_next(spec_connector *conn, spec_request request, uint32_t layer,
                                        const struct spec_queries *hint, struct spec_error *reterr)
 {
@@ -262,20 +276,6 @@ static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk
     return unsupported(conn, "compute-or-load", reterr);
 }
 
-static spec_status entry_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
-                                spec_ticket *ret_ticket, struct spec_error *reterr)
-{
-    (void)items, (void)count, (void)ret_ticket;
-    return unsupported(conn, "halves of get_important", reterr);
-}
-
-static spec_status entry_important_wait(spec_connector *conn, spec_ticket ticket,
-                                        uint64_t timeout_ns, struct spec_error *reterr)
-{
-    (void)ticket, (void)timeout_ns;
-    return unsupported(conn, "halves of get_important", reterr);
-}
-
 static const struct spec_api API = {
     .struct_size = sizeof(struct spec_api),
     .major = SPEC_ABI_MAJOR,
@@ -289,7 +289,7 @@ static const struct spec_api API = {
     .begin_layer = entry_begin_layer,
     .get_important = entry_get_important,
     .get_important_submit = entry_submit,
-    .get_important_wait = entry_important_wait,
+    .get_important_wait = entry_submit_wait,
     .prefetch_next = entry_prefetch_next,
     .store = entry_store,
     .store_abort = entry_store_abort,

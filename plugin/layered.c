@@ -149,7 +149,7 @@ static void note_lossy(struct sc_plugin_item *item, const struct worst *worst)
         .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / total),
     };
     sc_plugin_provenance_add(provenance, &lossy);
-    sc_plugin_provenance_add(&item->request->delivered, &lossy);
+    sc_plugin_provenance_add(&item->delivered, &lossy);
 }
 
 spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,

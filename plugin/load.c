@@ -81,6 +81,9 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
     for (uint64_t i = 0; i < count; i++)
         if (sc_plugin_request_find(conn, requests[i]) == NULL)
             return sc_plugin_stale(requests[i], reterr);
+    for (uint64_t i = 0; i < count; i++)
+        if (sc_plugin_is_submitted(sc_plugin_request_find(conn, requests[i])))
+            return sc_plugin_submitted(requests[i], reterr);
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->layer_count; i++) {
             struct sc_plugin_request *request = sc_plugin_request_find(conn, requests[i]);
@@ -96,6 +99,8 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
+    if (sc_plugin_is_submitted(request))
+        return sc_plugin_submitted(handle, reterr);
     spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
@@ -117,7 +122,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     return SPEC_OK;
 }
 
-static struct spec_important *item_at(struct spec_important *items, uint64_t i)
+struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i)
 {
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
@@ -162,13 +167,13 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     *ret_item = (struct sc_plugin_item){0};
     struct spec_important *in = &ret_item->in;
     uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
-    memcpy(&struct_size, item_at(items, i), sizeof(struct_size));
+    memcpy(&struct_size, sc_plugin_item_at(items, i), sizeof(struct_size));
     if (struct_size != items[0].struct_size)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "] has another struct_size than the first",
                        i);
-    spec_status status =
-        sc_plugin_args_read(in, sizeof(*in), item_at(items, i), "get_important: items", reterr);
+    spec_status status = sc_plugin_args_read(in, sizeof(*in), sc_plugin_item_at(items, i),
+                                             "get_important: items", reterr);
     if (status != SPEC_OK)
         return status;
     if (in->flags != 0 || in->reserved != 0)
@@ -183,6 +188,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     ret_item->request = sc_plugin_request_find(conn, in->request);
     if (ret_item->request == NULL)
         return sc_plugin_stale(in->request, reterr);
+    if (sc_plugin_is_submitted(ret_item->request))
+        return sc_plugin_submitted(in->request, reterr);
     uint64_t words = (row_total(ret_item->request) + 63) / 64;
     if (in->exact_bits != NULL && in->exact_bit_words < words)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -202,15 +209,14 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     uint64_t first = 0;
     while (request->segments[first].value.piece != piece)
         first++;
+    request->failed_status = why;
     request->failed_position = request->segments[first].first > request->from_token
                                    ? request->segments[first].first
                                    : request->from_token;
-    request->failed_status = why;
     atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
            piece, request->segments[first].first, sc_status_name(why));
     sc_plugin_readers_cancel(request);
-    sc_plugin_pass_void(request);
     if (!is_over)
         sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
@@ -371,10 +377,12 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
     struct spec_important *in = &item->in;
     in->next_position = request->matched_tokens;
     in->failed_position = request->failed_position;
+    if (sc_plugin_item_is_over(conn, item))
+        return sc_plugin_stale(in->request, reterr);
     if (request->failed_position != UINT64_MAX)
         return sc_fail(reterr, request->failed_status,
                        "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
-                       request->failed_position);
+                       in->failed_position);
     if (row_total(request) == 0)
         return SPEC_OK;
     if (item->is_late)
@@ -402,12 +410,12 @@ static void clear_results(struct spec_important *in)
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
 }
 
-/* Begins the items' reads: whole layers at once, sets one after the other. Of several items that
- * choose rows of one request, which has one set at a time, the later ones begin when their turn
- * comes. */
-static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
-                        uint64_t now_ns, struct spec_error *reterr)
+/* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
+ * others. Of several items that choose rows of one request, which has one set at a time, the later
+ * ones begin when their turn comes. */
+void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count)
 {
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = &work[i];
         uint64_t within_ns = item->in.deadline_ns;
@@ -430,32 +438,68 @@ static void begin_items(spec_connector *conn, struct sc_plugin_item *work, uint6
         else if (loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
     }
-    for (uint64_t i = 0; i < count; i++)
-        if (work[i].want.selects && !work[i].is_late && loads(work[i].request))
-            work[i].status = sc_plugin_select_start(
-                conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
 }
 
-spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
-                                    uint64_t count, struct spec_error *reterr)
+spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                  struct spec_error *reterr)
 {
-    if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
-        return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
-                       SC_LIMIT_BATCH);
-    struct sc_plugin_item work[SC_LIMIT_BATCH];
-    for (uint64_t i = 0; i < count; i++) {
-        spec_status status = check_item(conn, items, i, &work[i], reterr);
-        if (status != SPEC_OK)
-            return status;
-    }
-    begin_items(conn, work, count, sc_exec_now_ns(conn->exec), reterr);
     spec_status first_status = SPEC_OK;
+    for (uint64_t i = 0; i < count; i++)
+        if (work[i].want.selects && !work[i].is_late && loads(work[i].request) &&
+            !sc_plugin_item_is_over(conn, &work[i]))
+            work[i].status = sc_plugin_select_start(
+                conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
         in->status = serve_item(conn, &work[i], first_status == SPEC_OK ? reterr : NULL);
         if (first_status == SPEC_OK)
             first_status = in->status;
-        sc_plugin_args_write(item_at(items, i), in, sizeof(*in));
     }
     return first_status;
+}
+
+/* Whatever is stored next is computed on this, or not stored. */
+static void tell_request(struct sc_plugin_item *item)
+{
+    sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
+    if (item->request->failed_position != UINT64_MAX)
+        sc_plugin_pass_void(item->request);
+}
+
+void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
+                            uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!work[i].is_gone)
+            tell_request(&work[i]);
+        sc_plugin_args_write(sc_plugin_item_at(items, i), &work[i].in, sizeof(work[i].in));
+    }
+}
+
+spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
+                                  uint64_t count, struct sc_plugin_item *ret_work,
+                                  struct spec_error *reterr)
+{
+    if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
+        return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
+                       SC_LIMIT_BATCH);
+    for (uint64_t i = 0; i < count; i++) {
+        spec_status status = check_item(conn, items, i, &ret_work[i], reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
+                                    uint64_t count, struct spec_error *reterr)
+{
+    struct sc_plugin_item work[SC_LIMIT_BATCH];
+    spec_status status = sc_plugin_items_check(conn, items, count, work, reterr);
+    if (status != SPEC_OK)
+        return status;
+    sc_plugin_items_begin(conn, work, count);
+    status = sc_plugin_items_serve(conn, work, count, reterr);
+    sc_plugin_items_report(items, work, count);
+    return status;
 }

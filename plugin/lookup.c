@@ -245,6 +245,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
                             struct spec_lookup_result *ret_result)
 {
     make_ranges(conn, request);
+    atomic_store(&request->submission, 0);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;
     request->delivered = (struct spec_provenance){0};

@@ -3,7 +3,8 @@
  *   spec_request  [generation 32][slot + 1 32]
  *
  * Holds: a slot is FREE only when its handle was released and no save needs its tokens.
- * Threads: take and find any; the rest the request's host thread or the last holder.
+ * Threads: take and find any; end the request's host thread, or whose turn its loads were when it
+ * was released; the rest the request's host thread or the last holder.
  * Tests: conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
@@ -26,8 +27,7 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
     return NULL;
 }
 
-/* Also one that a reset made stale. */
-static struct sc_plugin_request *find_any(spec_connector *conn, spec_request handle)
+struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle)
 {
     uint64_t slot = (handle & UINT32_MAX) - 1;
     if (slot >= conn->config.max_requests)
@@ -41,7 +41,7 @@ static struct sc_plugin_request *find_any(spec_connector *conn, spec_request han
 
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
 {
-    struct sc_plugin_request *request = find_any(conn, handle);
+    struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
     return request != NULL && request->epoch == atomic_load(&conn->epoch) ? request : NULL;
 }
 
@@ -49,6 +49,12 @@ spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr)
 {
     return sc_fail(reterr, SPEC_E_STALE,
                    "request %#" PRIx64 " is unknown, released, or older than a reset", handle);
+}
+
+spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_BUSY,
+                   "request %#" PRIx64 " is in a submission: get_important_wait first", handle);
 }
 
 void sc_plugin_request_unhold(struct sc_plugin_request *request)
@@ -59,11 +65,18 @@ void sc_plugin_request_unhold(struct sc_plugin_request *request)
 
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = find_any(conn, handle);
+    struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
     atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
     atomic_fetch_add_explicit(&request->generation, 1, memory_order_release);
+    if (!sc_plugin_submit_leaves(request))
+        sc_plugin_request_end(conn, request);
+    return SPEC_OK;
+}
+
+void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request)
+{
     sc_plugin_readers_cancel(request);
     sc_plugin_pass_abort(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
@@ -71,5 +84,4 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     sc_plugin_unpinned(conn);
     atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_request_unhold(request);
-    return SPEC_OK;
 }

@@ -792,13 +792,12 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
 /* Fewer rows than all: the item says so, and so does what a pass stores after it. */
 static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
 {
-    struct spec_provenance *kept = &item->request->delivered;
     uint64_t total = item->want.row_total;
     uint32_t ppm = (uint32_t)((item->row_count * 1000000 + total - 1) / total);
     item->in.provenance.kind = item->in.provenance.computed_on = SPEC_PROVENANCE_PRUNED;
     item->in.provenance.retain_ppm = ppm;
     item->in.provenance.metric = item->want.metric;
-    sc_plugin_provenance_add(kept, &item->in.provenance);
+    sc_plugin_provenance_add(&item->delivered, &item->in.provenance);
     bool parted = (item->in.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     atomic_fetch_add_explicit(&conn->stats.selected_layers, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.fallback_layers, parted, memory_order_relaxed);

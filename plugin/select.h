@@ -71,7 +71,10 @@ struct sc_plugin_item {
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
-    spec_status status; /* of choosing */
+    spec_status status;               /* of choosing */
+    bool is_submitted;                /* its call is over, or in another thread */
+    bool is_gone;                     /* the request was released meanwhile */
+    struct spec_provenance delivered; /* what rows that were not all exact are worth */
     struct sc_plugin_want want;
     struct sc_plugin_scoring scoring;
 };
@@ -232,6 +235,9 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
 
+/* submit.c: whether nobody wants the item any more: released, reset, closing. */
+bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item);
+
 /* layered.c */
 spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,
                                      struct spec_error *reterr);
@@ -288,7 +294,19 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 /* The union's rows stand in the destination: each head keeps its own. */
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
-/* load.c */
+/* load.c: a get_important in four parts; the second never waits, the third may be another thread's
+ */
+struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i);
+spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
+                                  uint64_t count, struct sc_plugin_item *ret_work,
+                                  struct spec_error *reterr);
+void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count);
+/* Delivers; statuses and results stand in the items. Returns the first that is not SPEC_OK. */
+spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                  struct spec_error *reterr);
+/* Results to the host, and to the requests what was delivered to them. */
+void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
+                            uint64_t count);
 /* The request's range failed: it is void from there on, and in the log, if that still says so. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why);

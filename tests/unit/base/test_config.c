@@ -225,6 +225,7 @@ static const struct expected expected[] = {
      {0, 1000000, 7},
      {"1000001", "\"1\""}},
     {"hint.rows", MEMBER(hint_rows), 64, {"1", "4096"}, {1, 4096}, {"0", "4097"}},
+    {"submit.threads", MEMBER(submit_threads), 1, {"0", "64"}, {0, 64}, {"65"}},
     {"read.planner",
      MEMBER(planner),
      0,

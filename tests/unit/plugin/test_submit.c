@@ -1,0 +1,295 @@
+/* get_important in two halves, from inside: who does the work, what it may not do meanwhile, how it
+ * ends. What it delivers through the calls of the ABI is conformance's (abi_133_*, abi_160_* ..).
+ */
+#include "plugin/select.h"
+#include "tests/unit/plugin/plugin_fixture.h"
+
+/* The work is wait's (the loop, and without threads), a thread's, any of three threads'. */
+static const struct {
+    bool is_sim;
+    const char *extra;
+} WAYS[] = {{true, "\"chunk_tokens\": 16"},
+            {false, "\"chunk_tokens\": 16, \"submit\": {\"threads\": 0}"},
+            {false, "\"chunk_tokens\": 16"},
+            {false, "\"chunk_tokens\": 16, \"submit\": {\"threads\": 3}"}};
+#define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
+
+static void open_way(struct rig *rig, uint64_t way)
+{
+    rig_init(rig, WAYS[way].is_sim, WAYS[way].extra);
+    rig_open(rig);
+}
+
+/* One layer, submitted. */
+struct shot {
+    struct area area;
+    struct spec_important item;
+    spec_ticket ticket;
+};
+
+static spec_status shot_submit(struct rig *rig, struct shot *shot, spec_request request,
+                               uint64_t rows, uint32_t layer)
+{
+    shot->area = rig_area(rig, rows + 1);
+    shot->item = (struct spec_important){.struct_size = sizeof(shot->item),
+                                         .request = request,
+                                         .layer = layer,
+                                         .destination = &shot->area.memory};
+    return sc_plugin_submit(rig->conn, &shot->item, 1, &shot->ticket, NULL);
+}
+
+static spec_status shot_wait(struct rig *rig, struct shot *shot)
+{
+    return sc_plugin_submit_wait(rig->conn, shot->ticket, UINT64_MAX, NULL);
+}
+
+static void submissions_deliver_and_allocate_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t way = 0; way < WAY_COUNT; way++) {
+        struct rig rig;
+        open_way(&rig, way);
+        struct prompt prompt = rig_prompt(1, 0, 0, 150);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        struct sc_alloc *alloc = &rig.conn->alloc;
+        sc_alloc_seal(alloc);
+        for (uint32_t round = 0; round < 10; round++) {
+            spec_request request = rig_lookup(&rig, &prompt).request;
+            for (uint32_t layer = 0; layer < rig.layers; layer++) {
+                struct shot shot;
+                assert_int_equal(shot_submit(&rig, &shot, request, 150, layer), SPEC_OK);
+                assert_int_equal(shot_wait(&rig, &shot), SPEC_OK);
+                assert_int_equal(shot.item.row_count, 150);
+                assert_true(rig_area_is_right(&rig, &shot.area, &prompt, 0, 150, layer));
+                rig_area_free(&shot.area);
+            }
+            rig_release(&rig, request);
+        }
+        sc_alloc_unseal(alloc);
+        assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* Nobody works before wait: what is submitted stays so, and its slots are bounded. */
+static void more_than_there_is_room_for_is_busy(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct shot shots[66];
+    spec_request requests[66];
+    rig_init(&rig, true,
+             "\"chunk_tokens\": 16, \"max_requests\": 66, "
+             "\"max_request_tokens\": 256");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(2, 0, 0, 100);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint64_t i = 0; i < 66; i++) {
+        requests[i] = rig_lookup(&rig, &prompt).request;
+        assert_int_equal(shot_submit(&rig, &shots[i], requests[i], 100, 1),
+                         i < 64 ? SPEC_OK : SPEC_E_BUSY);
+    }
+    for (uint64_t i = 0; i < 64; i += 2) /* they hold their slots until they are waited for */
+        rig_release(&rig, requests[i]);
+    assert_int_equal(shot_wait(&rig, &shots[0]), SPEC_E_STALE);
+    rig_area_free(&shots[64].area);
+    assert_int_equal(shot_submit(&rig, &shots[64], requests[64], 100, 1), SPEC_OK);
+    for (uint64_t i = 1; i < 65; i++) {
+        bool is_gone = i % 2 == 0 && i < 64;
+        assert_int_equal(shot_wait(&rig, &shots[i]), is_gone ? SPEC_E_STALE : SPEC_OK);
+        assert_true(rig_area_is_right(&rig, &shots[i].area, &prompt, 0, is_gone ? 0 : 100, 1));
+    }
+    for (uint64_t i = 0; i < 66; i++) {
+        rig_area_free(&shots[i].area);
+        if (i % 2 == 1 || i == 64)
+            rig_release(&rig, requests[i]);
+    }
+    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* What was released before its work began ends with it, and its slot serves another request. */
+static void a_released_requests_slot_is_used_again_after_its_submission(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 16, \"max_requests\": 1");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(3, 0, 0, 100);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint32_t round = 0; round < 3; round++) {
+        struct shot shot;
+        struct spec_lookup_result result;
+        spec_request request = rig_lookup(&rig, &prompt).request;
+        assert_int_equal(shot_submit(&rig, &shot, request, 100, 0), SPEC_OK);
+        assert_int_equal(sc_plugin_release(rig.conn, request, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_release(rig.conn, request, NULL), SPEC_E_STALE);
+        assert_int_equal(rig_try_lookup(&rig, &prompt, 0, RIG_MAX, &result), SPEC_E_BUSY);
+        assert_int_equal(shot_wait(&rig, &shot), SPEC_E_STALE);
+        assert_int_equal(shot.item.status, SPEC_E_STALE);
+        assert_true(rig_area_is_right(&rig, &shot.area, &prompt, 0, 0, 0));
+        rig_area_free(&shot.area);
+        assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* A reset, or close, comes before the work. */
+static void what_nobody_wants_any_more_is_not_delivered(void **state)
+{
+    (void)state;
+    for (uint32_t closes = 0; closes < 2; closes++) {
+        struct rig rig;
+        struct shot shot;
+        rig_init(&rig, true, "\"chunk_tokens\": 16");
+        rig_open(&rig);
+        struct prompt prompt = rig_prompt(4, 0, 0, 100);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        spec_request request = rig_lookup(&rig, &prompt).request;
+        assert_int_equal(shot_submit(&rig, &shot, request, 100, 2), SPEC_OK);
+        if (closes) {
+            rig_close(&rig);
+        } else {
+            assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
+            assert_int_equal(shot_wait(&rig, &shot), SPEC_E_STALE);
+            rig_release(&rig, request);
+        }
+        assert_true(rig_area_is_right(&rig, &shot.area, &prompt, 0, 0, 2));
+        rig_area_free(&shot.area);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* A read fails while the host stores: the wait says so, and from then on nothing of the pass is
+ * kept. */
+static void a_failed_range_voids_the_pass_at_the_wait(void **state)
+{
+    (void)state;
+    for (uint64_t way = 0; way < WAY_COUNT; way++) {
+        struct rig rig;
+        struct shot shot;
+        spec_ticket ticket;
+        open_way(&rig, way);
+        struct prompt prompt = rig_prompt(5, 0, 0, 100),
+                      start = {50, prompt.tokens, prompt.history};
+        assert_int_equal(rig_fill(&rig, &start), SPEC_OK);
+        spec_request request = rig_lookup(&rig, &prompt).request;
+        assert_int_equal(rig_load(&rig, request, &prompt, 0, 50, 0), SPEC_OK);
+        assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, 0, &ticket), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+        sc_fault_arm(&rig.conn->fault, SC_FAULT_READ, 0);
+        assert_int_equal(shot_submit(&rig, &shot, request, 50, 1), SPEC_OK);
+        assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, 1, &ticket), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+        assert_int_equal(shot_wait(&rig, &shot), SPEC_E_IO);
+        assert_int_equal(shot.item.status, SPEC_E_IO);
+        assert_int_equal(shot.item.failed_position, 0);
+        rig_area_free(&shot.area);
+        assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, 2, &ticket), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
+        rig_release(&rig, request);
+        assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct rig *rig;
+    uint64_t number, delivered;
+    pthread_t thread;
+};
+
+/* A pass: each layer submitted, stored and waited for; some requests go before their last wait. */
+static void run_pass(struct worker *worker, const struct prompt *prompt, uint64_t random)
+{
+    struct rig *rig = worker->rig;
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    if (rig_try_lookup(rig, prompt, 0, RIG_MAX, &result) != SPEC_OK)
+        return;
+    uint64_t matched = result.matched_tokens, fresh = prompt->count - matched;
+    uint32_t leaves_at = (uint32_t)(random % 5);
+    for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        struct shot shot;
+        spec_ticket stored;
+        assert_int_equal(shot_submit(rig, &shot, result.request, matched, layer), SPEC_OK);
+        if (fresh > 0) {
+            assert_int_equal(
+                rig_store_layer(rig, result.request, prompt, matched, fresh, layer, &stored),
+                SPEC_OK);
+            if (layer + 1 < rig->layers)
+                (void)rig_wait(rig, stored);
+            else
+                sc_plugin_ticket_forget(rig->conn, stored);
+        }
+        if (layer == leaves_at)
+            rig_release(rig, result.request);
+        spec_status status = SPEC_E_TIMEOUT;
+        while (status == SPEC_E_TIMEOUT)
+            status = sc_plugin_submit_wait(rig->conn, shot.ticket,
+                                           random >> 8 & 1 ? UINT64_MAX : 20000, NULL);
+        assert_true(status == SPEC_OK || (status == SPEC_E_STALE && layer == leaves_at));
+        if (status == SPEC_OK)
+            assert_true(rig_area_is_right(rig, &shot.area, prompt, 0, matched, layer));
+        worker->delivered += status == SPEC_OK && matched > 0;
+        rig_area_free(&shot.area);
+        if (layer == leaves_at)
+            return;
+    }
+    rig_release(rig, result.request);
+}
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    uint64_t random = worker->number + 1;
+    for (uint32_t round = 0; round < 40; round++) {
+        random = rig_mix(random);
+        struct prompt prompt = rig_prompt(1, random % 200, random >> 32 & 7, 220);
+        run_pass(worker, &prompt, random >> 16);
+        rig_prompt_free(&prompt);
+    }
+    return NULL;
+}
+
+static void eight_threads_submit_at_once(void **state)
+{
+    (void)state;
+    for (uint64_t way = 1; way < WAY_COUNT; way++) {
+        struct rig rig;
+        struct worker workers[8];
+        uint64_t delivered = 0;
+        open_way(&rig, way);
+        for (uint64_t i = 0; i < 8; i++) {
+            workers[i] = (struct worker){.rig = &rig, .number = i};
+            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+        }
+        for (uint64_t i = 0; i < 8; i++) {
+            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+            delivered += workers[i].delivered;
+        }
+        assert_true(delivered > 0);
+        rig_settle(&rig);
+        assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
+        rig_done(&rig);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(submissions_deliver_and_allocate_nothing),
+        cmocka_unit_test(more_than_there_is_room_for_is_busy),
+        cmocka_unit_test(a_released_requests_slot_is_used_again_after_its_submission),
+        cmocka_unit_test(what_nobody_wants_any_more_is_not_delivered),
+        cmocka_unit_test(a_failed_range_voids_the_pass_at_the_wait),
+        cmocka_unit_test(eight_threads_submit_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
