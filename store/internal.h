@@ -119,6 +119,7 @@ struct sc_store_replay {
     uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
+    uint64_t extent_first;            /* position of its first row, once a piece says so */
     struct sc_store_provenance provenance;
     uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */

@@ -114,6 +114,20 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     sc_store_replay_table_unlock(store);
 }
 
+/* Whether a pass can have left it: an extent's rows follow each other, and a piece of our grid
+ * keeps to one chunk. Where its codes stand follows from both (store/codes.h). */
+static bool piece_stands(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                         const struct sc_store_piece *piece)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t chunk = store->params.config->chunk_tokens, first = piece->first_position;
+    uint64_t last = first + piece->row_count - 1;
+    if (first < piece->extent_row ||
+        (replay->extent_rows > 0 && first - piece->extent_row != replay->extent_first))
+        return false;
+    return !store->spaces[extent->space - 1].is_own || first / chunk == last / chunk;
+}
+
 /* The record decodes and its id is its own. */
 static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
@@ -127,12 +141,14 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (extent == NULL || piece->extent != replay->extent_open ||
         piece->extent_row < replay->extent_rows ||
         piece->row_count > extent->row_count - piece->extent_row ||
+        !piece_stands(store, extent, piece) ||
         (!sc_store_table_join(extent, id) &&
          sc_store_replay_is_writer(store))) { /* others may meet it again */
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
     replay->extent_rows = piece->extent_row + piece->row_count;
+    replay->extent_first = piece->first_position - piece->extent_row;
     piece->provenance = replay->provenance;
     bool tells =
         sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;

@@ -2,9 +2,9 @@
  * one clear text. Records are also read with msgpack-c, which shares no code with our decoder.
  *
  * Threads: the seeded loop. */
-#include "tests/unit/store/store_fixture.h"
-
 #include "store/internal.h"
+#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/codes_check.h"
 
 #include <msgpack.h>
 
@@ -330,7 +330,7 @@ struct forge {
     struct sc_store_part parts[4];
     struct sc_store_record_extent extent;
     struct sc_store_piece piece;
-    uint32_t tokens[256];
+    uint32_t tokens[1024];
 };
 
 /* A store with key 1 (piece 1 in extent 1, at the start of segment 0), and records like its own
@@ -807,6 +807,66 @@ static void log_pieces_that_do_not_fit_are_not_believed(void **state)
     }
 }
 
+/* ---- Pieces that no pass leaves -------------------------------------------------------------- */
+
+/* Of extent 2: rows [row, row + rows), the first of which is at `position`. */
+static void forge_rows(struct forge *forge, uint64_t id, uint32_t row, uint32_t rows,
+                       uint64_t position)
+{
+    struct sc_store_piece *piece = &forge->piece;
+    *piece = (struct sc_store_piece){.id = id,
+                                     .extent = 2,
+                                     .extent_row = row,
+                                     .row_count = rows,
+                                     .first_position = position,
+                                     .chunk_first = position / 64 * 64,
+                                     .tokens = forge->tokens};
+    for (uint64_t i = piece->chunk_first; i < position + rows; i++)
+        forge->tokens[i - piece->chunk_first] = token_of(9, i);
+    hash_of(9, piece->chunk_first, piece->chunk_hash);
+    hash_of(9, position + rows, piece->hash);
+    forge_piece(forge);
+}
+
+/* Where a piece's codes stand follows from its position and its row: pieces of an extent are rows
+ * that follow each other, each within a chunk. Whoever builds codes reads a piece at once. */
+static void log_pieces_that_no_pass_leaves_are_not_believed(void **state)
+{
+    (void)state;
+    static const struct {
+        bool is_alone, is_believed;
+        uint32_t row, rows;
+        uint64_t position;
+    } SECOND[] = {
+        {.is_believed = true, .row = 64, .rows = 64, .position = 64}, /* as a pass leaves them */
+        {.is_believed = true, .row = 64, .rows = 1, .position = 64},  /* shorter */
+        {.is_believed = true, .row = 80, .rows = 10, .position = 80}, /* others are gone */
+        {.row = 64, .rows = 64, .position = 128},                     /* other rows than follow */
+        {.row = 64, .rows = 64, .position = 0},    /* fewer stand before it than in the extent */
+        {.row = 64, .rows = 65, .position = 64},   /* two chunks */
+        {.row = 100, .rows = 64, .position = 100}, /* across a border */
+        {.is_alone = true, .row = 0, .rows = 1000, .position = 0}, /* more than one read takes */
+    };
+    for (uint32_t i = 0; i < sizeof(SECOND) / sizeof(SECOND[0]); i++) {
+        struct forge *forge = forge_make();
+        uint32_t told = 1 + !SECOND[i].is_alone + SECOND[i].is_believed;
+        keep_codes(forge->world, true);
+        forge->extent.row_count = 1000;
+        forge->extent.row_offset = 8192;
+        forge->extent.stride = 8192 + 1000 * 96;
+        forge_extent(forge, 2);
+        if (!SECOND[i].is_alone)
+            forge_rows(forge, 2, 0, 64, 0);
+        forge_rows(forge, 3, SECOND[i].row, SECOND[i].rows, SECOND[i].position);
+        image_write(forge->world, &forge->image);
+        world_open_ok(forge->world);
+        build_all(forge->world, 0);
+        world_close(forge->world);
+        keep_codes(forge->world, false);
+        forge_check(forge, told, !SECOND[i].is_believed);
+    }
+}
+
 static void log_drops_of_nothing_are_harmless(void **state)
 {
     (void)state;
@@ -1065,6 +1125,7 @@ int main(void)
         cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_maps_with_wrong_keys_are_not_believed),
         cmocka_unit_test(log_unknown_keys_are_skipped),
