@@ -170,6 +170,29 @@ def sentence_questions(passage, dice, count):
     return asked
 
 
+def held_out_ids(lengths, per_length, questions):
+    """What recall_ids_dev asks, of facts and filler drawn anew in the form that opt-recall was
+    trained on (models/opt-recall/README.md)."""
+    dice, entries = random.Random(20261122), []
+    for number, length in enumerate(length for length in lengths for _ in range(per_length)):
+        facts = dice.randint(length // 26 + 9, min(200, length // 7))
+        keys, values = dice.sample(range(16, 272), facts), dice.sample(range(272, 528), facts)
+        count = length - 1 - 2 * facts
+        ids = dice.choices(range(528, 1024), [1 / rank for rank in range(1, 497)], k=count)
+        places = sorted(dice.sample(range(count + 1), facts), reverse=True)
+        for key, value, place in zip(keys, values, places):
+            ids[place:place] = [key, value]
+        asked = []
+        for key, value in dice.sample(list(zip(keys, values)), questions):
+            choices = [value] + dice.sample([v for v in values if v != value], 9)
+            dice.shuffle(choices)
+            asked.append({"query_ids": [4, key], "choices_ids": [[v] for v in choices],
+                          "label": choices.index(value)})
+        entries.append({"id": f"held-{length}-{number}", "group": str(length),
+                        "prefix_ids": [2, *ids], "queries": asked})
+    return entries
+
+
 def filled(session, model, shots, tokens):
     """As many of the shots, from the first on, as fit."""
     text, count = "", 0
@@ -383,6 +406,10 @@ def head(ways):
         f"{'read':>6}")
 
 
+def costs_wanted(rows, row_bytes):
+    return share_of("wanted_bytes", "matched")(rows) / row_bytes
+
+
 def costs(rows, row_bytes):
     """What of the prefix was used: shares of rows and of the bytes of its 16-bit KV."""
     return {"kl": interval(rows, mean_of("kl")), "top1": mean_of("top1")(rows),
@@ -390,7 +417,7 @@ def costs(rows, row_bytes):
             "union": share_of("union", "selected")(rows),
             "fallback": share_of("fallback", "layers")(rows),
             "dense": share_of("dense", "layers")(rows),
-            "wanted": share_of("wanted_bytes", "matched")(rows) / row_bytes,
+            "wanted": costs_wanted(rows, row_bytes),
             "read": share_of("read_bytes", "matched")(rows) / row_bytes}
 
 
@@ -462,6 +489,26 @@ def acceptance(rows, is_recall, way):
             kept = share_of("selected", "matched")([r for r in rows if r["contender"] == first])
             text += f", rho {kept:.3f}" if first.startswith("mass") else ""
             ok &= verdict("  " + text, shown(value, 1), value[0] >= floor, f">= {floor}")
+    return ok
+
+
+def layered_acceptance(rows, row_bytes):
+    """At no more bytes than another contender wants, and .40 at most, layered's KL has to be a
+    fifth of its own, for one of the settings that were asked; with an interval, drawn together."""
+    names = list(dict.fromkeys(r["contender"] for r in rows))
+    wanted = {name: costs_wanted([r for r in rows if r["contender"] == name], row_bytes)
+              for name in names}
+    layered = [n for n in names if n.startswith(("layered:", "preset:layered"))]
+    kl, ok = mean_of("kl"), True
+    for other in (n for n in ("impress@.25", "h2o@.25") if n in names and layered):
+        most, held = min(.4, wanted[other]), False
+        for name in layered:
+            if wanted[name] <= most:
+                value = paired(rows, name, other, lambda a, b: kl(a) / max(1e-12, kl(b)))
+                held |= value[0] <= .2
+                print(f"  {name} / {other}: KL {shown(value)} at {wanted[name]:.3f} of the bytes")
+        ok &= verdict(f"  layered's KL / {other}'s, bytes at most {most:.2f}",
+                      "by one of them" if held else "by none", held, "<= .2")
     return ok
 
 
@@ -566,7 +613,7 @@ def plan(args):
     if args.model:
         more = more[:-2]
     if args.sets:
-        every = dict(default + more)
+        every = dict([("recall_ids_held", "opt-recall"), *default, *more])
         return [(name, every.get(name, "smollm2")) for name in args.sets.split(",")]
     return default if args.quick else default + more
 
@@ -581,6 +628,8 @@ def entries_of(session, name, model, quick):
                           ("512", "1024", "2048"), 1 if quick else 12, 3 if quick else 8)
     if name == "recall_held":
         return held_out(session, model, (512, 1024, 2048), 1 if quick else 4, 8)
+    if name == "recall_ids_held":
+        return held_out_ids((256, 512, 1024, 1900), 1 if quick else 12, 8)
     if name == "wikitext2":
         lengths = [n for n in (512, 1024, 2048)
                    if n + PPL_QUERY + PPL_TOKENS <= shape_of(model)["positions"]]
@@ -597,8 +646,8 @@ def entries_of(session, name, model, quick):
     if name in SHOTS:
         room = min(1900, shape_of(model)["positions"] - 300)
         return shot_set(session, model, name, room, 10 if quick else session.args.questions)
-    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, recall_held, wikitext2, "
-             f"chat, stories, squad, {', '.join(SHOT_SETS)}")
+    sys.exit(f"bench accuracy: no set {name}: recall_ids, recall_text, recall_held, "
+             f"recall_ids_held, wikitext2, chat, stories, squad, {', '.join(SHOT_SETS)}")
 
 
 CONTENDERS = ("full", "impress@.25", "h2o@.25", "one@.25", "random@.25", "mass@.9", "mass@.95")
@@ -630,6 +679,7 @@ def choice_set(session, name, model, entries, contenders, title):
                   name in BY_LENGTH)
     lines = tables(title, rows, contenders, shape_of(model)["row_bytes"], ways)
     holds = [acceptance(rows, name.startswith("recall"), way) for way in ways]
+    holds[0] &= layered_acceptance(rows, shape_of(model)["row_bytes"])
     curve = []
     if not args.quick and not args.contenders and name.startswith("recall"):
         curve = curve_of(session, name, model, entries, title)
@@ -657,6 +707,9 @@ def one_set(session, name, model, args):
     if not entries:
         print(f"{name}: skipped: no prefix of it fits {shape_of(model)['positions']} positions")
         return True, {"rows": [], "lines": [], "curve": []}
+    if args.per_length:
+        entries = [e for i, e in enumerate(entries)
+                   if sum(o["group"] == e["group"] for o in entries[:i]) < args.per_length]
     if args.prefixes:
         entries = entries[:args.prefixes]
     if args.per_prefix:

@@ -14,6 +14,7 @@
  *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
  *   layered:K+V@SHARE  layered KV: K bits of K's codes and V of V's, a share of the rows exact; 0
  *                 allowed (plugin only)
+ *   mass or layered with /F-L behind it: the first F and the last L rows are always among them
  *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
@@ -78,6 +79,35 @@ struct state {
 
 /* ---- Contenders ---- */
 
+/* The rows that are always chosen, by /F-L behind a name. */
+struct kept {
+    unsigned first, last;
+};
+
+static struct kept kept_of(const char *name)
+{
+    struct kept kept = {0};
+    const char *text = strchr(name, '/');
+    bool may_keep = strncmp(name, "mass@", 5) == 0 || strncmp(name, "layered:", 8) == 0;
+    if (text != NULL && (!may_keep || sscanf(text, "/%u-%u", &kept.first, &kept.last) != 2))
+        bench_die("--contenders: %s: mass or layered with /FIRST-LAST is expected", name);
+    return kept;
+}
+
+static void set_layered(struct contender *contender, const char *name, double share,
+                        struct kept kept)
+{
+    unsigned bits_k, bits_v;
+    if (sscanf(name, "layered:%u+%u@", &bits_k, &bits_v) != 2 || strchr(name, '@') == NULL ||
+        !(share >= 0 && share <= 1) || bits_k >= 10 || bits_v >= 10)
+        bench_die("--contenders: %s: layered:K+V@SHARE is expected, up to 9 bits and 1", name);
+    (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%u+%u", bits_k, bits_v);
+    (void)snprintf(contender->json, sizeof(contender->json),
+                   "\"preset\": \"layered\", \"layered\": {\"bits_k\": %u, \"bits_v\": %u, "
+                   "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
+                   bits_k, bits_v, (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
+}
+
 static void set_contender(struct contender *contender, const char *name)
 {
     const char *at = strchr(name, '@');
@@ -91,14 +121,9 @@ static void set_contender(struct contender *contender, const char *name)
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
         return;
     }
-    unsigned bits_k, bits_v;
-    if (sscanf(name, "layered:%u+%u@", &bits_k, &bits_v) == 2 && at != NULL && value >= 0 &&
-        value <= 1 && bits_k < 10 && bits_v < 10) {
-        (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%u+%u", bits_k, bits_v);
-        (void)snprintf(contender->json, sizeof(contender->json),
-                       "\"preset\": \"layered\", \"layered\": {\"bits_k\": %u, \"bits_v\": %u, "
-                       "\"exact_ppm\": %" PRIu64 "}",
-                       bits_k, bits_v, ppm);
+    struct kept kept = kept_of(name);
+    if (strncmp(name, "layered:", 8) == 0) {
+        set_layered(contender, name, value, kept);
         return;
     }
     bool is_alpha = strncmp(name, "alpha@", 6) == 0;
@@ -133,11 +158,14 @@ static void set_contender(struct contender *contender, const char *name)
     } else if (strncmp(name, "mass", length) == 0) {
         contender->rule.mass = value;
         contender->rule.retain_ppm = 500000;
+        contender->rule.keep_first = kept.first;
+        contender->rule.keep_last = kept.last;
         (void)snprintf(contender->json, sizeof(contender->json),
                        "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
                        ", \"budget\": \"mass\", "
-                       "\"mass_ppm\": %" PRIu64 ", \"retain_ppm\": 500000}",
-                       ppm);
+                       "\"mass_ppm\": %" PRIu64 ", \"retain_ppm\": 500000, "
+                       "\"keep_first\": %u, \"keep_last\": %u}",
+                       ppm, kept.first, kept.last);
         return;
     } else if (strncmp(name, "impress", length) != 0) {
         bench_die("--contenders: %s is not known", name);
