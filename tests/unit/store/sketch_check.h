@@ -79,4 +79,29 @@ static inline spec_status match_load(const struct match *match, struct sc_store_
     return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
 }
 
+/* An extent with holes: a piece that was never committed, and rows that were skipped. */
+static inline void holes_store(struct world *world)
+{
+    struct pass *pass = pass_make(world, 5, 10, 300);
+    pass->commit.piece_first = 1;
+    pass->commit.skip = 7;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < world->setup->layers)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    pass_note(pass);
+    pass_free(pass);
+}
+
+/* What is left of it once its second piece was dropped. */
+static inline struct match holes_match(const struct world *world)
+{
+    struct match match = {.count = 0};
+    match_add(&match, &world->pieces[0], 7, 57);
+    for (uint32_t p = 2; p < 4; p++)
+        match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+    return match;
+}
+
 #endif

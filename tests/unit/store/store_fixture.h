@@ -321,6 +321,21 @@ static inline void world_free(struct world *world)
     free(world);
 }
 
+/* The world, open; NULL: the machine has no such back end, and the world is gone. */
+static inline struct world *world_opened(struct world *world)
+{
+    if (world_opens(world))
+        return world;
+    world_free(world);
+    return NULL;
+}
+
+static inline void world_reopen(struct world *world)
+{
+    world_close(world);
+    world_open_ok(world);
+}
+
 /* ---- Writing -------------------------------------------------------------------------------- */
 
 static inline void pass_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,

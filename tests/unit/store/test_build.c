@@ -60,11 +60,7 @@ static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
     world->params.probe_row_bytes = 0;
-    if (!world_opens(world)) {
-        world_free(world);
-        return NULL;
-    }
-    return world;
+    return world_opened(world);
 }
 
 static void reopen(struct world *world, uint64_t probe_row_bytes)
@@ -158,28 +154,15 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct world *world = world_bare(&setups[i], 9);
-        struct pass *pass = pass_make(world, 5, 10, 300);
-        pass->commit.piece_first = 1;
-        pass->commit.skip = 7;
-        assert_int_equal(pass_begin(pass), SPEC_OK);
-        while (pass->layer < setups[i].layers)
-            assert_int_equal(pass_put(pass), SPEC_OK);
-        pass_wait(pass);
-        assert_int_equal(pass->status, SPEC_OK);
-        pass_note(pass);
-        pass_free(pass);
+        holes_store(world);
         assert_int_equal(world_store(world, 6, 0, 256), SPEC_OK);
-        uint64_t dropped = world->pieces[1].id;
-        sc_store_piece_drop(world->store, dropped);
+        sc_store_piece_drop(world->store, world->pieces[1].id);
         reopen(world, setups[i].probe_row_bytes);
         build_all(world, 0);
         space_check(world->store);
         sketches_ok(world, 6);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_add(&match, &world->pieces[0], 7, 57);
-        for (uint32_t p = 2; p < 4; p++)
-            match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+        struct match match = holes_match(world);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
             assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
             match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);

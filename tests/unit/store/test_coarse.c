@@ -10,21 +10,8 @@
 #define LEASE_NS UINT64_C(1000000000)
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
+    CODES_SETUP_PAIRED,
+    CODES_SETUP_SPLIT,
     {.name = "sim, one page a row",
      .backend = SC_BACKEND_SIM,
      .layers = 3,
@@ -37,23 +24,13 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
-static void reopen(struct world *world)
-{
-    world_close(world);
-    world_open_ok(world);
-}
-
 /* A store that codes what it gets; NULL: no such back end here. */
 static struct world *world_coded(const struct world_setup *setup, uint64_t seed)
 {
     struct world *world = world_make(setup, seed);
     keep_codes(world, true);
     world->config.lease_ns_max = LEASE_NS;
-    if (!world_opens(world)) {
-        world_free(world);
-        return NULL;
-    }
-    return world;
+    return world_opened(world);
 }
 
 /* A key of so many tokens none of whose slabs is raw, with codes; its number is >= key. */
@@ -180,7 +157,7 @@ static void rows_go_after_the_leases_and_codes_stay(void **state)
         for (uint32_t opened = 0; opened < 3; opened++) {
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            reopen(world);
+            world_reopen(world);
             space_check(world->store);
             assert_int_equal(stats_of(world).coarse_pieces, 4);
             assert_int_equal(stats_of(world).corrupt_records, 0);
@@ -215,7 +192,7 @@ static void a_coarse_piece_says_what_it_is(void **state)
         assert_int_equal(worth.exact_ppm, 0);
         assert_false(sc_store_piece_is_coarse(world->store, piece, before_ns + LEASE_NS));
         assert_true(sc_store_piece_is_coarse(world->store, piece, UINT64_MAX));
-        reopen(world);
+        world_reopen(world);
     }
     world_free(world);
 }
@@ -227,7 +204,7 @@ static void rows_wait_for_leases_over_a_reopen(void **state)
     struct world *world = world_coded(&setups[0], 5);
     uint64_t key = key_store(world, 1, 256);
     assert_int_equal(coarsen(world, piece_of_key(world, key)), SPEC_OK);
-    reopen(world);
+    world_reopen(world);
     space_check(world->store);
     assert_true(stats_of(world).quarantine_bytes > 0);
     assert_int_equal(rows_status(world, key), SPEC_OK);
@@ -304,7 +281,7 @@ static void an_extent_with_neither_is_void(void **state)
         world->params.codes.fits = fits_not;
         world->params.codes.shape.bits_k = 5;
         for (uint32_t opened = 0; opened < 3; opened++) {
-            reopen(world);
+            world_reopen(world);
             space_check(world->store);
             assert_int_equal(sc_store_piece_rows(world->store, piece_of_key(world, first)), 0);
             assert_int_equal(rows_status(world, second), SPEC_OK);
@@ -349,7 +326,7 @@ static void drops_and_rows_give_pages_back_once(void **state)
                 } else if (act == 4) {
                     if ((random >> 50) % 2 == 0)
                         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-                    reopen(world);
+                    world_reopen(world);
                 } else {
                     _Atomic uint32_t never = 0;
                     (void)sc_exec_wait(world->exec, &never, 0,
@@ -464,7 +441,7 @@ static void an_extent_that_could_not_give_up_its_rows_has_them(void **state)
             space_check(world->store);
             assert_int_equal(rows_status(world, key), SPEC_OK);
             if (n % 2 == 0)
-                reopen(world);
+                world_reopen(world);
             else
                 pause_wait(world);
             space_check(world->store);

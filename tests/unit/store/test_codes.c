@@ -9,21 +9,8 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, a slab is more than an operation",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
+    CODES_SETUP_PAIRED,
+    CODES_SETUP_SPLIT,
     CODES_SETUP_PREAD,
     CODES_SETUP_URING,
 };
@@ -32,12 +19,7 @@ static const struct world_setup setups[] = {
 /* A store whose rows have no codes yet. */
 static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
-    struct world *world = world_make(setup, seed);
-    if (!world_opens(world)) {
-        world_free(world);
-        return NULL;
-    }
-    return world;
+    return world_opened(world_make(setup, seed));
 }
 
 static void reopen(struct world *world)
@@ -114,25 +96,13 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_bare(&setups[i], 9);
-        struct pass *pass = pass_make(world, 5, 10, 300);
-        pass->commit.piece_first = 1;
-        pass->commit.skip = 7;
-        assert_int_equal(pass_begin(pass), SPEC_OK);
-        while (pass->layer < setups[i].layers)
-            assert_int_equal(pass_put(pass), SPEC_OK);
-        pass_wait(pass);
-        assert_int_equal(pass->status, SPEC_OK);
-        pass_note(pass);
-        pass_free(pass);
+        holes_store(world);
         sc_store_piece_drop(world->store, world->pieces[1].id);
         reopen(world);
         build_all(world, 0);
         space_check(world->store);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_add(&match, &world->pieces[0], 7, 57);
-        for (uint32_t p = 2; p < 4; p++)
-            match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
+        struct match match = holes_match(world);
         uint64_t found = 0;
         for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
             codes_load(&match, sketch, layer, false);

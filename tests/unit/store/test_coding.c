@@ -44,17 +44,7 @@ static struct world *world_coding(const struct world_setup *setup, uint64_t seed
     struct world *world = world_make(setup, seed);
     keep_codes(world, true);
     world->params.codes.with_rows = true;
-    if (!world_opens(world)) {
-        world_free(world);
-        return NULL;
-    }
-    return world;
-}
-
-static void reopen(struct world *world)
-{
-    world_close(world);
-    world_open_ok(world);
+    return world_opened(world);
 }
 
 static struct sc_store_stats stats_of(struct world *world)
@@ -116,10 +106,10 @@ static void rows_are_coded_without_a_read(void **state)
         assert_true(stats.code_bytes > 0);
         assert_int_equal(stats.stage_bytes_used, 0);
         all_have_codes(world, 2);
-        reopen(world);
+        world_reopen(world);
         all_have_codes(world, 2);
         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-        reopen(world);
+        world_reopen(world);
         all_have_codes(world, 2);
         world_free(world);
     }
@@ -304,7 +294,7 @@ static void coding_survives_every_fault(void **state)
             bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
             space_check(world->store);
             if (n % 2 == 0)
-                reopen(world);
+                world_reopen(world);
             else
                 pause_wait(world);
             if (status == SPEC_OK) {
@@ -314,7 +304,7 @@ static void coding_survives_every_fault(void **state)
                 assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
             }
             build_all(world, 0);
-            reopen(world); /* pages of codes without a record are held until then */
+            world_reopen(world); /* pages of codes without a record are held until then */
             build_all(world, 0);
             all_have_codes(world, 1);
             world_free(world);
