@@ -33,16 +33,16 @@
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
 
-/* The scratch of a call, cut into its parts. */
+/* The scratch of a block of lanes, cut into its parts. */
 struct parts {
     const struct sc_kernels_importance *what;
-    uint64_t kv_head, head_padded, row_first;
+    uint64_t kv_head, head_padded;
     float *tile;                  /* [TILE, head_padded] */
-    float *queries;               /* [head_size, width], or [FEW_ROWS, head_padded] */
+    float *queries;               /* [head_size, width] */
     float *best, *sums, *weights; /* [lane_most] */
     uint32_t *seen;               /* [lane_most] */
     float *best_then;             /* [tiles of the prefix, lane_most] */
-    float *scores; /* [prefix in tiles, width] and one tile more, or [FEW_ROWS, keys] */
+    float *scores;                /* [prefix in tiles, width] and one tile more */
 };
 
 /* Query vectors first .. first + used - 1, a lane each, in a block of `width` lanes. */
@@ -72,8 +72,8 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
     uint64_t all = lanes_floats(head_size, shared, LANES_ALL);
     uint64_t few =
         FEW_ROWS * (PADDED(head_size) + (TILES(prefix_count) + TILES(fresh_count)) * TILE);
-    uint64_t most = one > all ? one : all;
-    uint64_t floats = TILE * PADDED(head_size) + (most > few ? most : few);
+    uint64_t floats = TILE * PADDED(head_size) + (one > all ? one : all);
+    floats = floats > few ? floats : few;
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -82,11 +82,8 @@ static float *cut(const struct sc_kernels_importance *what, uint64_t kv_head, fl
                   float *at, struct parts *ret_parts)
 {
     uint64_t head_padded = PADDED(what->head_size), lanes = what->kernels->lane_most;
-    *ret_parts = (struct parts){.what = what,
-                                .kv_head = kv_head,
-                                .head_padded = head_padded,
-                                .row_first = what->last_row ? what->queries.row_count - 1 : 0,
-                                .tile = tile};
+    *ret_parts =
+        (struct parts){.what = what, .kv_head = kv_head, .head_padded = head_padded, .tile = tile};
     ret_parts->queries = at;
     ret_parts->best = at += lanes * head_padded;
     ret_parts->sums = at += lanes;
@@ -191,12 +188,17 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
            (TILE - count) * parts->head_padded * sizeof(float));
 }
 
-/* Query vector v (row v / group, head v % group of the KV head's), ready to be multiplied. */
-static void query_load(const struct parts *parts, uint64_t v, float *dst)
+static uint64_t row_first(const struct sc_kernels_importance *what)
 {
-    const struct sc_kernels_importance *what = parts->what;
-    uint64_t row = parts->row_first + v / what->group;
-    uint64_t head = parts->kv_head * what->group + v % what->group;
+    return what->last_row ? what->queries.row_count - 1 : 0;
+}
+
+/* Query vector v (row v / group, head v % group of the KV head's), ready to be multiplied. */
+static void query_load(const struct sc_kernels_importance *what, uint64_t kv_head, uint64_t v,
+                       float *dst)
+{
+    uint64_t row = row_first(what) + v / what->group;
+    uint64_t head = kv_head * what->group + v % what->group;
     widen(what->kernels, what->queries.dtype, dst,
           what->queries.data + row * what->queries.row_stride_bytes +
               head * what->queries.head_stride_bytes,
@@ -206,12 +208,11 @@ static void query_load(const struct parts *parts, uint64_t v, float *dst)
 }
 
 /* Fresh keys that query vector v sees. */
-static uint64_t fresh_seen(const struct parts *parts, uint64_t v)
+static uint64_t fresh_seen(const struct sc_kernels_importance *what, uint64_t v)
 {
-    const struct sc_kernels_importance *what = parts->what;
     if (what->fresh.count == 0)
         return 0;
-    uint64_t row = parts->row_first + v / what->group;
+    uint64_t row = row_first(what) + v / what->group;
     return what->fresh.count - what->queries.row_count + row + 1;
 }
 
@@ -225,7 +226,7 @@ static void lanes_load(const struct block *block)
     float *row = parts->tile; /* no tile is there yet */
     for (uint64_t lane = 0; lane < block->width; lane++) {
         if (lane < block->used)
-            query_load(parts, block->first + lane, row);
+            query_load(parts->what, parts->kv_head, block->first + lane, row);
         for (uint64_t t = 0; t < head_size; t++)
             parts->queries[t * block->width + lane] = row[t];
         parts->best[lane] = -INFINITY;
@@ -276,14 +277,14 @@ static void lanes_fresh(const struct block *block)
     const uint8_t *rows[2 * TILE];
     float *scores = parts->scores + TILES(parts->what->prefix.count) * TILE * block->width;
     const struct sc_kernels_ahead nothing = {0};
-    uint64_t most = fresh_seen(parts, block->first + block->used - 1);
-    uint64_t least = fresh_seen(parts, block->first);
+    uint64_t most = fresh_seen(parts->what, block->first + block->used - 1);
+    uint64_t least = fresh_seen(parts->what, block->first);
     for (uint64_t key = 0; key < most; key += TILE) {
         uint64_t count = tile_count(fresh, key);
         tile_gather(parts, fresh, key, rows);
         for (uint64_t lane = 0; lane < block->width; lane++) {
             uint64_t like = lane < block->used ? lane : block->used - 1;
-            uint64_t seen = fresh_seen(parts, block->first + like);
+            uint64_t seen = fresh_seen(parts->what, block->first + like);
             parts->seen[lane] = (uint32_t)(seen < key ? 0 : seen - key < TILE ? seen - key : TILE);
         }
         lanes_step(block, count, least < key + count ? parts->seen : NULL, &nothing, scores);
@@ -305,27 +306,27 @@ static void lanes_fold(const struct block *block, float *ret_sums)
 
 /* ---- A few queries: one after the other ---------------------------------------------------- */
 
-/* The parts of some heads' queries, one behind the other. */
+/* Some heads' queries, one behind the other. */
 struct few {
-    struct parts parts;
+    const struct sc_kernels_importance *what;
     uint64_t head_first, head_count, query_count; /* queries of a head */
-    uint64_t prefix, stride;                      /* floats of a query's scores: [prefix][fresh] */
+    uint64_t head_padded, prefix, stride;         /* floats of a query's scores: [prefix][fresh] */
+    float *queries;                               /* [head_count * query_count, head_padded] */
+    float *scores;                                /* [head_count * query_count, stride] */
 };
 
 static struct few few_cut(const struct sc_kernels_importance *what, uint64_t head_first,
                           uint64_t head_count, uint64_t query_count, float *scratch)
 {
-    struct few few = {.parts = {.what = what,
-                                .head_padded = PADDED(what->head_size),
-                                .row_first = what->last_row ? what->queries.row_count - 1 : 0,
-                                .tile = scratch},
+    struct few few = {.what = what,
                       .head_first = head_first,
                       .head_count = head_count,
                       .query_count = query_count,
-                      .prefix = TILES(what->prefix.count) * TILE};
+                      .head_padded = PADDED(what->head_size),
+                      .prefix = TILES(what->prefix.count) * TILE,
+                      .queries = scratch};
     few.stride = few.prefix + TILES(what->fresh.count) * TILE;
-    few.parts.queries = scratch + TILE * few.parts.head_padded;
-    few.parts.scores = few.parts.queries + head_count * query_count * few.parts.head_padded;
+    few.scores = few.queries + head_count * query_count * few.head_padded;
     return few;
 }
 
@@ -350,12 +351,11 @@ static void few_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uin
 static void few_score(const struct few *few, const struct sc_kernels_keys *keys, uint64_t count,
                       uint64_t at)
 {
-    const struct parts *parts = &few->parts;
     const uint8_t *rows[2][FEW_KEYS];
-    uint64_t head_bytes = parts->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
+    uint64_t head_bytes = few->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
     bool is_short = few->head_count * head_bytes <= SHORT_BYTES;
     struct sc_kernels_rows_score what = {.query_count = few->query_count,
-                                         .head_size = parts->what->head_size,
+                                         .head_size = few->what->head_size,
                                          .dtype = keys->dtype,
                                          .score_stride = few->stride};
     if (count > 0)
@@ -368,9 +368,9 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
         for (uint64_t head = 0; head < few->head_count; head++) {
             uint64_t first = head * few->query_count;
             what.byte_first = head * keys->memory.head_stride_bytes;
-            what.queries = parts->queries + first * parts->head_padded;
-            what.scores = parts->scores + first * few->stride + at + key;
-            parts->what->kernels->rows_score(&what);
+            what.queries = few->queries + first * few->head_padded;
+            what.scores = few->scores + first * few->stride + at + key;
+            few->what->kernels->rows_score(&what);
         }
     }
 }
@@ -379,9 +379,8 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
  * side. */
 static void few_score_codes(const struct few *few)
 {
-    const struct parts *parts = &few->parts;
-    const struct sc_kernels_keys *keys = &parts->what->prefix;
-    uint64_t head_size = parts->what->head_size, first = few->head_first * head_size;
+    const struct sc_kernels_keys *keys = &few->what->prefix;
+    uint64_t head_size = few->what->head_size, first = few->head_first * head_size;
     for (uint64_t s = 0; s < keys->slab_count; s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
         const struct sc_kernels_slab *next = s + 1 < keys->slab_count ? slab + 1 : slab;
@@ -392,7 +391,7 @@ static void few_score_codes(const struct few *few)
             .codes = slab->codes,
             .row_count = (next != slab ? next->key_first : keys->count) - slab->key_first,
             .head_size = head_size,
-            .head_padded = parts->head_padded,
+            .head_padded = few->head_padded,
             .query_count = few->query_count,
             .score_stride = few->stride};
         for (uint64_t head = 0; head < few->head_count; head++) {
@@ -400,9 +399,9 @@ static void few_score_codes(const struct few *few)
             what.channel_first = first + head * head_size;
             what.ahead = is_last ? next->codes : slab->codes;
             what.ahead_channel = is_last ? first : what.channel_first + head_size;
-            what.queries = parts->queries + head * few->query_count * parts->head_padded;
-            what.scores = parts->scores + head * few->query_count * few->stride + slab->key_first;
-            parts->what->kernels->code_score(&what);
+            what.queries = few->queries + head * few->query_count * few->head_padded;
+            what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
+            few->what->kernels->code_score(&what);
         }
     }
 }
@@ -414,20 +413,19 @@ static void few_add(const struct sc_kernels_importance *what, uint64_t head_firs
 {
     const struct sc_kernels *kernels = what->kernels;
     struct few few = few_cut(what, head_first, head_count, query_count, scratch);
-    struct parts *parts = &few.parts;
-    memset(parts->queries, 0, head_count * query_count * parts->head_padded * sizeof(float));
+    memset(few.queries, 0, head_count * query_count * few.head_padded * sizeof(float));
     for (uint64_t i = 0; i < head_count * query_count; i++) {
-        parts->kv_head = head_first + i / query_count;
-        query_load(parts, i % query_count, parts->queries + i * parts->head_padded);
+        query_load(what, head_first + i / query_count, i % query_count,
+                   few.queries + i * few.head_padded);
     }
     if (what->prefix.slabs != NULL)
         few_score_codes(&few);
     else
         few_score(&few, &what->prefix, what->prefix.count, 0);
-    few_score(&few, &what->fresh, fresh_seen(parts, query_count - 1), few.prefix);
+    few_score(&few, &what->fresh, fresh_seen(what, query_count - 1), few.prefix);
     for (uint64_t i = 0; i < head_count * query_count; i++) {
-        float *scores = parts->scores + i * few.stride;
-        uint64_t seen = fresh_seen(parts, i % query_count);
+        float *scores = few.scores + i * few.stride;
+        uint64_t seen = fresh_seen(what, i % query_count);
         float best = kernels->few_best(scores, what->prefix.count, -INFINITY);
         best = kernels->few_best(scores + few.prefix, seen, best);
         float base = best == -INFINITY ? 0 : best;
@@ -477,16 +475,31 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     }
 }
 
+/* A few queries of heads, at most so many heads at a time. ret_sums: as few_add. */
+static void few_heads(const struct sc_kernels_importance *what, uint64_t head_first,
+                      uint64_t head_end, uint64_t most, void *scratch, float *ret_sums,
+                      uint64_t head_stride)
+{
+    for (uint64_t head = head_first, together; head < head_end; head += together) {
+        together = most < head_end - head ? most : head_end - head;
+        few_add(what, head, together, query_vectors(what), scratch,
+                ret_sums + (head - head_first) * head_stride, head_stride);
+    }
+}
+
+static bool is_few(const struct sc_kernels_importance *what)
+{
+    uint64_t queries = query_vectors(what);
+    return what->prefix.count > 0 && queries > 0 && queries <= FEW_MAX;
+}
+
 void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_t head_first,
                                uint64_t head_end, void *scratch, float *one, float *ret_sums)
 {
-    uint64_t count = what->prefix.count, queries = query_vectors(what), together;
+    uint64_t count = what->prefix.count;
     memset(ret_sums, 0, count * sizeof(*ret_sums));
-    if (count > 0 && queries > 0 && queries <= FEW_MAX && what->prefix.slabs != NULL) {
-        for (uint64_t head = head_first; head < head_end; head += together) {
-            together = FEW_ROWS / queries < head_end - head ? FEW_ROWS / queries : head_end - head;
-            few_add(what, head, together, queries, scratch, ret_sums, 0);
-        }
+    if (is_few(what) && what->prefix.slabs != NULL) {
+        few_heads(what, head_first, head_end, FEW_ROWS / query_vectors(what), scratch, ret_sums, 0);
         return;
     }
     for (uint64_t head = head_first; head < head_end; head++) {
@@ -497,29 +510,23 @@ void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_
 
 /* How many heads' queries and scores a scratch holds, whatever it was made for: it grows with what
  * it is made for, and a lane takes more than such a query. */
-static uint64_t heads_together(const struct sc_kernels_importance *what, uint64_t query_count)
+static uint64_t heads_together(const struct sc_kernels_importance *what)
 {
     uint64_t padded = PADDED(what->head_size), prefix = what->prefix.count;
     uint64_t fresh = what->fresh.count, each = padded + (TILES(prefix) + TILES(fresh)) * TILE;
     uint64_t bytes = sc_kernels_importance_scratch_bytes(what->head_size, prefix, fresh);
-    return (bytes / sizeof(float) - TILE * padded) / (query_count * each);
+    return bytes / sizeof(float) / (query_vectors(what) * each);
 }
 
 void sc_kernels_importance_heads(const struct sc_kernels_importance *what, uint64_t head_first,
                                  uint64_t head_end, void *scratch, float *ret_sums)
 {
-    uint64_t count = what->prefix.count, queries = query_vectors(what), together = 1;
-    bool is_few = count > 0 && queries > 0 && queries <= FEW_MAX && what->prefix.slabs == NULL;
-    if (is_few)
+    uint64_t count = what->prefix.count;
+    if (is_few(what) && what->prefix.slabs == NULL) {
         memset(ret_sums, 0, (head_end - head_first) * count * sizeof(*ret_sums));
-    for (uint64_t head = head_first; head < head_end; head += together) {
-        float *sums = ret_sums + (head - head_first) * count;
-        if (!is_few) {
-            sc_kernels_importance(what, head, scratch, sums);
-            continue;
-        }
-        together = heads_together(what, queries);
-        together = together < head_end - head ? together : head_end - head;
-        few_add(what, head, together, queries, scratch, sums, count);
+        few_heads(what, head_first, head_end, heads_together(what), scratch, ret_sums, count);
+        return;
     }
+    for (uint64_t head = head_first; head < head_end; head++)
+        sc_kernels_importance(what, head, scratch, ret_sums + (head - head_first) * count);
 }
