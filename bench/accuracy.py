@@ -817,8 +817,8 @@ def plot_points(plt, path, lines, x, y, labels):
     if labels[1].startswith("KL"):
         axes.set_yscale("log")
     axes.set(xlabel=labels[0], ylabel=labels[1], title=labels[2])
-    axes.legend()
-    figure.savefig(path)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+    figure.savefig(path, bbox_inches="tight")
     plt.close(figure)
 
 
