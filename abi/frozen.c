@@ -306,7 +306,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 520);
+SIZE(spec_stats, 536);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -373,6 +373,8 @@ AT(spec_stats, code_bytes, 488, 8);
 AT(spec_stats, building, 496, 8);
 AT(spec_stats, coarsened_chunks, 504, 8);
 AT(spec_stats, coarse_only_chunks, 512, 8);
+AT(spec_stats, refined_layers, 520, 8);
+AT(spec_stats, refined_rows, 528, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

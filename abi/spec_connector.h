@@ -28,7 +28,8 @@
  *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
  *          (SPEC_HELD_COARSE_ONLY acts; store.coarse_only, off by default); stats from
  *          coarsened_chunks on.
- *          0.6 get_important_submit and get_important_wait act.
+ *          0.6 get_important_submit, get_important_wait and refine_of act; stats from
+ *          refined_layers on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -380,7 +381,8 @@ struct spec_important {
     uint64_t exact_bit_words;   /* uint64 words: >= ceil(R / 64) when exact_bits is given */
     uint64_t budget_bytes;      /* refinement stops here; 0: none */
     uint64_t deadline_ns;       /* from now; 0: none */
-    spec_ticket refine_of;      /* layered: refine an earlier destination; 0: none */
+    spec_ticket refine_of;      /* layered: of the get_important_submit that filled this
+                                 * destination, whose rows become exact in place; 0: none */
 
     /* Results; written for every item when the call returns, whatever its status. */
     spec_status status;
@@ -507,6 +509,8 @@ struct spec_stats {
     /* Since 0.5. Chunks that gave their rows up for space and kept their codes; level: such chunks
      * that are stored now. */
     uint64_t coarsened_chunks, coarse_only_chunks;
+    /* Since 0.6. Items with refine_of, and rows that they made exact. */
+    uint64_t refined_layers, refined_rows;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -610,6 +614,21 @@ struct spec_api {
      * how many [ABI-154]; codes themselves are waited for up to 1 s longer, then TIMEOUT. The
      * item's provenance is LOSSY, with the codes' bits and exact_rows / R (rounded down) [ABI-155].
      * Codes that fail their checksum are never delivered: their rows are read exactly [ABI-156].
+     * Refining (refine_of: the ticket of a get_important_submit that was reported and delivered
+     * this layer of the request to this destination, whose rows nobody else has written since): of
+     * the k_e best rows by that delivery's ranking, those that are not exact yet are read and put
+     * over the values of codes; all others stay as they are, and no codes are read. What is there
+     * afterwards is, bit for bit, what the delivery had been with this exact_ppm, no deadline and
+     * no budget [ABI-163]. That ranking is by the queries that were given then; queries now, and
+     * metric and keep, are not taken. deadline_ns and budget_bytes end this call's reading as above
+     * (the best of the missing rows go first), and exact_bits, exact_rows, PARTIAL and the
+     * provenance say what is there, however often it is refined, also where the item's status is
+     * CORRUPT or IO: then the destination is what exact_bits say, and the match void as below
+     * [ABI-164]. A delivery can be refined until its request ends, another one of its layer or to
+     * its k_base begins, or its place is needed for others (layered.refine_bytes); then, and for
+     * another request's, refine_of is STALE; a ticket that was never given out, and another layer
+     * or destination than it delivered, are INVALID; where select.base is not coarse it is
+     * UNSUPPORTED [ABI-165].
      * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where

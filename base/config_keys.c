@@ -193,6 +193,13 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_INTEGER,
      MEMBER(exact_last),
      .max = SC_LIMIT_REQUEST_TOKENS},
+    {{"layered.refine_bytes", "size", "64MiB", "0 .. 1TiB",
+      "select.base coarse: memory for what is known of submitted deliveries, so that refine_of may "
+      "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout, an equal "
+      "share for each request. The oldest are forgotten first. 0: none can be refined."},
+     .kind = KIND_SIZE,
+     MEMBER(refine_bytes),
+     .max = TIB},
     {{"layered.codes", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
       "Whether codes are made of what is stored. auto: where select.base or select.identify is "
       "coarse."},

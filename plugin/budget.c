@@ -178,6 +178,38 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
     return status;
 }
 
+spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
+                                  const struct sc_plugin_request *request,
+                                  struct sc_plugin_want *ret_want, struct spec_error *reterr)
+{
+    struct spec_select select;
+    if (conn->config.base != SC_BASE_COARSE)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "get_important: refine_of: only where select.base is coarse");
+    spec_status status = read_select(in->select, &select, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (select.given & ~SPEC_SELECT_EXACT)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: refine_of: select: given is %#" PRIx32
+                       ", only exact_ppm expected",
+                       select.given);
+    resolve_layered(conn, &select, request, in->layer, 0, ret_want);
+    ret_want->selects = true; /* as far as one call's items of a request go one by one */
+    ret_want->is_scored = false;
+    return SPEC_OK;
+}
+
+void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
+                           struct sc_plugin_want *want)
+{
+    bool is_ranked =
+        want->metric != SPEC_METRIC_RANDOM && conn->config.identify != SC_IDENTIFY_STATIC;
+    if (want->is_layered && want->selects && is_ranked && in->queries != NULL &&
+        conn->delivery_bytes > 0)
+        want->is_scored = true;
+}
+
 /* ---- Queries and new keys ------------------------------------------------------------------- */
 
 spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,

@@ -343,6 +343,8 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
         item->forced_rows += is_coarse ? 0 : request->ranges[i].row_count;
     }
     item->row_count = count > item->forced_rows ? count : item->forced_rows;
+    if (item->ranking != NULL)
+        memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
     if (item->row_count > 0)
         sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
 }

@@ -156,6 +156,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_plugin_select_open(conn, reterr);
     if (status == SPEC_OK)
+        status = sc_plugin_deliveries_open(conn, reterr);
+    if (status == SPEC_OK)
         status = sc_plugin_submit_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
 }
@@ -406,6 +408,7 @@ static void destroy_connector(spec_connector *conn)
     if (conn->readers != NULL)
         sc_store_readers_close(conn->readers[0], reader_count(conn));
     sc_plugin_select_close(conn);
+    sc_plugin_deliveries_close(conn);
     if (conn->requests != NULL) { /* the first of each is all of them */
         sc_alloc_free(&conn->alloc, conn->requests[0].tokens);
         sc_alloc_free(&conn->alloc, conn->requests[0].segments);

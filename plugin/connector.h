@@ -6,6 +6,7 @@
  *                  submit.c   get_important in two halves, its work on a thread of ours
  *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
+ *                  refine.c   exact rows over what was delivered as codes
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
@@ -134,6 +135,7 @@ struct sc_plugin_request {
     struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
     uint32_t *set;                     /* [max_request_tokens] the rows chosen last (select.c) */
     uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
+    uint8_t *deliveries;               /* [delivery_bytes] a ring (refine.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
@@ -154,8 +156,9 @@ struct sc_plugin_request {
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
     _Atomic uint32_t turn;
-    _Atomic uint64_t failed_position; /* UINT64_MAX: nothing failed; store looks at it */
-    spec_status failed_status;        /* set before it */
+    _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
+    spec_status failed_status;             /* set before it */
+    uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
 
     /* The open store pass. Host thread. */
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
@@ -231,7 +234,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
-    _Atomic uint64_t partial_layers, coarsened_chunks;
+    _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
 };
 
 struct spec_connector {
@@ -260,6 +263,7 @@ struct spec_connector {
     bool reads_codes;                /* rows are chosen by codes, or delivered as such */
     bool takes_coarse;               /* ranges that have codes alone are served */
     bool can_select;                 /* buffers were made; else all rows are delivered, always */
+    uint64_t delivery_bytes;         /* of a request; 0: nothing that was delivered is refined */
     uint64_t segment_capacity;
     struct sc_plugin_request *requests; /* [config.max_requests] */
     struct sc_store_reader **readers;   /* [config.max_requests * SC_PLUGIN_READERS] theirs */
@@ -295,7 +299,7 @@ struct spec_connector {
     _Atomic uint32_t save_word;    /* moves when a save ends */
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
-    struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
+    struct sc_plugin_ticket *tickets;         /* [SC_LIMIT_TICKETS] */
     struct sc_plugin_submission *submissions; /* [submission_count] submit.c */
     uint32_t submission_count;                /* set by open, constant after */
     struct sc_exec *submit_exec;              /* likewise; NULL: waiting does the work */
@@ -448,6 +452,9 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
                                     const struct spec_queries *hint, struct spec_error *reterr);
 void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches too */
 
+/* refine.c: a new request has the slot. */
+void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
+
 /* submit.c */
 spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reterr);
 /* Submissions that nobody works at are dropped, the others are waited for. */
@@ -460,7 +467,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
 /* The host lets the request go: true: a submission has the turn, and ends it with its own. */
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 
-void sc_plugin_sketches_end(struct sc_plugin_request *request);   /* select.c */
+void sc_plugin_sketches_end(struct sc_plugin_request *request); /* select.c */
 
 /* learn.c */
 spec_status sc_plugin_averages_make(spec_connector *conn, struct spec_error *reterr);

@@ -178,6 +178,8 @@ static void coarse_stats(const spec_connector *conn, const struct sc_store_stats
     stats->bad_blocks = store->bad_blocks;
     stats->code_bytes = store->code_bytes;
     stats->building = store->is_building;
+    stats->refined_layers = READ(refined_layers);
+    stats->refined_rows = READ(refined_rows);
     stats->coarsened_chunks = READ(coarsened_chunks);
     stats->coarse_only_chunks = store->coarse_pieces;
 }

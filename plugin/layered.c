@@ -136,16 +136,15 @@ static void count(spec_connector *conn, const struct sc_plugin_item *item)
     atomic_fetch_add_explicit(&stats->demanded_rows, exact - covered, memory_order_relaxed);
 }
 
-/* Some rows are coarse: the item says so, and so does what a pass stores after it. */
-static void note_lossy(struct sc_plugin_item *item, const struct worst *worst)
+void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v)
 {
     struct spec_provenance *provenance = &item->in.provenance;
     uint64_t total = item->want.row_total;
     struct spec_provenance lossy = {
         .kind = SPEC_PROVENANCE_LOSSY,
         .computed_on = SPEC_PROVENANCE_LOSSY,
-        .bits_k = worst->bits_k,
-        .bits_v = worst->bits_v,
+        .bits_k = bits_k,
+        .bits_v = bits_v,
         .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / total),
     };
     sc_plugin_provenance_add(provenance, &lossy);
@@ -178,7 +177,8 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     in->prefetched_rows = item->covered_rows;
     in->provenance = request->provenance;
     if (in->exact_rows < total)
-        note_lossy(item, &worst);
+        sc_plugin_layered_worth(item, worst.bits_k, worst.bits_v);
+    sc_plugin_delivery_layered(conn, item, worst.bits_k, worst.bits_v);
     count(conn, item);
     return SPEC_OK;
 }

@@ -141,6 +141,8 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
 {
     struct spec_important *in = &item->in;
     spec_status status = sc_plugin_want_resolve(conn, in, item->request, &item->want, reterr);
+    if (status == SPEC_OK && item->is_submitted)
+        sc_plugin_want_ranked(conn, in, &item->want);
     if (status == SPEC_OK)
         status =
             sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
@@ -161,10 +163,26 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
     return status;
 }
 
+static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
+{
+    struct spec_important *in = &item->in;
+    uint64_t rows = row_total(item->request);
+    spec_status status = sc_plugin_want_refine(conn, in, item->request, &item->want, reterr);
+    if (status == SPEC_OK && in->positions != NULL && in->position_capacity < rows)
+        status = sc_fail(reterr, SPEC_E_INVALID,
+                         "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
+                         in->position_capacity, rows);
+    if (status == SPEC_OK)
+        status = sc_plugin_memory_check(in->destination, "get_important: destination",
+                                        SC_MEMORY_DESTINATION, &conn->shape, rows, &item->memory,
+                                        &item->widen, reterr);
+    return status == SPEC_OK ? sc_plugin_refine_check(conn, item, reterr) : status;
+}
+
 static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
                               struct sc_plugin_item *ret_item, struct spec_error *reterr)
 {
-    *ret_item = (struct sc_plugin_item){0};
     struct spec_important *in = &ret_item->in;
     uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
     memcpy(&struct_size, sc_plugin_item_at(items, i), sizeof(struct_size));
@@ -182,9 +200,6 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     status = check_layer(conn, in->layer, "get_important", reterr);
     if (status != SPEC_OK)
         return status;
-    if (in->refine_of != 0)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "get_important: refine_of: ask for the layer again instead");
     ret_item->request = sc_plugin_request_find(conn, in->request);
     if (ret_item->request == NULL)
         return sc_plugin_stale(in->request, reterr);
@@ -195,7 +210,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
                        in->exact_bit_words, words);
-    return check_choice(conn, ret_item, reterr);
+    return in->refine_of != 0 ? check_refined(conn, ret_item, reterr)
+                              : check_choice(conn, ret_item, reterr);
 }
 
 /* The match is void from the failed piece on; later lookups do not find it, unless it is one that
@@ -370,6 +386,31 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
+static spec_status start_item(spec_connector *conn, struct sc_plugin_item *item,
+                              enum sc_exec_lane lane, struct spec_error *reterr)
+{
+    return item->route == SC_ROUTE_REFINE ? sc_plugin_refine_start(conn, item, lane, reterr)
+                                          : sc_plugin_select_start(conn, item, lane, reterr);
+}
+
+static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
+{
+    struct spec_important *in = &item->in;
+    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
+    if (item->route == SC_ROUTE_REFINE)
+        return sc_plugin_refine_finish(conn, item, reterr);
+    spec_status status =
+        is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
+    for (uint64_t j = 0;
+         in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED && j < (in->row_count + 63) / 64;
+         j++) /* what is delivered without codes is exact */
+        in->exact_bits[j] = in->row_count - 64 * j < 64
+                                ? (UINT64_C(1) << (in->row_count - 64 * j)) - 1
+                                : UINT64_MAX;
+    return status;
+}
+
 static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
                               struct spec_error *reterr)
 {
@@ -386,19 +427,11 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
     if (row_total(request) == 0)
         return SPEC_OK;
     if (item->is_late)
-        item->status = sc_plugin_select_start(conn, item, SC_LANE_DEMAND, reterr);
+        item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
     in->failed_position = request->failed_position;
     if (item->status != SPEC_OK)
         return item->status;
-    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
-    spec_status status =
-        is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
-    for (uint64_t j = 0;
-         in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED && j < (in->row_count + 63) / 64;
-         j++) /* what is delivered without codes is exact */
-        in->exact_bits[j] = in->row_count - 64 * j < 64
-                                ? (UINT64_C(1) << (in->row_count - 64 * j)) - 1
-                                : UINT64_MAX;
+    spec_status status = finish_item(conn, item, reterr);
     in->failed_position = request->failed_position;
     return status;
 }
@@ -423,6 +456,12 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - now_ns)
             item->deadline_ns = now_ns + within_ns;
         clear_results(&item->in);
+        sc_plugin_delivery_begin(conn, item);
+        for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
+            item->is_late = work[j].want.selects && work[j].request == item->request;
+        item->route = SC_ROUTE_REFINE;
+        if (item->in.refine_of != 0)
+            continue;
         sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
         if (!item->want.selects)
             item->in.unused_bytes = item->in.read_bytes =
@@ -430,8 +469,6 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
-        for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
-            item->is_late = work[j].want.selects && work[j].request == item->request;
         if (loads(item->request) && !item->want.selects)
             item->was_started = sc_plugin_layer_start(
                 conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
@@ -447,11 +484,12 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
     for (uint64_t i = 0; i < count; i++)
         if (work[i].want.selects && !work[i].is_late && loads(work[i].request) &&
             !sc_plugin_item_is_over(conn, &work[i]))
-            work[i].status = sc_plugin_select_start(
-                conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
+            work[i].status =
+                start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
         in->status = serve_item(conn, &work[i], first_status == SPEC_OK ? reterr : NULL);
+        sc_plugin_delivery_end(&work[i]);
         if (first_status == SPEC_OK)
             first_status = in->status;
     }
@@ -477,13 +515,14 @@ void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item 
 }
 
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
-                                  uint64_t count, struct sc_plugin_item *ret_work,
-                                  struct spec_error *reterr)
+                                  uint64_t count, bool is_submitted,
+                                  struct sc_plugin_item *ret_work, struct spec_error *reterr)
 {
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
     for (uint64_t i = 0; i < count; i++) {
+        ret_work[i] = (struct sc_plugin_item){.is_submitted = is_submitted};
         spec_status status = check_item(conn, items, i, &ret_work[i], reterr);
         if (status != SPEC_OK)
             return status;
@@ -495,7 +534,7 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
                                     uint64_t count, struct spec_error *reterr)
 {
     struct sc_plugin_item work[SC_LIMIT_BATCH];
-    spec_status status = sc_plugin_items_check(conn, items, count, work, reterr);
+    spec_status status = sc_plugin_items_check(conn, items, count, false, work, reterr);
     if (status != SPEC_OK)
         return status;
     sc_plugin_items_begin(conn, work, count);

@@ -256,6 +256,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_sticky_forget(conn, request);
     sc_plugin_guess_forget(request);
+    sc_plugin_deliveries_forget(request);
     if (request->range_count > 0 && sc_config_selects(&conn->config))
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);

@@ -640,6 +640,21 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     return status;
 }
 
+void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
+    picks_begin(conn, request, rest, layer, &picks, lane);
+    sc_store_reader_tags(rest->reader, tags);
+}
+
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    return take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
+}
+
 static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {

@@ -23,12 +23,13 @@
 #include "plugin/connector.h"
 
 enum sc_plugin_route {
-    SC_ROUTE_WHOLE,  /* every row, as asked */
-    SC_ROUTE_DENSE,  /* every row, though fewer were asked for */
-    SC_ROUTE_PICKS,  /* one set for all heads */
-    SC_ROUTE_UNION,  /* a set a head, known beforehand */
-    SC_ROUTE_HEADS,  /* a set a head, of all keys in the destination */
-    SC_ROUTE_LAYERED /* every row, those of the set exactly */
+    SC_ROUTE_WHOLE,   /* every row, as asked */
+    SC_ROUTE_DENSE,   /* every row, though fewer were asked for */
+    SC_ROUTE_PICKS,   /* one set for all heads */
+    SC_ROUTE_UNION,   /* a set a head, known beforehand */
+    SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
+    SC_ROUTE_LAYERED, /* every row, those of the set exactly */
+    SC_ROUTE_REFINE   /* rows of the set that a delivery left coarse */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */
@@ -71,10 +72,13 @@ struct sc_plugin_item {
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
-    spec_status status;               /* of choosing */
-    bool is_submitted;                /* its call is over, or in another thread */
-    bool is_gone;                     /* the request was released meanwhile */
-    struct spec_provenance delivered; /* what rows that were not all exact are worth */
+    spec_status status;                  /* of choosing */
+    bool is_submitted;                   /* its call is over, or in another thread */
+    bool is_gone;                        /* the request was released meanwhile */
+    struct spec_provenance delivered;    /* what rows that were not all exact are worth */
+    spec_ticket ticket;                  /* of its submission; 0: it has none */
+    struct sc_plugin_delivery *delivery; /* that it leaves, or refines (refine.c); or NULL */
+    float *ranking; /* layered: where the scores of all rows are kept; NULL: they are not */
     struct sc_plugin_want want;
     struct sc_plugin_scoring scoring;
 };
@@ -235,12 +239,17 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
 
-/* submit.c: whether nobody wants the item any more: released, reset, closing. */
+/* submit.c: whether the ticket was given out, some time. */
+bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket);
+/* Whether nobody wants the item any more: released, reset, closing. */
 bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item);
 
 /* layered.c */
 spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,
                                      struct spec_error *reterr);
+/* Some rows are codes of so many bits: the item says so, and so does what a pass stores after it.
+ */
+void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v);
 
 /* sticky.c: what a pass chose, kept for the request's next ones */
 struct sc_plugin_kept {
@@ -294,12 +303,44 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 /* The union's rows stand in the destination: each head keeps its own. */
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
+/* budget.c: what a refining item wants: its row_count of the delivery's ranking. */
+spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
+                                  const struct sc_plugin_request *request,
+                                  struct sc_plugin_want *ret_want, struct spec_error *reterr);
+/* Its rows may be refined: they are ranked by its queries, if it has any, however few it wants. */
+void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
+                           struct sc_plugin_want *want);
+
+/* select.c: rows of the rest's reader, ascending, each to its own place. */
+void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr);
+
+/* refine.c */
+spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_deliveries_close(spec_connector *conn);
+/* Begin: what the item writes over is refined no more; what it leaves has room, if its call has a
+ * ticket. layered: it stands in the destination, as item->placed says. End: after its status. */
+void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item *item);
+void sc_plugin_delivery_layered(const spec_connector *conn, const struct sc_plugin_item *item,
+                                uint32_t bits_k, uint32_t bits_v);
+void sc_plugin_delivery_end(const struct sc_plugin_item *item);
+/* Finds the delivery. Its destination was checked. */
+spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr);
+spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
+                                   enum sc_exec_lane lane, struct spec_error *reterr);
+/* After an error too, what stands in the destination is told. */
+spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr);
+
 /* load.c: a get_important in four parts; the second never waits, the third may be another thread's
  */
 struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i);
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
-                                  uint64_t count, struct sc_plugin_item *ret_work,
-                                  struct spec_error *reterr);
+                                  uint64_t count, bool is_submitted,
+                                  struct sc_plugin_item *ret_work, struct spec_error *reterr);
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count);
 /* Delivers; statuses and results stand in the items. Returns the first that is not SPEC_OK. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,

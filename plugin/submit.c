@@ -63,6 +63,13 @@ bool sc_plugin_submit_leaves(struct sc_plugin_request *request)
     return atomic_compare_exchange_strong(&request->turn, &turn, TURN_LEFT);
 }
 
+bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)
+{
+    uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
+    return slot < conn->submission_count && generation > 0 &&
+           generation <= atomic_load(&conn->submissions[slot].word) >> 32;
+}
+
 /* ---- The work ------------------------------------------------------------------------------- */
 
 /* Whether an earlier item has the same request. */
@@ -132,7 +139,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
                              spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     struct sc_plugin_item work[SC_LIMIT_BATCH];
-    spec_status status = sc_plugin_items_check(conn, items, count, work, reterr);
+    spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
     if (status != SPEC_OK)
         return status;
     if (ret_ticket == NULL)
@@ -148,7 +155,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     memcpy(submission->work, work, count * sizeof(*work));
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_request *request = work[i].request;
-        submission->work[i].is_submitted = true;
+        submission->work[i].ticket = ticket;
         atomic_store(&request->submission, (uint32_t)(submission - conn->submissions) + 1);
         atomic_store(&request->turn, TURN_SUBMITTED);
     }
