@@ -1,0 +1,213 @@
+/* Every bit of what codes are made of flipped, one after the other: heads, scales, codes,
+ * checksums, padding between them, and the records that tell of them (8, 9). What a load is given
+ * is what the encoder said of these rows, or nothing; rows are right, or missed. The store: key 1
+ * with rows and codes, key 2 with codes alone, whose rows' pages are another's by now.
+ *
+ * Threads: the seeded loop. */
+#include "store/codes.h"
+#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/codes_check.h"
+
+#define LOG_PATH     "/sim/store/rank-0000-of-0001/log"
+#define SEGMENT_PATH "/sim/store/rank-0000-of-0001/seg-00000000"
+#define LOG_MAX      (16u << 10)
+#ifdef SC_SANITIZED
+#define EVERY 11u /* bits: minutes otherwise, and what is looked for is in the code */
+#else
+#define EVERY 1u
+#endif
+
+static const struct world_setup small = {.name = "small",
+                                         .backend = SC_BACKEND_SIM,
+                                         .layers = 2,
+                                         .k_row_bytes = 80,
+                                         .disk_bytes = 4u << 20,
+                                         .segment_bytes = 1u << 20,
+                                         .op_bytes = 64u << 10};
+
+struct counts {
+    uint64_t flips, ranges, coded, rows_ok, rows_missed;
+};
+
+static void bit_flip(struct world *world, const char *path, uint64_t bit)
+{
+    uint8_t byte;
+    assert_true(sc_io_sim_disk_peek(world->disk, path, bit / 8, &byte, 1));
+    byte ^= (uint8_t)(1u << bit % 8);
+    assert_true(sc_io_sim_disk_poke(world->disk, path, bit / 8, &byte, 1));
+}
+
+/* Codes of both keys, as a load takes them: a range's rows are asked for unless it is coarse. */
+static void codes_look(struct world *world, struct sc_store_sketch *sketch, struct counts *counts)
+{
+    for (uint64_t key = 1; key <= 2; key++) {
+        struct match match = {.count = 0};
+        match_key(world, &match, key);
+        for (uint64_t r = 0; r < match.count; r++)
+            match.ranges[r].is_coarse =
+                sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
+        for (uint32_t layer = 0; layer < small.layers; layer++) {
+            if (!sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
+                                             SC_LANE_DEMAND, NULL, NULL))
+                continue; /* a piece is void: the load is a miss */
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            counts->ranges += match.count;
+            counts->coded += codes_check(world, &match, 0, layer, false, sketch);
+        }
+    }
+}
+
+/* The fixture compares each row that comes. */
+static void rows_look(struct world *world, struct counts *counts)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint64_t key = 1; key <= 2; key++)
+        for (uint32_t layer = 0; layer < small.layers; layer++) {
+            struct loaded loaded = world_load_key(world, reader, layer, key);
+            counts->rows_ok += loaded.status == SPEC_OK;
+            counts->rows_missed += loaded.status != SPEC_OK;
+        }
+    sc_store_reader_close(reader);
+}
+
+/* ---- The store ------------------------------------------------------------------------------- */
+
+/* A key's extent. */
+static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t key)
+{
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        if (world->pieces[i].key == key)
+            return sc_store_table_extent(
+                &world->store->table,
+                sc_store_table_piece(&world->store->table, world->pieces[i].id)->extent);
+    fail_msg("no key %lu", (unsigned long)key);
+    return NULL;
+}
+
+/* Key 2 gives up its rows, and others write there. */
+static void rows_lose(struct world *world)
+{
+    static uint8_t others[64u << 10];
+    const struct sc_store_extent_entry *extent = extent_of(world, 2);
+    uint64_t piece = extent->piece_first;
+    uint64_t id = sc_store_table_piece(&world->store->table, piece)->extent;
+    sc_store_coarse_mark(world->store, id);
+    sc_store_coarse_marked(world->store);
+    assert_int_equal(sc_store_coarse_commit(world->store, id, &world->error), SPEC_OK);
+    memset(others, 0xa5, sizeof(others));
+    assert_int_equal(extent->part_count, 1);
+    assert_true(extent->stride * small.layers <= sizeof(others));
+    assert_true(sc_io_sim_disk_poke(world->disk, SEGMENT_PATH, extent->parts[0].offset, others,
+                                    extent->stride * small.layers));
+}
+
+static struct world *world_coded(void)
+{
+    struct world *world = world_make(&small, 6);
+    keep_codes(world, true);
+    world->config.stage_bytes = 1u << 20;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 61, 6), SPEC_OK);
+    sc_store_build_codes(world->store);
+    build_wait(world);
+    rows_lose(world);
+    return world;
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **state)
+{
+    (void)state;
+    struct world *world = world_coded();
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct counts whole = {0}, counts = {0};
+    codes_look(world, sketch, &whole);
+    assert_true(whole.coded > 0);
+    for (uint64_t key = 1; key <= 2; key++) {
+        const struct sc_store_annex *annex = atomic_load(&extent_of(world, key)->codes);
+        uint64_t first = annex->parts[0].offset * 8;
+        assert_int_equal(annex->part_count, 1);
+        for (uint64_t bit = 0; bit < annex->stride * small.layers * 8; bit += EVERY) {
+            struct counts now = {0};
+            bit_flip(world, SEGMENT_PATH, first + bit);
+            codes_look(world, sketch, &now);
+            bit_flip(world, SEGMENT_PATH, first + bit);
+            assert_int_equal(now.ranges, whole.ranges);
+            assert_in_range(whole.coded - now.coded, 0, 1); /* its own range, and no other */
+            counts.flips++;
+            counts.coded += now.coded;
+        }
+    }
+    rows_look(world, &counts);
+    assert_int_equal(counts.rows_ok, small.layers);     /* key 1's */
+    assert_int_equal(counts.rows_missed, small.layers); /* key 2's are others' */
+    uint64_t lost = counts.flips * whole.coded - counts.coded;
+    print_message("%" PRIu64 " flips: %" PRIu64 " lost a range\n", counts.flips, lost);
+    assert_true(lost * 10 > counts.flips * 8); /* the others are padding, or of raw blocks */
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* ---- Records --------------------------------------------------------------------------------- */
+
+static void record_flip(struct world *world, const uint8_t *log, uint64_t bytes, uint64_t first,
+                        uint64_t end, struct counts *counts)
+{
+    for (uint64_t bit = first * 8; bit < end * 8; bit += EVERY) {
+        bit_flip(world, LOG_PATH, bit);
+        if (world_open(world) == SPEC_OK) {
+            struct sc_store_sketch *sketch = sketch_make(world);
+            codes_look(world, sketch, counts);
+            rows_look(world, counts);
+            sc_store_sketch_close(sketch);
+            world_close(world);
+        }
+        counts->flips++;
+        assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, bytes));
+        assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, 0, log, bytes));
+    }
+}
+
+static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(void **state)
+{
+    (void)state;
+    static uint8_t log[LOG_MAX];
+    struct world *world = world_coded();
+    struct counts counts = {0};
+    uint64_t bytes = world->store->journal.end, records = 0;
+    world_close(world);
+    assert_true(bytes <= LOG_MAX);
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, log, bytes));
+    for (uint64_t at = 0, count; at < bytes; at += count) {
+        struct sc_store_record record = {0};
+        count = sc_store_frame_bytes(log + at);
+        assert_true(sc_store_record_peek(log + at + SC_STORE_FRAME_BYTES,
+                                         count - SC_STORE_FRAME_BYTES, &record));
+        if (record.type != SC_STORE_RECORD_ANNEX && record.type != SC_STORE_RECORD_COARSE)
+            continue;
+        records++;
+        record_flip(world, log, bytes, at, at + count, &counts);
+    }
+    assert_int_equal(records, 3);
+    assert_int_equal(counts.rows_ok + counts.rows_missed, counts.flips * 2 * small.layers);
+    assert_true(counts.rows_ok >= counts.flips * small.layers); /* key 1 has its rows in any case */
+    assert_int_equal(counts.rows_ok, counts.flips * small.layers);
+    world_open_ok(world);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct counts after = {0};
+    codes_look(world, sketch, &after);
+    assert_true(after.coded > 0);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_flipped_bit_of_codes_gives_what_was_coded_or_nothing),
+        cmocka_unit_test(every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
