@@ -468,6 +468,23 @@ static bool has_all_codes(const struct sc_plugin_item *item)
     return true;
 }
 
+/* The range that has neither rows nor codes, as far as it is known; range_count: none. */
+static uint64_t range_without(const spec_connector *conn, const struct sc_plugin_item *item,
+                              bool has_codes)
+{
+    const struct sc_plugin_request *request = item->request;
+    struct sc_store_slab slab;
+    /* Without codes one void range is why, whichever it is. */
+    for (uint64_t i = 0; i < request->range_count && !has_codes; i++)
+        if (!sc_store_range_is_there(conn->store, &request->ranges[i]))
+            return i;
+    for (uint64_t i = 0; i < request->range_count; i++)
+        if (request->ranges[i].is_coarse != 0 && request->ranges[i].row_count > 0 &&
+            (!has_codes || !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)))
+            return i;
+    return request->range_count;
+}
+
 /* Where rows are gone, codes are there; else the request is void from the first range without on.
  */
 static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *item,
@@ -477,21 +494,18 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
     const struct sc_plugin_sketch *sketch = &request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
     bool is_begun = sketch->layer == item->in.layer;
     spec_status status = is_begun ? sc_store_sketch_state(sketch->sketch) : SPEC_OK;
-    struct sc_store_slab slab;
-    if (!is_begun)
+    uint64_t range = range_without(conn, item, item->sketch != NULL);
+    if (range == request->range_count)
+        return SPEC_OK;
+    if (!is_begun && sc_store_range_is_there(conn->store, &request->ranges[range]))
         return sc_fail(reterr, SPEC_E_BUSY,
                        "get_important: no memory is free for codes (select.sketch_bytes)");
-    for (uint64_t i = 0; i < request->range_count; i++) {
-        if (request->ranges[i].is_coarse == 0 || request->ranges[i].row_count == 0 ||
-            (status == SPEC_OK && sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)))
-            continue;
-        status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
-        sc_plugin_request_fail(conn, request, i, status);
-        return sc_fail(reterr, status,
-                       "request %#" PRIx64 ": rows were evicted, and their codes are damaged",
-                       item->in.request);
-    }
-    return SPEC_OK;
+    status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
+    sc_plugin_request_fail(conn, request, range, status);
+    return sc_fail(reterr, status,
+                   "request %#" PRIx64 ": rows were evicted, and their codes are damaged, or the "
+                   "match is void",
+                   item->in.request);
 }
 
 /* choose, where codes of all heads' keys are read. */

@@ -48,6 +48,12 @@ const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *s
     return extent;
 }
 
+bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range)
+{
+    uint64_t row;
+    return sc_store_range_find(store, 0, range, &row) != NULL;
+}
+
 static const struct sc_store_extent_entry *range_find(const struct sc_store_plan *plan,
                                                       const struct sc_store_range *range,
                                                       uint64_t *ret_extent_row)

@@ -423,6 +423,9 @@ struct sc_store_range { /* rows of one piece, in logical order */
     uint32_t is_coarse; /* not 0: rows are not to be had, and sketches read no tags of them */
 };
 
+/* Whether a load of the range can be begun; false: its piece is void. Any thread. */
+bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range);
+
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
  * follows, so a layer read ahead goes on without the caller, up to 64 operations ahead. A reader

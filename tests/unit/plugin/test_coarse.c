@@ -416,6 +416,56 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
     }
 }
 
+/* Rows behind codes alone fail to one request. Another that had them promised hears of the same
+ * range, and codes before it stay. */
+static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 400);
+    struct prompt front = {256, whole.tokens, whole.history};
+    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
+    static uint8_t row[512], bytes[512];
+    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    fill(&rig, &front);
+    press(&rig);
+    fill(&rig, &whole);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
+    struct spec_lookup_result others = rig_lookup(&rig, &whole);
+    assert_int_equal(others.matched_tokens, 400);
+    rig_row(&rig, &whole, 300, 0, 0, row);
+    uint64_t at = 0, flipped = 0, count = rig_part_bytes(&rig);
+    for (; flipped == 0 && sc_io_sim_disk_peek(rig.disk, PATH, at, bytes, count); at += 8)
+        if (memcmp(bytes, row, count) == 0) {
+            bytes[7] ^= 1;
+            assert_true(sc_io_sim_disk_poke(rig.disk, PATH, at, bytes, count));
+            flipped++;
+        }
+    assert_int_equal(flipped, 1);
+    assert_int_equal(read_rows(&rig, &whole, 1000000).status, SPEC_E_CORRUPT);
+    rig_background(&rig);
+    struct area area = rig_area(&rig, 400);
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = others.request,
+                                  .layer = 1,
+                                  .destination = &area.memory};
+    struct spec_select select = {.struct_size = sizeof(select), .given = SPEC_SELECT_EXACT};
+    item.select = &select;
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_E_CORRUPT);
+    assert_int_equal(item.failed_position, 256);
+    rig_area_free(&area);
+    rig_release(&rig, others.request);
+    rig_background(&rig);
+    struct got got = read_rows(&rig, &whole, 1000000);
+    assert_int_equal(got.status, SPEC_OK);
+    assert_int_equal(got.matched, 256);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
 /* ---- The order ------------------------------------------------------------------------------ */
 
 struct kept {
@@ -541,6 +591,7 @@ int main(void)
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
         cmocka_unit_test(another_rank_may_have_codes_alone),
         cmocka_unit_test(damaged_codes_without_rows_are_a_failed_range),
+        cmocka_unit_test(rows_that_fail_behind_codes_alone_fail_to_all),
         cmocka_unit_test(rows_go_before_nodes_under_pressure),
         cmocka_unit_test(a_conversation_gives_its_rows_up_before_its_end_goes),
         cmocka_unit_test(rows_go_only_where_it_was_asked_for),
