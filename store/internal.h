@@ -439,10 +439,11 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
  * its pages but its annexes' wait likewise. Returns their bytes. No lock held; a follower: 0. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
-/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces, and extents' rows. No
+/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces, rows alone likewise. No
  * lock held. */
 uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns);
-/* The same with the space lock held, at most count_max pieces. */
+/* The same with the space lock held, until count_max pieces were; rows of an extent go at once, and
+ * count as its pieces. */
 uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
                                           uint64_t count_max);
 /* Makes every LIVE piece of the namespace record `space` with an id below piece_end void, without

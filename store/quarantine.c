@@ -434,7 +434,8 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
     return pages * PAGE;
 }
 
-/* Space lock held. Those that are due, the first first. */
+/* Space lock held. Those that are due, the first first; each counts as its pieces, which are looked
+ * at in every layer. */
 static uint64_t rows_release(struct sc_store *store, uint64_t wall_ns, uint64_t latest_ns,
                              uint64_t count_max)
 {
@@ -448,7 +449,7 @@ static uint64_t rows_release(struct sc_store *store, uint64_t wall_ns, uint64_t 
             break;
         store->rows_first = extent->rows_next;
         rows_free(store, id);
-        count++;
+        count += extent->piece_last - extent->piece_first + 1;
     }
     return count;
 }
@@ -483,7 +484,7 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns)
         now = sc_store_quarantine_release_some(store, wall_ns, AT_ONCE);
         pthread_mutex_unlock(&store->space_lock);
         count += now;
-    } while (now == AT_ONCE);
+    } while (now >= AT_ONCE);
     return count;
 }
 

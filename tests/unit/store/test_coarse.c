@@ -172,6 +172,29 @@ static void rows_go_after_the_leases_and_codes_stay(void **state)
     }
 }
 
+/* A host's call may free some on its way: a bounded number of pieces, whose rows or whole. */
+static void rows_of_many_pieces_are_freed_a_few_extents_at_a_time(void **state)
+{
+    (void)state;
+    struct world *world = world_coded(&setups[0], 8);
+    uint64_t left[4], key = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        key = key_store(world, key, 640);
+        assert_int_equal(coarsen(world, piece_of_key(world, key++)), SPEC_OK);
+    }
+    left[0] = stats_of(world).quarantine_bytes;
+    for (uint32_t i = 1; i < 4; i++) {
+        pthread_mutex_lock(&world->store->space_lock);
+        assert_int_equal(sc_store_quarantine_release_some(world->store, UINT64_MAX, 10), 10);
+        pthread_mutex_unlock(&world->store->space_lock);
+        left[i] = stats_of(world).quarantine_bytes;
+        assert_int_equal(left[0] - left[i], left[0] / 3 * i);
+    }
+    assert_int_equal(left[3], 0);
+    space_check(world->store);
+    world_free(world);
+}
+
 /* What a piece is worth, and whose leases still reach the rows. */
 static void a_coarse_piece_says_what_it_is(void **state)
 {
@@ -506,6 +529,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_after_the_leases_and_codes_stay),
+        cmocka_unit_test(rows_of_many_pieces_are_freed_a_few_extents_at_a_time),
         cmocka_unit_test(a_coarse_piece_says_what_it_is),
         cmocka_unit_test(rows_wait_for_leases_over_a_reopen),
         cmocka_unit_test(an_extent_without_whole_codes_keeps_its_rows),
