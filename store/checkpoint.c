@@ -34,6 +34,7 @@ struct copy {
     uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
     uint64_t bulk_end;            /* of the old log, when it began */
     uint64_t extent_id, extent_bytes, piece_next;
+    uint64_t number; /* the new log's */
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
@@ -151,6 +152,7 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
     if (copy->extent_bytes > 0)
         status = copy_put(copy, copy->extent, copy->extent_bytes, reterr);
+    sc_store_table_extent(&copy->store->table, copy->extent_id)->copied = copy->number;
     copy->extent_bytes = 0;
     if (status == SPEC_OK)
         status = copy_put(copy, payload, bytes, reterr);
@@ -189,11 +191,12 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
     return copy_put(copy, payload, bytes, reterr);
 }
 
-/* Whatever holds it: without the record its place would be in the way of what took it. */
-static bool is_coarse(const struct sc_store *store, uint64_t id)
+/* Of an extent whose record is copied, whatever became of it since: without this one its place
+ * would be in the way of what took it. */
+static bool is_coarse(const struct copy *copy, uint64_t id)
 {
-    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    return extent != NULL && atomic_load(&extent->coarse_ns) != 0;
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
+    return extent != NULL && atomic_load(&extent->coarse_ns) != 0 && extent->copied == copy->number;
 }
 
 static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
@@ -221,7 +224,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
         break;
     case SC_STORE_RECORD_COARSE:
-        keeps = keeps || is_coarse(copy->store, record.id);
+        keeps = keeps || is_coarse(copy, record.id);
         break;
     case SC_STORE_RECORD_AVERAGE:
         copy->extent_id = 0;
@@ -304,6 +307,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     pthread_mutex_lock(&store->log_lock);
     *ret_head = store->journal.head;
     ret_head->number++;
+    copy->number = ret_head->number;
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
     copy->bulk_end = store->journal.end;

@@ -82,6 +82,7 @@ struct sc_store_extent_entry {
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;
+    uint64_t copied; /* checkpoint: number of the last one that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;

@@ -195,6 +195,30 @@ static void rows_of_many_pieces_are_freed_a_few_extents_at_a_time(void **state)
     world_free(world);
 }
 
+/* Of an extent that is gone altogether, a checkpoint keeps nothing. */
+static void a_checkpoint_forgets_extents_that_are_gone(void **state)
+{
+    (void)state;
+    struct world *world = world_coded(&setups[0], 8);
+    uint64_t bytes[3], key = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t j = 0; j < 2 * i; j++) {
+            key = key_store(world, key, 128);
+            assert_int_equal(coarsen(world, piece_of_key(world, key)), SPEC_OK);
+            for (uint32_t p = 0; p < world->piece_count; p++)
+                if (world->pieces[p].key == key)
+                    sc_store_piece_drop(world->store, world->pieces[p].id);
+            key++;
+        }
+        release_all(world);
+        assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+        bytes[i] = world->store->journal.end;
+        world->piece_count = 0;
+    }
+    assert_in_range(bytes[2] - bytes[1], 0, 16); /* numbers of the head have grown */
+    world_free(world);
+}
+
 /* What a piece is worth, and whose leases still reach the rows. */
 static void a_coarse_piece_says_what_it_is(void **state)
 {
@@ -530,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_after_the_leases_and_codes_stay),
         cmocka_unit_test(rows_of_many_pieces_are_freed_a_few_extents_at_a_time),
+        cmocka_unit_test(a_checkpoint_forgets_extents_that_are_gone),
         cmocka_unit_test(a_coarse_piece_says_what_it_is),
         cmocka_unit_test(rows_wait_for_leases_over_a_reopen),
         cmocka_unit_test(an_extent_without_whole_codes_keeps_its_rows),
