@@ -38,10 +38,12 @@ function(sc_add_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS})
 endfunction()
 
-# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 300]):
-# a cmocka program, run by ctest. It finds shared data and the source tree by definitions.
+# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 300]
+# [COST 60]): a cmocka program, run by ctest. It finds shared data and the source tree by
+# definitions. COST: its seconds under a sanitizer, where they are many: in a new build directory
+# ctest begins with what takes long, so that no core waits for one test at the end.
 function(sc_add_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;COST" "SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   sc_target_defaults(${ARG_NAME})
   target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
@@ -55,7 +57,13 @@ function(sc_add_test)
     set(ARG_TIMEOUT 300)
   endif()
   set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_COST)
+    set_tests_properties(${ARG_NAME} PROPERTIES COST ${ARG_COST})
+  endif()
   if(ARG_LABELS)
     set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+  if("tsan" IN_LIST ARG_LABELS)
+    set_property(GLOBAL APPEND PROPERTY SC_TSAN_TARGETS ${ARG_NAME})
   endif()
 endfunction()

@@ -7,7 +7,10 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
   gcc     build/            gcc, RelWithDebInfo                all
   clang   build/clang       clang, Release                     all but those labelled slow
   asan    build/asan        clang, address and undefined       all but those labelled noasan
-  tsan    build/tsan        clang, thread                      those labelled tsan
+  tsan    build/tsan        clang, thread                      those labelled tsan, built alone
+
+While a stage is tested the next ones are built below it (nice 10): many tests wait more than they
+work, for leases and disks. For the same reason one test more than there are cores runs at a time.
 
 A cmocka program counts by its cases, any other ctest as one. A test says why it skips in a line
 `skipped: REASON` before it skips. A reason that no line of tools/expected-skips.txt expects fails
@@ -18,6 +21,7 @@ then every skip was expected.  Tests: tests/unit/tools/test_run_tests.py.
 """
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import re
@@ -30,15 +34,18 @@ import xml.etree.ElementTree
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUDGET_SECONDS = 1200  # for a clone alone on two cores
 TAIL_LINES = 40
+BUILD_NICE = 10  # below the tests of the stage before
 EXPECTED_SKIPS = os.path.join(ROOT, "tools", "expected-skips.txt")
 
-Stage = collections.namedtuple("Stage", "name folder compiler cxx build_type sanitize ctest")
+Stage = collections.namedtuple(
+    "Stage", "name folder compiler cxx build_type sanitize ctest targets")
 STAGES = (
-    Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", ()),
-    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow")),
+    Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", (), ()),
+    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow"), ()),
     Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined",
-          ("-LE", "noasan")),
-    Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", ("-L", "tsan")),
+          ("-LE", "noasan"), ()),
+    Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", ("-L", "tsan"),
+          ("tsan_tests",)),
 )
 
 # outcome: "passed", "failed" or "skipped"; reason: why it skipped; tail: output of a failure.
@@ -180,12 +187,11 @@ def cores():
     return len(os.sched_getaffinity(0))
 
 
-def run_logged(command, log, env=None):
+def run_logged(command, log):
     """Runs a command with its output in a log. Returns (status, the log's text)."""
     with open(log, "a", encoding="utf-8") as file:
         status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file,
-                                stderr=subprocess.STDOUT, cwd=ROOT, env=env,
-                                check=False).returncode
+                                stderr=subprocess.STDOUT, cwd=ROOT, check=False).returncode
     with open(log, encoding="utf-8", errors="replace") as file:
         return status, file.read()
 
@@ -224,8 +230,9 @@ def configure_command(folder, compiler, cxx, build_type, sanitize):
     return command
 
 
-def build(folder, compiler, cxx, build_type, sanitize="", targets=()):
-    """Configures and builds. Returns (None, "") or (the step that failed, its log's tail)."""
+def build(folder, compiler, cxx, build_type, sanitize="", targets=(), shows=True):
+    """Configures and builds; shows: ninja's own progress, on a terminal. Returns (None, "") or (the
+    step that failed, its log's tail)."""
     os.makedirs(os.path.join(ROOT, folder), exist_ok=True)
     log = os.path.join(ROOT, folder, "check-build.log")
     if os.path.exists(log):
@@ -233,10 +240,11 @@ def build(folder, compiler, cxx, build_type, sanitize="", targets=()):
     status, text = run_logged(configure_command(folder, compiler, cxx, build_type, sanitize), log)
     if status != 0:
         return "configure", tail_of(text)
-    command = ["cmake", "--build", os.path.join(ROOT, folder), "-j", str(cores())]
+    command = ["nice", "-n", str(BUILD_NICE), "cmake", "--build", os.path.join(ROOT, folder), "-j",
+               str(cores())]
     if targets:
         command += ["--target", *targets]
-    if sys.stdout.isatty():  # ninja's own progress line, and what it has to say
+    if shows and sys.stdout.isatty():  # ninja's own progress line, and what it has to say
         status = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=ROOT,
                                 check=False).returncode
         return ("build", "see above") if status != 0 else (None, "")
@@ -260,7 +268,7 @@ def test_env():
 
 def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
-    command = ["ctest", "--test-dir", folder, "-j", str(cores()), "--timeout", "300",
+    command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "300",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
                "--test-output-size-failed", "4000000", "--no-tests=ignore"]
     command += list(stage.ctest)
@@ -281,16 +289,22 @@ def cmocka_programs(folder):
             if os.path.dirname(test.get("command", [""])[0]) == home}
 
 
-def run_stage(stage, slow):
+def build_stage(stage, shows):
+    """The result so far; a build that failed is a case of it."""
     result = Result(stage)
     start = time.monotonic()
     say("== %s: build (%s)" % (stage.name, stage.folder))
-    step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type, stage.sanitize)
+    step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type, stage.sanitize,
+                       stage.targets, shows)
     result.build_s = time.monotonic() - start
     if step:
         say(tail)
         result.fail(step, tail)
-        return result
+    return result
+
+
+def test_stage(result, slow):
+    stage = result.stage
     start = time.monotonic()
     say("== %s: test (built in %.0f s)" % (stage.name, result.build_s))
     junit = os.path.join(ROOT, stage.folder, "check-junit.xml")
@@ -308,7 +322,21 @@ def run_stage(stage, slow):
         result.fail("ctest", "no test ran, expected some")
     if status != 0 and result.count("failed") == 0:
         result.fail("ctest", "ended with status %d, expected 0" % status)
-    return result
+
+
+def run_stages(stages, slow):
+    """Builds the stages one after the other, and tests each when it is built, one after the other:
+    builds go on while tests run."""
+    results = []
+    builder = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        for built in [builder.submit(build_stage, s, s is stages[0]) for s in stages]:
+            results.append(built.result())
+            if results[-1].count("failed") == 0:
+                test_stage(results[-1], slow)
+    finally:  # interrupted: what has not begun never will
+        builder.shutdown(cancel_futures=True)
+    return results
 
 
 # ---- The summary -------------------------------------------------------------------------------
@@ -375,7 +403,7 @@ def main(argv):
     stages, slow = parse_args(argv[1:])
     expected = read_expected(EXPECTED_SKIPS)
     start = time.monotonic()
-    results = [run_stage(stage, slow) for stage in stages]
+    results = run_stages(stages, slow)
     lines, well = summary(results, expected, time.monotonic() - start)
     say("\n".join(lines))
     return 0 if well else 1

@@ -4,7 +4,9 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
@@ -169,6 +171,37 @@ class Arguments(unittest.TestCase):
         stages, slow = run_tests.parse_args([])
         self.assertEqual([s.name for s in stages], ["gcc", "clang", "asan", "tsan"])
         self.assertNotIn("slow", run_tests.ctest_command(stages[0], "j", slow))
+
+
+class Stages(unittest.TestCase):
+    def run_all(self, build, test):
+        with unittest.mock.patch.multiple(run_tests, build=build, test_stage=test,
+                                          say=lambda text: None):
+            return run_tests.run_stages(run_tests.STAGES, True)
+
+    def test_stages_are_built_while_those_before_are_tested(self):
+        built = {stage.folder: threading.Event() for stage in run_tests.STAGES}
+        tested = []
+
+        def build(folder, *_args, **_keywords):
+            built[folder].set()
+            return None, ""
+
+        def test(result, _slow):
+            self.assertTrue(built[result.stage.folder].is_set())
+            tested.append((result.stage.name, all(b.wait(60) for b in built.values())))
+
+        self.run_all(build, test)
+        self.assertEqual(tested, [(stage.name, True) for stage in run_tests.STAGES])
+
+    def test_a_build_that_failed_is_not_tested_and_the_others_are(self):
+        tested = []
+        results = self.run_all(
+            lambda folder, *_args, **_keywords:
+            ("build", "error") if folder == "build/clang" else (None, ""),
+            lambda result, _slow: tested.append(result.stage.name))
+        self.assertEqual(tested, ["gcc", "asan", "tsan"])
+        self.assertEqual([result.count("failed") for result in results], [0, 1, 0, 0])
 
 
 if __name__ == "__main__":
