@@ -468,16 +468,20 @@ static bool has_all_codes(const struct sc_plugin_item *item)
     return true;
 }
 
-/* The range that has neither rows nor codes, as far as it is known; range_count: none. */
+/* The range for want of which nothing can be delivered; range_count: none. failed: the sketch whose
+ * codes could not be read, or NULL. */
 static uint64_t range_without(const spec_connector *conn, const struct sc_plugin_item *item,
-                              bool has_codes)
+                              const struct sc_store_sketch *failed)
 {
     const struct sc_plugin_request *request = item->request;
+    bool has_codes = item->sketch != NULL;
     struct sc_store_slab slab;
     /* Without codes one void range is why, whichever it is. */
     for (uint64_t i = 0; i < request->range_count && !has_codes; i++)
         if (!sc_store_range_is_there(conn->store, &request->ranges[i]))
             return i;
+    if (failed != NULL)
+        return sc_store_sketch_failed_range(failed);
     for (uint64_t i = 0; i < request->range_count; i++)
         if (request->ranges[i].is_coarse != 0 && request->ranges[i].row_count > 0 &&
             (!has_codes || !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)))
@@ -494,7 +498,7 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
     const struct sc_plugin_sketch *sketch = &request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
     bool is_begun = sketch->layer == item->in.layer;
     spec_status status = is_begun ? sc_store_sketch_state(sketch->sketch) : SPEC_OK;
-    uint64_t range = range_without(conn, item, item->sketch != NULL);
+    uint64_t range = range_without(conn, item, status == SPEC_E_IO ? sketch->sketch : NULL);
     if (range == request->range_count)
         return SPEC_OK;
     if (!is_begun && sc_store_range_is_there(conn->store, &request->ranges[range]))

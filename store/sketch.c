@@ -70,6 +70,7 @@ struct sc_store_sketch {
     void *user;
     struct sc_store_read_cost cost;
 
+    uint64_t failed_range; /* set before the state says IO; the owner's from then on */
     _Atomic int32_t state; /* spec_status */
     _Atomic uint32_t word;
 };
@@ -274,10 +275,12 @@ static void slot_finish(struct sc_store_sketch *sketch, struct slot *slot)
         spec_status status = slot_copy(sketch->store, slot, &memory);
         pthread_mutex_lock(&sketch->lock);
         sc_store_pool_leave(pool, memory.run);
-        if (is_wanted(sketch, slot) && status != SPEC_OK)
+        if (is_wanted(sketch, slot) && status != SPEC_OK) {
+            sketch->failed_range = slot->block.range_first;
             atomic_store(&sketch->state, status);
-        else if (is_wanted(sketch, slot))
+        } else if (is_wanted(sketch, slot)) {
             sketch->rows_done += slot->block.row_count;
+        }
     }
     slot_free(sketch, slot);
 }
@@ -539,6 +542,11 @@ void sc_store_sketch_demand(struct sc_store_sketch *sketch)
 }
 
 /* ---- Waiting and looking -------------------------------------------------------------------- */
+
+uint64_t sc_store_sketch_failed_range(const struct sc_store_sketch *sketch)
+{
+    return sketch->failed_range;
+}
 
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch)
 {

@@ -528,7 +528,7 @@ bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
                            void *user);
 /* The same with codes (K's alone, or K's and V's) in the place of probe rows. Ranges that have
  * none, or damaged ones, do not fail it: sc_store_slab_of tells them apart. false: the memory's cap
- * is reached. */
+ * is reached, or a range is void. */
 bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
                                  const struct sc_store_range *ranges, uint64_t range_count,
                                  bool k_alone, enum sc_exec_lane lane,
@@ -537,6 +537,9 @@ bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
 void sc_store_sketch_demand(struct sc_store_sketch *sketch);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
+/* Of a load of codes whose state is SPEC_E_IO: the first of the ranges that could not be read
+ * together. The owner. */
+uint64_t sc_store_sketch_failed_range(const struct sc_store_sketch *sketch);
 /* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
  * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
 spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);

@@ -416,6 +416,40 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
     }
 }
 
+/* What cannot be read is void; codes alone that stand before it are not. */
+static void a_read_that_fails_behind_codes_alone_leaves_them(void **state)
+{
+    (void)state;
+    uint64_t codes_failed = 0, rows_failed = 0;
+    for (uint64_t n = 0; n < 8; n++) {
+        struct rig rig;
+        struct prompt whole = rig_prompt(1, 0, 0, 400);
+        struct prompt front = {256, whole.tokens, whole.history};
+        rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+        rig_shape(&rig, 1, 2, 32, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        fill(&rig, &front);
+        press(&rig);
+        fill(&rig, &whole);
+        sc_io_sim_fault_scope(rig.disk, "/seg-");
+        sc_io_sim_fault_nth(rig.disk, SC_SIM_READ_EIO, n);
+        struct got got = read_rows(&rig, &whole, 0);
+        uint64_t fired = sc_io_sim_fault_fired(rig.disk, SC_SIM_READ_EIO);
+        sc_io_sim_fault_nth(rig.disk, SC_SIM_READ_EIO, UINT64_MAX);
+        assert_int_equal(got.status, fired > 0 ? SPEC_E_IO : SPEC_OK);
+        rig_background(&rig);
+        got = read_rows(&rig, &whole, 0);
+        assert_int_equal(got.status, SPEC_OK);
+        codes_failed += got.matched == 0;
+        rows_failed += got.matched == 256;
+        assert_true(got.matched == (fired == 0 ? 400 : got.matched == 0 ? 0 : 256));
+        rig_prompt_free(&whole);
+        rig_done(&rig);
+    }
+    assert_true(codes_failed > 0);
+    assert_true(rows_failed > 0);
+}
+
 /* Rows behind codes alone fail to one request. Another that had them promised hears of the same
  * range, and codes before it stay. */
 static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
@@ -591,6 +625,7 @@ int main(void)
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
         cmocka_unit_test(another_rank_may_have_codes_alone),
         cmocka_unit_test(damaged_codes_without_rows_are_a_failed_range),
+        cmocka_unit_test(a_read_that_fails_behind_codes_alone_leaves_them),
         cmocka_unit_test(rows_that_fail_behind_codes_alone_fail_to_all),
         cmocka_unit_test(rows_go_before_nodes_under_pressure),
         cmocka_unit_test(a_conversation_gives_its_rows_up_before_its_end_goes),
