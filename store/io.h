@@ -43,6 +43,7 @@ struct sc_io_op {
      * taken when the device takes the operation, not while that stands in a queue. false: nobody
      * wants it any more; it ends with SPEC_E_DROPPED, and the device never sees it. */
     bool (*start)(struct sc_io_op *op);
+    bool is_long; /* done takes 100 us or more: what waits goes to the device before it is called */
 
     /* Set by the back end before done. SPEC_E_INVALID: bytes 0, offset + bytes overflows, or not
      * aligned in a file opened with SC_IO_OPEN_DIRECT (whether or not O_DIRECT was granted). */

@@ -8,9 +8,11 @@
  * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
  * nothing new went out and another ring is there for what comes, for all. So a stream costs two
  * enters per target and a lone batch two in all, the device does not run dry, and one operation
- * that hangs holds up others for WAIT_NS_MAX at most. A ring with nothing to do is idle: its step
- * has returned and it stands in a list. Submit wakes one idle ring when no ring is awake; a ring
- * that is awake looks at the queue before it sleeps.
+ * that hangs holds up others for WAIT_NS_MAX at most. Before a done function that takes long, what
+ * the queue holds goes out with an enter of its own, which waits for nothing: devices that tell of
+ * completions all together would have nothing to do meanwhile. A ring with nothing to do is idle:
+ * its step has returned and it stands in a list. Submit wakes one idle ring when no ring is awake;
+ * a ring that is awake looks at the queue before it sleeps.
  *
  * Registered: direct files in a table (slot at open, freed at close), and slices of the staging
  * memory, each when it was used a while or its ring is idle, because pinning touches every page.
@@ -286,7 +288,10 @@ static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int
     count(&ring->uring->ops);
     if (sys_errno == 0)
         sc_io_posix_moved(op->file, op->bytes, op->offset);
-    sc_io_op_complete(op, sys_errno);
+    op->state = (uint64_t)(int64_t)sys_errno;
+    op->next = NULL;
+    *ring->ended_tail = op;
+    ring->ended_tail = &op->next;
 }
 
 /* What the kernel said of a slot: the operation goes on, or ends. */
@@ -318,7 +323,7 @@ static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, 
         slot_retry(ring, slot);
 }
 
-/* Takes what the completion queue has; done functions run here, and may submit. */
+/* Takes what the completion queue has. */
 static void ring_reap(struct sc_uring_ring *ring)
 {
     struct io_uring_cqe *cqe;
@@ -489,6 +494,39 @@ static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
     return turn == TURN_ENTER ? ring_start(ring, ops, ret_wait_count) : turn;
 }
 
+/* Hands what the queue holds to the kernel, when half of the target is free; waits for nothing. */
+static void ring_refill(struct sc_uring_ring *ring)
+{
+    struct sc_uring *uring = ring->uring;
+    uint32_t lane, none = 0;
+    struct sc_io_op *ops = NULL;
+    (void)pthread_mutex_lock(&uring->lock);
+    ring_release(ring);
+    if (uring->flight_bytes <= uring->share_bytes[SC_LANE_DEMAND] / 2 &&
+        queue_front(uring, &lane) != NULL)
+        ops = queue_take(uring, ring->free_count);
+    (void)pthread_mutex_unlock(&uring->lock);
+    if (ops == NULL)
+        return;
+    (void)ring_start(ring, ops, &none);
+    if (io_uring_submit(&ring->ring) >= 0) /* else they stand there until the next enter */
+        count(&uring->enters);
+}
+
+/* Runs the done functions of what ended; they may submit. */
+static void ring_complete(struct sc_uring_ring *ring)
+{
+    while (ring->ended != NULL) {
+        struct sc_io_op *op = ring->ended;
+        if (op->is_long && !ring->is_dead)
+            ring_refill(ring);
+        ring->ended = op->next;
+        if (ring->ended == NULL)
+            ring->ended_tail = &ring->ended;
+        sc_io_op_complete(op, (int)(int64_t)op->state);
+    }
+}
+
 /* Entries that the kernel has not taken come back as retries; it never sees them. */
 static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
 {
@@ -577,9 +615,11 @@ void sc_uring_step(struct sc_task *task)
     for (;;) {
         uint32_t wait_count = 0;
         ring_reap(ring);
+        ring_complete(ring);
         if (ring->is_dead) {
             if (!dead_turn(ring))
                 return;
+            ring_complete(ring);
             continue;
         }
         if (ring->plain_ops >= PIN_AFTER_OPS)
@@ -595,6 +635,7 @@ void sc_uring_step(struct sc_task *task)
             (void)atomic_fetch_add(&ring->uring->awake_count, 1);
             break;
         default:
+            ring_complete(ring); /* what nobody wanted any more */
             if (!ring_enter(ring, wait_count))
                 return;
         }

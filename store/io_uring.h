@@ -44,8 +44,9 @@ struct sc_uring_ring {
     uint32_t released_ops;          /* likewise */
     uint32_t wanted_slice, plain_ops;
     uint8_t pinned[SC_URING_SLICES_MAX];
-    bool has_table; /* of buffers */
-    bool pins;      /* false: the kernel refused */
+    struct sc_io_op *ended, **ended_tail; /* oldest first: done has not been called */
+    bool has_table;                       /* of buffers */
+    bool pins;                            /* false: the kernel refused */
     bool is_dead;
 
     /* Guarded by lock. */

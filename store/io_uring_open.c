@@ -239,6 +239,7 @@ static spec_status ring_open(struct sc_uring *uring, struct sc_uring_ring *ring,
     ring->uring = uring;
     ring->task.step = sc_uring_step;
     ring->retry_slot = ring->wanted_slice = SC_URING_NONE;
+    ring->ended_tail = &ring->ended;
     ring->pins = true;
     ring->free_count = uring->slot_count;
     for (uint32_t i = 0; i < uring->slot_count; i++)

@@ -158,14 +158,16 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
         sketch->cost.wanted_bytes += block->probes.end - block->probes.start +
                                      (block->probe_tags.end - block->probe_tags.start);
     for (uint32_t i = 0; i < block->part_count; i++) {
-        slot->ops[i] = (struct sc_io_op){.file = store->segments[block->parts[i].segment].file,
-                                         .offset = block->parts[i].offset,
-                                         .bytes = block->parts[i].bytes,
-                                         .kind = SC_IO_READ,
-                                         .lane = sketch->lane,
-                                         .done = on_read_done,
-                                         .user = slot,
-                                         .start = on_read_start};
+        slot->ops[i] =
+            (struct sc_io_op){.file = store->segments[block->parts[i].segment].file,
+                              .offset = block->parts[i].offset,
+                              .bytes = block->parts[i].bytes,
+                              .kind = SC_IO_READ,
+                              .lane = sketch->lane,
+                              .done = on_read_done,
+                              .user = slot,
+                              .start = on_read_start,
+                              .is_long = sketch->plan.is_codes};
         batch->ops[batch->count++] = &slot->ops[i];
         sketch->cost.read_bytes += block->parts[i].bytes;
         sketch->cost.op_count++;

@@ -13,6 +13,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -242,9 +243,10 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     free(data);
 }
 
-/* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
- * them. */
-static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
+/* The most that a lane brings into flight of a target of 1 MiB, of operations with a limit of their
+ * own (0: none), while held_bytes wait for who wants them. */
+static uint64_t flight_within(uint32_t lane, uint64_t op_bytes, uint64_t limit_bytes,
+                              uint64_t held_bytes)
 {
     enum { OPS = 20 };
     struct fixture fx;
@@ -271,6 +273,11 @@ static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_by
     return flight_bytes;
 }
 
+static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
+{
+    return flight_within(lane, op_bytes, 0, held_bytes);
+}
+
 static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
 {
     return flight_beside(lane, op_bytes, 0);
@@ -288,6 +295,52 @@ static void keeps_each_lane_in_its_share_of_the_target(void **state)
     /* What is larger than the share goes alone. */
     assert_int_equal(flight_of(SC_LANE_BACKGROUND, 320 << 10), 320 << 10);
     assert_int_equal(flight_of(SC_LANE_DEMAND, 2 * MIB), 2 * MIB);
+}
+
+static _Atomic uint32_t started, met;
+
+static bool say_started(struct sc_io_op *op)
+{
+    (void)op;
+    atomic_store(&started, 1);
+    return true;
+}
+
+/* Is over when the other operation has begun; that it never does is a failure, not a hang. */
+static void await_started(struct sc_io_op *op)
+{
+    const struct test_op *test = op->user;
+    const uint64_t end_ns = sc_exec_now_ns(test->fx->exec) + UINT64_C(20000000000);
+    while (atomic_load(&started) == 0 && sc_exec_now_ns(test->fx->exec) < end_ns)
+        (void)sched_yield();
+    atomic_store(&met, atomic_load(&started));
+    test_op_done(op);
+}
+
+/* With one operation in flight at a time, and one ring. */
+static void gives_the_device_what_waits_before_a_long_done(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct test_op tests[2];
+    start(&fx, &one_page);
+    uint8_t *data = page_memory(2 * PAGE);
+    fill(data, 2 * PAGE, 1);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    for (uint32_t i = 0; i < 2; i++)
+        op_set(&fx, &tests[i], file, SC_IO_WRITE, data + i * PAGE, PAGE, i * PAGE);
+    atomic_store(&started, 0);
+    tests[0].op.is_long = true;
+    tests[0].op.done = await_started;
+    tests[1].op.start = say_started;
+    submit_at_once(&fx, tests, 2);
+    wait_done(&fx, 2);
+    assert_int_equal(atomic_load(&met), 1);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(tests[i].op.status, SPEC_OK);
+    sc_io_file_close(fx.io, file);
+    stop(&fx);
+    free(data);
 }
 
 /* The most in flight while batches of writes of 64 KiB go out, with a target of 1 MiB; a read may
@@ -1122,6 +1175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enters_twice_for_a_batch_that_fills_the_target),
         cmocka_unit_test(keeps_each_lane_in_its_share_of_the_target),
+        cmocka_unit_test(gives_the_device_what_waits_before_a_long_done),
         cmocka_unit_test(writes_fill_the_target_when_nobody_reads),
         cmocka_unit_test(flies_less_beside_what_waits_for_its_consumer),
         cmocka_unit_test(serves_demand_before_what_was_queued_in_the_background),
