@@ -41,6 +41,7 @@ PRESETS = {
 FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
 UNPLANTED = ("as-h2o-lru", "spi")  # sets a head, or not the request's
 ROUNDS = 2  # of all presets in turn
+OPS = 8192  # of fio, to tell what one costs
 
 
 def config(store, preset):
@@ -57,6 +58,14 @@ def fio_ns(words):
     return float(out.split()[1])
 
 
+def fio_random_ns(rank, row_bytes, ops, more):
+    """Reads of `ops` rows, 128 in flight."""
+    row_bytes = max(4096, row_bytes // 4096 * 4096)
+    return fio_ns(["--engine", "io_uring", "--threads", "1", "--depth", "128", "--random",
+                   f"{row_bytes}/100", "--ops", str(ops), "--bytes", str(ops * row_bytes),
+                   "--op-bytes", str(512 << 10), *more, rank])
+
+
 def device_model(rank, row_bytes):
     """Line rate (bytes/s) and what an operation of a row costs at depth (s), by fio."""
     size = sum(os.path.getsize(os.path.join(rank, f)) for f in os.listdir(rank)
@@ -64,13 +73,7 @@ def device_model(rank, row_bytes):
     size = min(size, 1 << 30)
     line = size / (fio_ns(["--engine", "io_uring", "--threads", "1", "--depth", "8", "--bytes",
                            str(size), "--op-bytes", str(1 << 20), rank]) / 1e9)
-    segment = next(os.path.join(rank, f) for f in sorted(os.listdir(rank)) if f.startswith("seg-"))
-    done = subprocess.run(
-        ["fio", "--output-format=json", "--readonly", "--name=r", f"--filename={segment}",
-         "--rw=randread", "--ioengine=io_uring", "--direct=1", "--iodepth=128", "--norandommap",
-         f"--bs={max(4096, row_bytes // 4096 * 4096)}", "--runtime=2", "--time_based"],
-        check=True, capture_output=True, text=True).stdout
-    return line, 1 / json.loads(done[done.index("{"):])["jobs"][0]["read"]["iops"]
+    return line, fio_random_ns(rank, row_bytes, OPS, []) / OPS / 1e9
 
 
 def must_ns(facts, line, t_op):
@@ -136,7 +139,8 @@ def common_words(shape, args, build):
                         ("head-size", size), ("layer-params", params), ("tokens", args["tokens"]),
                         ("prefixes", args["prefixes"]), ("new-tokens", args["new"]),
                         ("similarity", args["similarity"]), ("recall", args["recall"]),
-                        ("fallback", args["fallback"]), ("gpu-flop", GPU_FLOP),
+                        ("fallback", args["fallback"]),
+                        ("hint-recall", args.get("hint_recall", 0.9)), ("gpu-flop", GPU_FLOP),
                         ("gpu-bytes", GPU_BYTES)):
         words += [f"--{word}", str(value)]
     return [os.path.join(build, "bin", "bench-replay"), *words]
@@ -171,7 +175,7 @@ def measure(shape, args, presets, build, stores, read_series):
                 [*common_words(shape, args, build), "--mode", "run", "--requests",
                  str(end - first), "--first", str(first + 1), "--slower", str(slower), "--config",
                  config(stores[layout], preset), "--selects", str(int(selects)), "--hints",
-                 str(int(hints))]))
+                 "after" if hints else "none"]))
     return (line, t_op, slower), results
 
 
