@@ -243,10 +243,9 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     free(data);
 }
 
-/* The most that a lane brings into flight of a target of 1 MiB, of operations with a limit of their
- * own (0: none), while held_bytes wait for who wants them. */
-static uint64_t flight_within(uint32_t lane, uint64_t op_bytes, uint64_t limit_bytes,
-                              uint64_t held_bytes)
+/* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
+ * them. */
+static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
 {
     enum { OPS = 20 };
     struct fixture fx;
@@ -271,11 +270,6 @@ static uint64_t flight_within(uint32_t lane, uint64_t op_bytes, uint64_t limit_b
     stop(&fx);
     free(data);
     return flight_bytes;
-}
-
-static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_bytes)
-{
-    return flight_within(lane, op_bytes, 0, held_bytes);
 }
 
 static uint64_t flight_of(uint32_t lane, uint64_t op_bytes)
