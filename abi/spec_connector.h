@@ -7,10 +7,11 @@
  *   open -> lookup -> { begin_layer -> get_important -> prefetch_next -> store } per layer
  *        -> wait/poll tickets -> release -> ... -> close
  *
- * Words: row = one token of one layer, K then V, all KV heads of the rank. chunk = 64 tokens on the
- * absolute token grid, over all layers. slab = a chunk's rows in one layer. piece = the rows of one
- * chunk that one pass stored. pass = one forward over some new tokens. tag = 64-bit checksum of a
- * row that also binds its identity.
+ * Words: row = one token of one layer, K then V, all KV heads of the rank. chunk = 64 tokens
+ * (chunk_tokens) on the absolute token grid, over all layers. slab = a chunk's rows in one layer.
+ * piece = the rows of one chunk that one pass stored. pass = one forward over some new tokens.
+ * tag = 64-bit checksum of a row that also binds its identity. codes = a slab's values in a few
+ * bits each. R = the rows that an item is promised.
  *
  * Two promises stand over all clauses. A cache may always miss; it must never lie: every row that
  * leaves was verified against its identity, and the prompt's token ids were compared by value. And
@@ -22,7 +23,8 @@
  *          0.2 attach reset maintain, leases, the reader role, rank sets; stats from
  *          evicted_chunks on. A log that 0.1 wrote is of another format and is refused.
  *          0.3 selection: get_important with fewer than all rows, spec_select, hints; provenance
- *          acts; spec_important from union_rows on, stats from selected_layers on.
+ *          and maintain's BUILD act; spec_important from union_rows on, stats from
+ *          selected_layers on. Stores of earlier versions are refused.
  *          0.4 layered KV: spec_select.exact_ppm, exact_bits and budget_bytes of an item act; stats
  *          from coarse_layers on.
  *          0.5 coarse only: for want of space, rows may be evicted while their codes stay
@@ -131,7 +133,7 @@ struct spec_alloc {
 #define SPEC_DTYPE_BF16 3u
 
 #define SPEC_DEVICE_HOST 0u
-#define SPEC_DEVICE_CUDA 1u
+#define SPEC_DEVICE_CUDA 1u /* this version has no CUDA path: SPEC_E_UNSUPPORTED */
 
 /* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
  *
@@ -552,7 +554,7 @@ struct spec_api {
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
     /* Starts disk -> host for all layers; lookup then says PENDING until it is there. [ABI-130]
-     * Errors: INVALID, STALE, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+     * Errors: INVALID, STALE, UNSUPPORTED (0.6).  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*stage)(spec_connector *conn, const struct spec_stage_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
@@ -568,14 +570,15 @@ struct spec_api {
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
     /* Compute-or-load: the range <= budget that the engine shall compute next, or "met". [ABI-132]
-     * Errors: INVALID, STALE, UNSUPPORTED (0.1).  Threads: any.  Blocks: never.  Since: 0.1 */
+     * Errors: INVALID, STALE, UNSUPPORTED (0.6).  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
                               struct spec_error *reterr);
 
     /* Layer `layer` of a pass begins for these requests: reads for it, and ahead for layer + 1, are
      * started. Optional: get_important alone is right, only slower [ABI-040]; a request without a
      * match costs nothing [ABI-041].
-     * Errors: INVALID (layer, count 0), STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+     * Errors: INVALID (layer, count 0), STALE, BUSY (submitted: [ABI-161]).  Threads: any.
+     * Blocks: never.  Since: 0.1 */
     spec_status (*begin_layer)(spec_connector *conn, const spec_request *requests, uint64_t count,
                                uint32_t layer, struct spec_error *reterr);
 
@@ -643,8 +646,9 @@ struct spec_api {
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
      * Errors: INVALID (checked for all items before any is begun; queries NULL where scores are
-     * needed), STALE, CORRUPT, IO, TIMEOUT; BUSY (rows were evicted, and select.sketch_bytes has no
-     * room for their codes).
+     * needed), UNSUPPORTED (CUDA memory; refine_of as above), STALE, CORRUPT, IO, TIMEOUT, BUSY
+     * (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no room for their
+     * codes).
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
@@ -677,7 +681,8 @@ struct spec_api {
      * and says SPEC_OK [ABI-071]. A later call replaces speculation that has not started.
      *   hint  NULL, or approximate queries of layer + 1; copied (the last hint.rows rows). It
      *         decides what is read ahead, never what is delivered [ABI-072]
-     * Errors: INVALID, STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
+     * Errors: INVALID (a hint of the probe heads alone where codes are scored, too), STALE, BUSY
+     * (submitted: [ABI-161]).  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
                                  const struct spec_queries *hint, struct spec_error *reterr);
 
@@ -696,11 +701,11 @@ struct spec_api {
      * request so far, the worst of it: lookups say so [ABI-120], and a match with REQUIRE_EXACT
      * ends before it [ABI-121]. Configuration decides whether lossy (yes) and pruned (no) passes
      * are stored at all; one that is not is DROPPED [ABI-122]. KV computed on better KV replaces
-     * worse of the same tokens; among equals the first complete copy wins [ABI-123]. ret_ticket one
-     * a call; the last layer's is done when the range is visible to lookup and found again after
-     * kill -9 [ABI-087], an earlier layer's at once Errors: INVALID (range, layer order, dtype,
-     * memory), STALE, BUSY (tickets), UNSUPPORTED (a reader).  Threads: any.  Blocks: never longer
-     * than a copy.  Since: 0.1 */
+     * worse of the same tokens; among equals the first complete copy wins [ABI-123]. ret_ticket:
+     * one a call; the last layer's is done when the range is visible to lookup and found again
+     * after kill -9 [ABI-087], an earlier layer's at once.
+     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
+     * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
