@@ -1,6 +1,6 @@
 /* Calls that stand in the table and wait for their features: ABI-130, 132.
  *
- * Holds: versions up to 0.2 answer SPEC_E_UNSUPPORTED, write no output and stay usable.
+ * Holds: they answer SPEC_E_UNSUPPORTED, write no output, and the connector stays usable.
  * Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 

@@ -4,7 +4,7 @@
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
  *                  submit.c   get_important in two halves, its work on a thread of ours
- *                  budget.c, choose.c, select.c   which rows of a layer (select.h)
+ *                  budget.c, choose.c, select.c, union.c, sticky.c  which rows (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  refine.c   exact rows over what was delivered as codes
  *                  guess.c    rows that are read before they are chosen; learn.c: averages

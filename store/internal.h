@@ -6,8 +6,9 @@
  *   pack.c      a pass's layers -> writes         commit.c   what was written -> log, table
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
- *   plan.c      ranges -> read operations         reader.c   operations in flight -> rows
- *   spare.c     a frame for who waits and starves  sketch.h  a layer's probe rows and row tags
+ *   plan.c      ranges -> read operations         picks.c    chosen rows -> read operations
+ *   reader.c    operations in flight              reader_rows.c  -> rows, verified
+ *   spare.c     a frame for who waits and starves  sketch.h  a layer's probe rows, tags or codes
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
  *   coding.c    codes of rows that are being stored

@@ -7,7 +7,7 @@
  * the segment until the file is reserved, or fail with it.
  *
  * What counts under disk_bytes: whole segments, the log rounded up to pages, log space promised to
- * begun extents and for one drop of each live piece, and a fixed 32 KiB for small files. Segments
+ * begun extents and for one drop of each live piece, and a fixed 48 KiB for small files. Segments
  * leave 1/64 of disk_bytes to the log.
  *
  * Holds: bytes counted are <= disk_bytes_max after every take; a place has one extent.
