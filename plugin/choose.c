@@ -324,15 +324,16 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
 }
 
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
- * scores are infinite), then the others, and none of those that have codes alone. */
+ * scores are infinite), then the others, and none of those that have codes alone: their score is
+ * below that of any other. */
 static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, float *scores,
                       uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_sketch_keys(item->sketch);
     struct sc_store_slab slab;
-    for (uint64_t row = 0; row < item->want.row_total; row++)
-        scores[row] = isinf(scores[row]) ? FLT_MAX : scores[row];
+    for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
+        scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
         bool is_coarse = request->ranges[i].is_coarse != 0;

@@ -4,6 +4,8 @@
 #include "kernels/code.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
+#include <math.h>
+
 #define LAYERED  "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}"
 #define LOSSLESS "\"preset\": \"as-like\""
 #define SMALL    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
@@ -230,6 +232,61 @@ static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
     got = read_rows(&rig, &whole, 0);
     assert_int_equal(got.exact, 0);
     assert_int_equal(lookup_exact(&rig, &whole), 0);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
+/* Queries that are no numbers rank nothing; and rows that went are not asked for. */
+static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 400);
+    struct prompt front = {256, whole.tokens, whole.history};
+    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    fill(&rig, &front);
+    press(&rig);
+    fill(&rig, &whole);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
+    struct spec_lookup_result result = rig_lookup(&rig, &whole);
+    struct area area = rig_area(&rig, 400);
+    uint64_t bits[ROWS_MAX / 64];
+    float numbers[2 * 32];
+    for (uint32_t i = 0; i < 2 * 32; i++)
+        numbers[i] = NAN;
+    struct spec_queries queries = {.struct_size = sizeof(queries),
+                                   .dtype = SPEC_DTYPE_F32,
+                                   .data = numbers,
+                                   .byte_count = sizeof(numbers),
+                                   .row_count = 1,
+                                   .row_stride_bytes = sizeof(numbers),
+                                   .head_stride_bytes = sizeof(numbers) / 2,
+                                   .first_position = 400};
+    struct spec_select select = {
+        .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = 200000};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = result.request,
+                                  .queries = &queries,
+                                  .destination = &area.memory,
+                                  .exact_bits = bits,
+                                  .exact_bit_words = ROWS_MAX / 64,
+                                  .select = &select};
+    spec_ticket ticket;
+    assert_int_equal(sc_plugin_submit(rig.conn, &item, 1, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    assert_int_equal(item.exact_rows, 80);
+    item.refine_of = ticket;
+    item.budget_bytes = 10 * 2 * rig_part_bytes(&rig);
+    select.exact_ppm = 300000;
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
+    assert_int_equal(item.exact_rows, 90);
+    for (uint64_t w = 0; w < 256 / 64; w++)
+        assert_int_equal(bits[w], 0);
+    rig_area_free(&area);
+    rig_release(&rig, result.request);
+    assert_int_equal(read_rows(&rig, &whole, 1000000).exact, 144); /* nothing was dropped */
     rig_prompt_free(&whole);
     rig_done(&rig);
 }
@@ -621,6 +678,7 @@ int main(void)
         cmocka_unit_test(rows_that_went_are_delivered_as_codes_and_it_is_said),
         cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),
         cmocka_unit_test(what_is_stored_on_codes_alone_is_lossy_and_has_rows),
+        cmocka_unit_test(queries_that_are_no_numbers_choose_rows_that_are_there),
         cmocka_unit_test(a_request_keeps_the_rows_that_it_was_promised),
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
         cmocka_unit_test(another_rank_may_have_codes_alone),
