@@ -51,16 +51,26 @@ static struct sc_plugin_delivery *delivery_at(const spec_connector *conn,
     return (struct sc_plugin_delivery *)(void *)(request->deliveries + at % conn->delivery_bytes);
 }
 
+void sc_plugin_deliveries_forget(struct sc_plugin_request *request)
+{
+    request->delivery_first = request->delivery_end = 0;
+}
+
 /* Room for so many bytes; NULL: it is less than that, or held. */
 static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
                                             struct sc_plugin_request *request, uint64_t bytes)
 {
     uint64_t left = conn->delivery_bytes - request->delivery_end % conn->delivery_bytes;
     uint64_t skipped = left < bytes ? left : 0;
+    if (bytes > conn->delivery_bytes)
+        return NULL;
     while (request->delivery_end + skipped + bytes - request->delivery_first >
            conn->delivery_bytes) {
-        if (request->delivery_first == request->delivery_end)
-            return NULL;
+        if (request->delivery_first == request->delivery_end) { /* empty: it begins anew */
+            sc_plugin_deliveries_forget(request);
+            skipped = 0;
+            break;
+        }
         const struct sc_plugin_delivery *oldest =
             delivery_at(conn, request, request->delivery_first);
         if (oldest->busy > 0)
@@ -76,11 +86,6 @@ static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
     *delivery = (struct sc_plugin_delivery){.bytes = bytes};
     request->delivery_end += bytes;
     return delivery;
-}
-
-void sc_plugin_deliveries_forget(struct sc_plugin_request *request)
-{
-    request->delivery_first = request->delivery_end = 0;
 }
 
 spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *reterr)

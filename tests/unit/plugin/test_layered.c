@@ -550,6 +550,34 @@ static void the_oldest_delivery_makes_room(void **state)
     world_done(&world);
 }
 
+/* Whole layers take a place of a few bytes each. A delivery of 200 rows fits then neither behind
+ * nor before what they took, but alone in the ring. */
+static void a_delivery_that_fits_alone_has_room(void **state)
+{
+    (void)state;
+    for (uint32_t wholes = 0; wholes < 32; wholes++) {
+        struct world world;
+        struct shot shot;
+        world_open(&world,
+                   "\"preset\": \"layered\", \"max_requests\": 2, \"layered\": "
+                   "{\"refine_bytes\": \"8KiB\"}",
+                   2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        spec_request request = look(&world, 0);
+        for (uint32_t i = 0; i < wholes; i++) {
+            (void)fire_first(&world, &shot, request, i % 4, 1000000, 0);
+            shot_free(&shot);
+        }
+        spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
+        assert_int_equal(refine(&world, &shot, ticket, 200000), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, 40);
+        assert_rows(&world, &shot, 0, 4, 2);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
 /* Items of one call, one request: two refine, one delivers a layer anew that the last would. */
 static void items_of_one_call_are_refined_beside_others(void **state)
 {
@@ -656,6 +684,7 @@ int main(void)
         cmocka_unit_test(what_is_stored_on_coarse_rows_is_lossy),
         cmocka_unit_test(all_layers_are_refined_later_and_nothing_is_allocated),
         cmocka_unit_test(the_oldest_delivery_makes_room),
+        cmocka_unit_test(a_delivery_that_fits_alone_has_room),
         cmocka_unit_test(items_of_one_call_are_refined_beside_others),
         cmocka_unit_test(four_threads_refine_at_once),
     };
