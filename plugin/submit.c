@@ -213,7 +213,9 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
         uint32_t state = (uint32_t)word;
         if (word >> 32 != generation || state == FREE || state == TAKEN)
             return unknown(ticket, reterr);
-        if (state == DONE && state_move(submission, generation, DONE, TAKEN))
+        if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
+            continue; /* another waiter has it: nothing tells us when it is over */
+        if (state == DONE)
             return report(submission, generation, reterr);
         bool may_run = conn->submit_exec == NULL || !is_bounded;
         if (state == QUEUED && may_run && run_here(submission, generation))

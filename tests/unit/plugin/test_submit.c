@@ -266,6 +266,9 @@ static void eight_threads_submit_at_once(void **state)
         struct worker workers[8];
         uint64_t delivered = 0;
         open_way(&rig, way);
+        struct prompt shared = rig_prompt(1, 220, 0, 220); /* there before anybody looks */
+        assert_int_equal(rig_fill(&rig, &shared), SPEC_OK);
+        rig_prompt_free(&shared);
         for (uint64_t i = 0; i < 8; i++) {
             workers[i] = (struct worker){.rig = &rig, .number = i};
             assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
@@ -281,6 +284,53 @@ static void eight_threads_submit_at_once(void **state)
     }
 }
 
+struct waiter {
+    struct rig *rig;
+    spec_ticket ticket;
+    spec_status status;
+    pthread_t thread;
+};
+
+static void *wait_on(void *user)
+{
+    struct waiter *waiter = user;
+    waiter->status = sc_plugin_submit_wait(waiter->rig->conn, waiter->ticket, UINT64_MAX, NULL);
+    return NULL;
+}
+
+/* One has it, to the others it is one that was reported; nobody waits for what is over. */
+static void of_many_waiters_one_has_it_and_all_return(void **state)
+{
+    (void)state;
+    for (uint64_t way = 1; way < WAY_COUNT; way++) {
+        struct rig rig;
+        open_way(&rig, way);
+        struct prompt prompt = rig_prompt(6, 0, 0, 150);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        spec_request request = rig_lookup(&rig, &prompt).request;
+        for (uint32_t round = 0; round < 200; round++) {
+            struct shot shot;
+            struct waiter waiters[4];
+            uint64_t reported = 0;
+            assert_int_equal(shot_submit(&rig, &shot, request, 150, round % rig.layers), SPEC_OK);
+            for (uint64_t i = 0; i < 4; i++) {
+                waiters[i] = (struct waiter){.rig = &rig, .ticket = shot.ticket};
+                assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_on, &waiters[i]), 0);
+            }
+            for (uint64_t i = 0; i < 4; i++) {
+                assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+                assert_true(waiters[i].status == SPEC_OK || waiters[i].status == SPEC_E_INVALID);
+                reported += waiters[i].status == SPEC_OK;
+            }
+            assert_int_equal(reported, 1);
+            rig_area_free(&shot.area);
+        }
+        rig_release(&rig, request);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +340,7 @@ int main(void)
         cmocka_unit_test(what_nobody_wants_any_more_is_not_delivered),
         cmocka_unit_test(a_failed_range_voids_the_pass_at_the_wait),
         cmocka_unit_test(eight_threads_submit_at_once),
+        cmocka_unit_test(of_many_waiters_one_has_it_and_all_return),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
