@@ -198,6 +198,44 @@ static void a_failed_range_voids_the_pass_at_the_wait(void **state)
     }
 }
 
+/* More is submitted than there are frames for, and who waits first comes last: one thread, or none,
+ * has the frames of all in its way, and so has a load that is not submitted. */
+static void frames_that_wait_for_their_turn_stop_nobody(void **state)
+{
+    (void)state;
+    for (uint64_t way = 0; way < WAY_COUNT; way++) {
+        struct rig rig;
+        struct shot shots[8];
+        spec_request requests[9];
+        rig_init(&rig, WAYS[way].is_sim, WAYS[way].extra);
+        rig_shape(&rig, 2, 8, 128, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        struct prompt prompt = rig_prompt(8, 0, 0, 1000);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        for (uint32_t round = 0; round < 2; round++) {
+            for (uint64_t i = 0; i < 9; i++)
+                requests[i] = rig_lookup(&rig, &prompt).request;
+            for (uint64_t i = 0; i < 8; i++)
+                assert_int_equal(shot_submit(&rig, &shots[i], requests[i], 1000, i % 2), SPEC_OK);
+            assert_int_equal(rig_load(&rig, requests[8], &prompt, 0, 1000, 1), SPEC_OK);
+            if (round == 1) /* its work may not have begun */
+                rig_release(&rig, requests[5]);
+            for (uint64_t i = 8; i-- > 0;) {
+                spec_status status = shot_wait(&rig, &shots[i]);
+                assert_true(status == SPEC_OK || (round == 1 && i == 5 && status == SPEC_E_STALE));
+                assert_true(rig_area_is_right(&rig, &shots[i].area, &prompt, 0,
+                                              status == SPEC_OK ? 1000 : 0, i % 2));
+                rig_area_free(&shots[i].area);
+            }
+            for (uint64_t i = 0; i < 9; i++)
+                if (round == 0 || i != 5)
+                    rig_release(&rig, requests[i]);
+        }
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct worker {
@@ -339,6 +377,7 @@ int main(void)
         cmocka_unit_test(a_released_requests_slot_is_used_again_after_its_submission),
         cmocka_unit_test(what_nobody_wants_any_more_is_not_delivered),
         cmocka_unit_test(a_failed_range_voids_the_pass_at_the_wait),
+        cmocka_unit_test(frames_that_wait_for_their_turn_stop_nobody),
         cmocka_unit_test(eight_threads_submit_at_once),
         cmocka_unit_test(of_many_waiters_one_has_it_and_all_return),
     };
