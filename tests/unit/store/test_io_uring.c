@@ -1094,6 +1094,13 @@ static void swimmer_done(struct sc_io_op *op)
     sc_exec_wake(exec, &swimmer->done_count);
 }
 
+/* Nobody wants it any more. */
+static bool swimmer_leaves(struct sc_io_op *op)
+{
+    (void)op;
+    return false;
+}
+
 static void *swim(void *argument)
 {
     struct swimmer *swimmer = argument;
@@ -1111,13 +1118,17 @@ static void *swim(void *argument)
             swimmer->tests[i].op.lane = (uint32_t)random_below(&random, SC_LANES);
             swimmer->tests[i].op.done = swimmer_done;
             swimmer->tests[i].op.user = swimmer;
+            swimmer->tests[i].op.is_long = random_below(&random, 2) == 0;
+            swimmer->tests[i].op.start = random_below(&random, 4) == 0 ? swimmer_leaves : NULL;
         }
         submit_at_once(fx, swimmer->tests, count);
         for (uint32_t now; (now = atomic_load(&swimmer->done_count)) < before + count;)
             (void)sc_exec_wait(fx->exec, &swimmer->done_count, now, SC_EXEC_FOREVER);
         for (uint32_t i = 0; i < count; i++) {
             const struct test_op *test = &swimmer->tests[i];
-            if (test->op.status != SPEC_OK ||
+            if (test->op.start != NULL && test->op.status == SPEC_E_DROPPED)
+                continue;
+            if (test->op.start != NULL || test->op.status != SPEC_OK ||
                 memcmp(test->op.buffer, swimmer->memory + (test->op.offset - swimmer->base),
                        (size_t)test->op.bytes) != 0)
                 return swimmer; /* wrong */
@@ -1127,9 +1138,9 @@ static void *swim(void *argument)
     return NULL;
 }
 
-static void serves_many_submitters_at_once(void **state)
+/* enter_error: what enter says to each ring for a while, once they are under way; 0: nothing. */
+static void serve_swimmers(int enter_error, uint32_t enter_errors)
 {
-    (void)state;
     struct fixture fx;
     const struct setup setup = {.name = "busy",
                                 .backend = SC_BACKEND_URING,
@@ -1152,6 +1163,12 @@ static void serves_many_submitters_at_once(void **state)
     }
     for (uint32_t i = 0; i < SWIMMERS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, swim, &swimmers[i]), 0);
+    for (uint32_t now; (now = atomic_load(&swimmers[0].done_count)) < 20;)
+        (void)sc_exec_wait(fx.exec, &swimmers[0].done_count, now, SC_EXEC_FOREVER);
+    (void)pthread_mutex_lock(&behave_lock);
+    behave.enter_error = enter_error;
+    behave.enter_errors = enter_errors;
+    (void)pthread_mutex_unlock(&behave_lock);
     for (uint32_t i = 0; i < SWIMMERS; i++) {
         void *result = &fx;
         assert_int_equal(pthread_join(threads[i], &result), 0);
@@ -1162,6 +1179,19 @@ static void serves_many_submitters_at_once(void **state)
     stop(&fx);
     for (uint32_t i = 0; i < SWIMMERS; i++)
         free(swimmers[i].memory);
+}
+
+static void serves_many_submitters_at_once(void **state)
+{
+    (void)state;
+    serve_swimmers(0, 0);
+}
+
+static void serves_many_submitters_while_enter_fails(void **state)
+{
+    (void)state;
+    serve_swimmers(EAGAIN, 50);
+    serve_swimmers(EPERM, UINT32_MAX);
 }
 
 int main(void)
@@ -1192,6 +1222,7 @@ int main(void)
         cmocka_unit_test(falls_back_to_pread_where_io_uring_does_not_do),
         cmocka_unit_test(leaves_the_parents_rings_alone_in_a_forked_child),
         cmocka_unit_test(serves_many_submitters_at_once),
+        cmocka_unit_test(serves_many_submitters_while_enter_fails),
     };
     const char *refusal = uring_refusal();
     if (refusal != NULL) {
