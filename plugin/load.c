@@ -411,6 +411,24 @@ static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item
     return status;
 }
 
+static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
+                              struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct spec_important *in = &item->in;
+    if (request->failed_position != UINT64_MAX)
+        return sc_fail(reterr, request->failed_status,
+                       "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
+                       in->failed_position);
+    if (row_total(request) == 0)
+        return SPEC_OK;
+    if (item->is_late)
+        item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
+    if (item->status != SPEC_OK)
+        return item->status;
+    return finish_item(conn, item, reterr);
+}
+
 static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
                               struct spec_error *reterr)
 {
@@ -420,19 +438,12 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
     in->failed_position = request->failed_position;
     if (sc_plugin_item_is_over(conn, item))
         return sc_plugin_stale(in->request, reterr);
-    if (request->failed_position != UINT64_MAX)
-        return sc_fail(reterr, request->failed_status,
-                       "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
-                       in->failed_position);
-    if (row_total(request) == 0)
-        return SPEC_OK;
-    if (item->is_late)
-        item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
+    spec_status status = serve_rows(conn, item, reterr);
     in->failed_position = request->failed_position;
-    if (item->status != SPEC_OK)
-        return item->status;
-    spec_status status = finish_item(conn, item, reterr);
-    in->failed_position = request->failed_position;
+    /* A reset voids what the store has at once: reads that had not begun find nothing. */
+    bool is_lost = status == SPEC_E_CORRUPT || status == SPEC_E_IO;
+    if (is_lost && !sc_plugin_epoch_is_current(conn, request))
+        return sc_plugin_stale(in->request, reterr);
     return status;
 }
 
