@@ -346,6 +346,7 @@ static void a_lease_reads_rows_to_its_end(void **state)
     rig_pass_ns(&writer, 1000000);
     struct spec_lookup_result late = rig_lookup(&writer, &prompt); /* a promise of codes */
     rig_release(&writer, late.request);
+    rig_pass_ns(&writer, 1000000); /* the device is one: what lookup began ends before it waits */
     for (uint32_t i = 0; i < 2; i++) {
         struct rig *reader = &readers[i];
         rig_pass_ns(reader, 500000000); /* it follows */
@@ -540,7 +541,7 @@ static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
     struct area area = rig_area(&rig, 400);
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = others.request,
-                                  .layer = 1,
+                                  .layer = 2, /* lookup began the codes of 0 and 1 before */
                                   .destination = &area.memory};
     struct spec_select select = {.struct_size = sizeof(select), .given = SPEC_SELECT_EXACT};
     item.select = &select;

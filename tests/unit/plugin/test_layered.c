@@ -230,6 +230,28 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
     assert_true(told > 8 * untold);
 }
 
+/* Between lookup and the first layer a host does other things: codes come meanwhile. */
+static void lookup_begins_the_first_codes(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    rig_pass_ns(&world.rig, 1000000000);
+    for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD; layer++) {
+        struct shot shot;
+        shot_make(&shot, &world, request, layer, 0, 0);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.io_exposed_ns, 0);
+        assert_true(shot.item.read_bytes > 0);
+        assert_rows(&world, &shot, 0, 4, 2);
+        shot_free(&shot);
+    }
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
 /* exact_ppm 10^6: bit-identical, and no codes are read. */
 static void all_exact_is_the_whole_load(void **state)
 {
@@ -675,6 +697,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_exact_where_bits_say_and_decoded_elsewhere),
+        cmocka_unit_test(lookup_begins_the_first_codes),
         cmocka_unit_test(all_exact_is_the_whole_load),
         cmocka_unit_test(an_item_that_ends_early_says_so),
         cmocka_unit_test(rows_without_codes_are_exact),
