@@ -402,12 +402,8 @@ static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item
         return sc_plugin_refine_finish(conn, item, reterr);
     spec_status status =
         is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
-    for (uint64_t j = 0;
-         in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED && j < (in->row_count + 63) / 64;
-         j++) /* what is delivered without codes is exact */
-        in->exact_bits[j] = in->row_count - 64 * j < 64
-                                ? (UINT64_C(1) << (in->row_count - 64 * j)) - 1
-                                : UINT64_MAX;
+    if (in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED)
+        sc_plugin_bits_all(in->exact_bits, in->row_count); /* without codes: exact */
     return status;
 }
 

@@ -296,10 +296,10 @@ static void tell(struct sc_plugin_item *item, uint64_t before)
     in->tier_rows[SPEC_TIER_DISK] = in->exact_rows - before;
     for (uint64_t j = 0; in->positions != NULL && j < total; j++)
         in->positions[j] = (uint32_t)(item->request->from_token + j);
-    for (uint64_t w = 0; in->exact_bits != NULL && w < sc_plugin_words_of(item); w++)
-        in->exact_bits[w] = !delivery->is_whole   ? delivery->bits[w]
-                            : total - 64 * w < 64 ? (UINT64_C(1) << (total - 64 * w)) - 1
-                                                  : UINT64_MAX;
+    if (in->exact_bits != NULL && delivery->is_whole)
+        sc_plugin_bits_all(in->exact_bits, total);
+    else if (in->exact_bits != NULL)
+        memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
     in->provenance = item->request->provenance;
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);

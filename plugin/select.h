@@ -282,6 +282,13 @@ static inline void sc_plugin_bit_set(uint64_t *bits, uint64_t row)
     bits[row / 64] |= UINT64_C(1) << (row % 64);
 }
 
+/* Sets those of `count` rows, and clears the rest of the last word. */
+static inline void sc_plugin_bits_all(uint64_t *bits, uint64_t count)
+{
+    for (uint64_t w = 0; w < (count + 63) / 64; w++)
+        bits[w] = count - 64 * w < 64 ? (UINT64_C(1) << (count - 64 * w)) - 1 : UINT64_MAX;
+}
+
 /* Bits to ascending rows; returns how many. */
 static inline uint64_t sc_plugin_rows_of(const uint64_t *bits, uint64_t words, uint32_t *ret_rows)
 {
