@@ -402,8 +402,9 @@ void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch);
 void sc_plugin_roots_are_old(spec_connector *conn);
 /* Whether what the request stores may be committed; the commit's lock is held. */
 bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request);
-/* Reader: the piece failed here; its writer shall know. Before it is dropped. */
-void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
+/* Reader: the piece's rows (is_codes: codes) failed here; its writer shall know. Before it is
+ * dropped. */
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes);
 /* Posts what waits. Blocks on the file system. */
 void sc_plugin_mail_post(spec_connector *conn);
 /* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.

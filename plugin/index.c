@@ -74,7 +74,6 @@ void sc_plugin_unpinned(spec_connector *conn)
 
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
 {
-    sc_plugin_failed_tell(conn, piece);
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
     sc_plugin_lock(conn, &conn->index_lock);
     drop_later(conn, piece);

@@ -233,8 +233,10 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
            piece, request->segments[first].first, sc_status_name(why));
     sc_plugin_readers_cancel(request);
-    if (!is_over)
-        sc_plugin_piece_fail(conn, request->segments[first].node, piece);
+    if (is_over)
+        return;
+    sc_plugin_failed_tell(conn, piece, request->ranges[range].is_coarse != 0);
+    sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
 static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cost,

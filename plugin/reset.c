@@ -2,7 +2,8 @@
  *
  *   reset in a writer    one record in its log; other ranks and readers follow the log
  *   reset in a reader    its own epoch moves; mail to every rank's writer, which records it
- *   failed range         void here; mail to the writer of our rank, which drops the piece
+ *   failed range         void here; mail to the writer of our rank, which drops the piece, unless
+ *                        it has given up the rows that failed and keeps their codes
  *
  * The epoch is part of every chain's root, so that what was stored before a reset is found by no
  * lookup from that moment on, whatever the index still holds. The connector's epoch is the highest
@@ -89,11 +90,12 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 /* ---- What we say ------------------------------------------------------------------------------
  */
 
-void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes)
 {
     struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = piece};
     if (conn->role != SPEC_ROLE_READER || !sc_store_piece_hash(conn->store, piece, mail.hash))
         return;
+    mail.what = is_codes ? SC_STORE_MAIL_CODES : SC_STORE_MAIL_ROWS;
     sc_hash_to_bytes(conn->family, mail.family);
     pthread_mutex_lock(&conn->outbox_lock);
     if (conn->outbox_count < SC_PLUGIN_OUTBOX)
@@ -157,6 +159,9 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
         !sc_store_piece_hash(conn->store, mail->piece, bytes) ||
         memcmp(bytes, mail->hash, sizeof(bytes)) != 0)
         return; /* gone already, or another piece than the sender meant */
+    if (mail->what == SC_STORE_MAIL_ROWS &&
+        sc_store_piece_is_coarse(conn->store, mail->piece, UINT64_MAX))
+        return; /* given up for space: others stand there by now, and codes are good */
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", mail->piece);
     atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
     sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, mail->piece)),

@@ -369,9 +369,14 @@ enum sc_store_mail_kind {
     SC_STORE_MAIL_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
     SC_STORE_MAIL_FAILED = 2 /* piece `piece` with `hash` failed verification */
 };
+enum sc_store_mail_what {                        /* failed */
+                          SC_STORE_MAIL_ANY = 0, /* it is not said, or of neither alone */
+                          SC_STORE_MAIL_ROWS = 1,
+                          SC_STORE_MAIL_CODES = 2
+};
 struct sc_store_mail {
     uint32_t kind; /* enum sc_store_mail_kind */
-    uint32_t reserved;
+    uint32_t what; /* FAILED: enum sc_store_mail_what */
     uint64_t epoch, piece;
     uint8_t hash[SC_STORE_HASH_BYTES];
     uint8_t family[SC_STORE_HASH_BYTES];

@@ -88,6 +88,29 @@ static struct got read_rows(struct rig *rig, const struct prompt *prompt, uint32
     return got;
 }
 
+/* Changes a bit of K's codes of the chunk, which has 64 rows. */
+static void damage_codes(const struct rig *rig, const struct prompt *prompt, uint64_t chunk,
+                         uint32_t layer)
+{
+    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
+    static uint8_t bytes[512], scales[64 * 16], codes[64 * 512], memory[64][512];
+    uint64_t at = 0, flipped = 0, channels = (uint64_t)rig->heads * rig->head_size;
+    const uint8_t *rows[64];
+    for (uint64_t p = 0; p < 64; p++) {
+        rows[p] = memory[p];
+        rig_row(rig, prompt, chunk * 64 + p, layer, 0, memory[p]);
+    }
+    struct sc_kernels_code code = {channels, 4, SC_KERNELS_F16};
+    assert_true(sc_kernels_ref_code_encode(&code, rows, 64, scales, codes));
+    for (; flipped == 0 && sc_io_sim_disk_peek(rig->disk, PATH, at, bytes, 512); at += 8)
+        if (memcmp(bytes, codes, 64) == 0) {
+            bytes[5] ^= 0x10;
+            assert_true(sc_io_sim_disk_poke(rig->disk, PATH, at, bytes, 512));
+            flipped++;
+        }
+    assert_int_equal(flipped, 1);
+}
+
 /* ---- Doing it ------------------------------------------------------------------------------- */
 
 static void wait_for_codes(struct rig *rig)
@@ -388,6 +411,66 @@ static void a_lease_reads_rows_to_its_end(void **state)
     rig_done(&writer);
 }
 
+/* Who reads rows on a promise that is over finds others in their place. It has not heard yet that
+ * they went; the writer knows, and keeps the codes, which nobody found wrong. */
+static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 200);
+    struct prompt other = rig_prompt(2, 0, 0, 500);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    struct spec_lookup_result found = rig_lookup(&reader, &prompt);
+    assert_int_equal(found.matched_tokens, 200);
+    rig_pass_ns(&reader, 1000000); /* the device is one: what lookup began ends first */
+    press(&writer);
+    rig_pass_ns(&writer, 2000000000);
+    fill(&writer, &other); /* over the pages of the rows */
+    assert_int_equal(stats_of(&writer).coarse_only_chunks, 4);
+    struct area area = rig_area(&reader, 200);
+    struct spec_select select = {
+        .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = 1000000};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = found.request,
+                                  .destination = &area.memory,
+                                  .select = &select};
+    assert_int_equal(sc_plugin_get_important(reader.conn, &item, 1, NULL), SPEC_E_CORRUPT);
+    rig_area_free(&area);
+    rig_release(&reader, found.request);
+    rig_pass_ns(&reader, 100000000); /* it says so, and follows */
+    rig_pass_ns(&writer, 100000000);
+    assert_int_equal(read_rows(&writer, &prompt, 0).matched, 200);
+    assert_int_equal(stats_of(&writer).coarse_only_chunks, 4);
+    rig_reopen(&reader);
+    assert_int_equal(read_rows(&reader, &prompt, 0).matched, 200);
+    rig_leave(&reader);
+    rig_prompt_free(&other);
+    rig_prompt_free(&prompt);
+    rig_done(&writer);
+}
+
+/* But codes that it finds damaged are void to all. */
+static void codes_that_a_reader_finds_damaged_go(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 192);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    press(&writer);
+    rig_open(&reader);
+    damage_codes(&writer, &prompt, 1, 1);
+    assert_int_equal(read_rows(&reader, &prompt, 0).status, SPEC_E_CORRUPT);
+    rig_pass_ns(&reader, 100000000);
+    rig_pass_ns(&writer, 100000000);
+    rig_background(&writer);
+    assert_int_equal(read_rows(&writer, &prompt, 0).matched, 64);
+    assert_int_equal(stats_of(&writer).coarse_only_chunks, 1);
+    rig_leave(&reader);
+    rig_prompt_free(&prompt);
+    rig_done(&writer);
+}
+
 /* What another rank has as codes alone is a miss to who needs rows, and said to who does not. */
 static void another_rank_may_have_codes_alone(void **state)
 {
@@ -442,25 +525,7 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
         rig_release(&rig, result.request);
         press(&rig);
         assert_int_equal(stats_of(&rig).coarse_only_chunks, 3);
-        uint64_t size = 0, flipped = 0;
-        const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-        uint64_t channels = (uint64_t)rig.heads * rig.head_size;
-        static uint8_t bytes[512], scales[64 * 16], codes[64 * 512];
-        const uint8_t *rows[64];
-        static uint8_t memory[64][512];
-        for (uint64_t p = 0; p < 64; p++) {
-            rows[p] = memory[p];
-            rig_row(&rig, &prompt, chunk * 64 + p, 1, 0, memory[p]);
-        }
-        struct sc_kernels_code code = {channels, 4, SC_KERNELS_F16};
-        assert_true(sc_kernels_ref_code_encode(&code, rows, 64, scales, codes));
-        for (; flipped == 0 && sc_io_sim_disk_peek(rig.disk, path, size, bytes, 512); size += 8)
-            if (memcmp(bytes, codes, 64) == 0) { /* K's codes of the chunk in layer 1 */
-                bytes[5] ^= 0x10;
-                assert_true(sc_io_sim_disk_poke(rig.disk, path, size, bytes, 512));
-                flipped++;
-            }
-        assert_int_equal(flipped, 1);
+        damage_codes(&rig, &prompt, chunk, 1);
         struct got got = read_rows(&rig, &prompt, 50000);
         assert_int_equal(got.status, SPEC_E_CORRUPT);
         rig_background(&rig);
@@ -682,6 +747,8 @@ int main(void)
         cmocka_unit_test(queries_that_are_no_numbers_choose_rows_that_are_there),
         cmocka_unit_test(a_request_keeps_the_rows_that_it_was_promised),
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
+        cmocka_unit_test(rows_that_a_late_reader_misses_cost_no_codes),
+        cmocka_unit_test(codes_that_a_reader_finds_damaged_go),
         cmocka_unit_test(another_rank_may_have_codes_alone),
         cmocka_unit_test(damaged_codes_without_rows_are_a_failed_range),
         cmocka_unit_test(a_read_that_fails_behind_codes_alone_leaves_them),
