@@ -55,7 +55,7 @@ static bool piece_holds(const struct sc_store *store, const struct sc_store_exte
     struct sc_store_blocks blocks;
     bool is_bad;
     sc_store_codes_blocks(store, extent, shape, piece, &blocks);
-    return sc_store_codes_fit(store, annex, &blocks, blocks.row_count) &&
+    return sc_store_codes_fit(annex, &blocks) &&
            sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_K, &blocks,
                                 bytes + blocks.k_at, &is_bad) &&
            sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_V, &blocks,

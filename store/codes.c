@@ -53,13 +53,16 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                                  .row_count = rows};
 }
 
-bool sc_store_codes_fit(const struct sc_store *store, const struct sc_store_annex *annex,
-                        const struct sc_store_blocks *blocks, uint64_t row_count)
+uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
 {
-    uint64_t frame = store->op_bytes + SC_FRAMES_SLACK_BYTES - FRAME_PAGES * SC_IO_PAGE_BYTES;
+    return store->op_bytes + SC_FRAMES_SLACK_BYTES - FRAME_PAGES * SC_IO_PAGE_BYTES;
+}
+
+uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count)
+{
     uint64_t tags = row_count * store->shape.tags_per_row * 8;
-    return blocks->v_at + blocks->v_bytes <= annex->stride &&
-           blocks->k_bytes + blocks->v_bytes + tags <= frame;
+    uint64_t frame = sc_store_codes_frame_bytes(store);
+    return tags < frame ? frame - tags : 0;
 }
 
 static uint64_t checksum(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,

@@ -35,9 +35,19 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks);
 
-/* Whether they stand inside the layer, and fit a frame together with tags of so many rows. */
-bool sc_store_codes_fit(const struct sc_store *store, const struct sc_store_annex *annex,
-                        const struct sc_store_blocks *blocks, uint64_t row_count);
+/* Whether they stand inside the layer. */
+static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
+                                      const struct sc_store_blocks *blocks)
+{
+    return blocks->v_at + blocks->v_bytes <= annex->stride;
+}
+
+/* Bytes of blocks and row tags that a frame takes, each section of them rounded out to pages. */
+uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
+/* Bytes of K's block (and then V's) that one read takes beside the tags of so many rows. They are
+ * more than all where the blocks were made, but io.op_bytes may be less today. 0: no chunk has so
+ * many. */
+uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count);
 
 /* Makes K's or V's block of the rows. */
 void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,

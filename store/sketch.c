@@ -4,11 +4,11 @@
  *   begin -> [block in a slot: up to three reads in one frame]... -> copied out -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
- * A block is complete in itself, so blocks may come in any order and none waits for another. Who
- * completes its last read copies it out, gives its frame back and issues what follows; so a sketch
- * holds no frame that waits for its caller. A sketch that is waited for and gets no frame, because
- * readers whose rows nobody consumes hold them all, takes the store's spare one, and gives it back
- * when the block is copied: whoever waits progresses.
+ * Blocks may come in any order and none waits for another. Who completes a block's last read
+ * copies it out, gives its frame back and issues what follows; so a sketch holds no frame that
+ * waits for its caller. A sketch that is waited for and gets no frame, because readers whose rows
+ * nobody consumes hold them all, takes the store's spare one, and gives it back when the block is
+ * copied: whoever waits progresses.
  *
  * A load takes its memory when it is begun and leaves it when it ends; a completion that copies and
  * a thread that reads keys hold it meanwhile, so it is nobody else's before they are through.
@@ -52,7 +52,8 @@ struct sc_store_sketch {
     pthread_mutex_t lock;
     struct slot *free_slots;
     uint32_t slots_used, flying;
-    uint32_t task_count; /* ready tasks that are posted or run */
+    uint32_t blocks_left; /* of the load, begun */
+    uint32_t task_count;  /* ready tasks that are posted or run */
     uint64_t generation;
     struct sc_store_sketch_memory memory;
     bool is_active, is_planned;
@@ -151,6 +152,7 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     slot->sys_errno = 0;
     slot->left = block->part_count;
     sketch->flying++;
+    sketch->blocks_left++;
     sketch->cost.wanted_bytes += block->row_count * (block->wanted_bytes > 0 ? 8 : 0);
     sketch->cost.wanted_bytes +=
         block->row_count * block->wanted_bytes + (block->tags.end - block->tags.start);
@@ -240,7 +242,8 @@ static void load_check(struct sc_store_sketch *sketch)
 {
     if (!sketch->is_active)
         return;
-    if (atomic_load(&sketch->state) == SPEC_PENDING && sketch->rows_done == sketch->row_count)
+    if (atomic_load(&sketch->state) == SPEC_PENDING && sketch->rows_done == sketch->row_count &&
+        sketch->blocks_left == 0)
         atomic_store(&sketch->state, SPEC_OK);
     if (atomic_load(&sketch->state) == SPEC_PENDING)
         return;
@@ -282,6 +285,7 @@ static void slot_finish(struct sc_store_sketch *sketch, struct slot *slot)
             atomic_store(&sketch->state, status);
         } else if (is_wanted(sketch, slot)) {
             sketch->rows_done += slot->block.row_count;
+            sketch->blocks_left--;
         }
     }
     slot_free(sketch, slot);
@@ -456,6 +460,7 @@ static void load_start(struct sc_store_sketch *sketch, const struct load *load)
     sketch->lane = load->lane;
     sketch->row_count = load->rows;
     sketch->rows_done = 0;
+    sketch->blocks_left = 0;
     sketch->plan = (struct sc_store_sketch_plan){.store = sketch->store,
                                                  .ranges = load->ranges,
                                                  .range_count = load->range_count,

@@ -12,8 +12,9 @@
  *            of a load of codes: [a struct sc_store_coded a range][K, V block of each][row tags]
  *
  * A load of codes has blocks of codes (store/codes.h) in the place of probe rows, and those of V in
- * that of their tags; whole ones, of as many ranges as a frame takes. A range without good codes is
- * marked so and fails nothing.
+ * that of their tags; those of as many ranges as a frame takes, or, where the blocks of one range
+ * are more than that, a part of them after another. Who copies the last part out verifies the
+ * whole. A range without good codes is marked so and fails nothing.
  *
  * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool. */
 #ifndef SC_STORE_SKETCH_H
@@ -38,7 +39,7 @@ struct sc_store_sketch_block {
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
     uint64_t range_first, range_count; /* of codes; 0, 0: it has none, or is of probe rows */
-    uint64_t k_at, v_at;               /* of the first range, in a layer of codes */
+    uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
     struct sc_store_sketch_section probes, probe_tags, tags;
     struct {
@@ -57,6 +58,7 @@ struct sc_store_sketch_plan {
     bool is_codes, k_alone;
 
     uint64_t range, range_row, row_next; /* the next row */
+    uint64_t codes_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
@@ -75,6 +77,7 @@ struct sc_store_coded { /* of a range, in memory */
     uint64_t k_at, v_at;                /* its blocks, behind the run's start */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
+    _Atomic uint32_t left;              /* reads of it that are not copied out */
     bool is_good, has_v;
 };
 
@@ -100,6 +103,15 @@ spec_status sc_store_sketch_memory_fill(struct sc_store *store,
 static inline uint64_t sc_store_sketch_tags_bytes(const struct sc_store *store, uint64_t rows)
 {
     return rows * store->shape.tags_per_row * 8;
+}
+
+/* Into how many reads the blocks of a range go, whose tags fit one. */
+static inline uint64_t sc_store_sketch_reads(const struct sc_store *store,
+                                             const struct sc_store_blocks *blocks,
+                                             uint64_t row_count, bool k_alone)
+{
+    uint64_t bite = sc_store_codes_bite(store, row_count);
+    return (blocks->k_bytes + (k_alone ? 0 : blocks->v_bytes) + bite - 1) / bite;
 }
 
 static inline const struct sc_store_coded *sc_store_coded_of(const uint8_t *run, uint64_t range)

@@ -40,7 +40,7 @@ bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t
     return rows == 0 || memory.run != NULL;
 }
 
-/* What codes the range has, if they fit a frame; NULL: none. */
+/* What codes the range has; NULL: none. */
 static const struct sc_store_annex *codes_find(const struct sc_store *store,
                                                const struct sc_store_range *range,
                                                struct sc_store_blocks *ret_blocks)
@@ -52,7 +52,9 @@ static const struct sc_store_annex *codes_find(const struct sc_store *store,
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
     sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
-    return sc_store_codes_fit(store, annex, ret_blocks, range->row_count) ? annex : NULL;
+    bool fits =
+        sc_store_codes_fit(annex, ret_blocks) && sc_store_codes_bite(store, range->row_count) > 0;
+    return fits ? annex : NULL;
 }
 
 /* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. What would end
@@ -77,6 +79,8 @@ static uint64_t codes_lay(const struct sc_store *store, const struct sc_store_ra
             coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
             at += bytes;
             coded.has_v = !k_alone;
+            atomic_init(&coded.left, (uint32_t)sc_store_sketch_reads(store, &blocks,
+                                                                     ranges[i].row_count, k_alone));
         }
         if (run != NULL)
             ((struct sc_store_coded *)(void *)run)[i] = coded;
@@ -169,27 +173,34 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     return true;
 }
 
-/* One block of codes into memory; false: it is not what it should be, or says that it has none. */
-static bool codes_copy(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
+/* What stands in memory is that block, and has codes. */
+static bool codes_hold(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
                        uint32_t part, const struct sc_store_blocks *blocks,
-                       const uint8_t *piece_hash, const uint8_t *src, uint8_t *dst)
+                       const uint8_t *piece_hash, const uint8_t *bytes)
 {
-    uint64_t bytes = part == SC_STORE_PART_K ? blocks->k_bytes : blocks->v_bytes;
     bool is_bad;
     bool holds = sc_store_block_holds(store, &coded->codes->code_shape, piece_hash, layer, part,
-                                      blocks, src, &is_bad);
+                                      blocks, bytes, &is_bad);
     if (is_bad) {
         sc_store_count(&store->bad_blocks, 1);
         SC_LOG(store->params.log, 1,
                "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
                layer);
     }
-    if (holds)
-        memcpy(dst, src, bytes);
     return holds;
 }
 
-/* Codes of the block's ranges. The memory is held. */
+/* What of [at, at + bytes), a block, the section brings that begins at `from`. */
+static void section_copy(const struct sc_store_sketch_section *section, uint64_t from,
+                         const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
+{
+    uint64_t end = from + (section->end - section->start);
+    uint64_t first = at > from ? at : from, last = at + bytes < end ? at + bytes : end;
+    if (first < last)
+        memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
+}
+
+/* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
 static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
                        const uint8_t *frame, uint8_t *run)
 {
@@ -202,13 +213,15 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         if (coded->codes == NULL)
             continue; /* of no rows */
         sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
-        coded->is_good =
-            codes_copy(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash,
-                       frame + block->probes.at + (blocks.k_at - block->k_at), run + coded->k_at) &&
-            (!coded->has_v ||
-             codes_copy(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash,
-                        frame + block->probe_tags.at + (blocks.v_at - block->v_at),
-                        run + coded->v_at));
+        uint8_t *k = run + coded->k_at, *v = run + coded->v_at;
+        section_copy(&block->probes, block->k_at, frame, blocks.k_at, blocks.k_bytes, k);
+        if (coded->has_v)
+            section_copy(&block->probe_tags, block->v_at, frame, blocks.v_at, blocks.v_bytes, v);
+        if (atomic_fetch_sub(&coded->left, 1) == 1)
+            coded->is_good =
+                codes_hold(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash, k) &&
+                (!coded->has_v ||
+                 codes_hold(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash, v));
     }
 }
 

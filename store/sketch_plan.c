@@ -5,7 +5,7 @@
  *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
  *
  * Holds: blocks cover every row once, in order; each is complete in itself: no other is needed to
- * verify it.
+ * verify it, but where the codes of one range are more than a frame takes.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the sketch's lock.
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
@@ -124,6 +124,43 @@ static struct sc_store_sketch_section section_of(const struct sc_store_part *par
                                             .segment = part->segment};
 }
 
+/* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
+static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex,
+                           uint64_t k_bytes, uint64_t v_bytes)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    const struct sc_store_part *part =
+        sc_store_part_of(annex->parts, annex->part_count, plan->layer);
+    block->probes = section_of(part, annex->stride, plan->layer, 0, 1, block->k_at, k_bytes);
+    block->probe_tags = section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_bytes);
+}
+
+/* The block at the cursor is a part of the codes of one range, if they are more than a frame takes:
+ * the next bytes of K's block and then of V's; the last has the range's rows. */
+static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex)
+{
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    struct sc_store_sketch_block *block = &plan->block;
+    const struct sc_store_extent_entry *same;
+    struct sc_store_blocks blocks;
+    sc_store_codes_blocks(plan->store, plan->extent, &annex->code_shape,
+                          sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
+    if (sc_store_sketch_reads(plan->store, &blocks, range->row_count, plan->k_alone) == 1)
+        return false;
+    uint64_t k = blocks.k_bytes, all = k + (plan->k_alone ? 0 : blocks.v_bytes);
+    uint64_t from = plan->codes_at, to = from + sc_store_codes_bite(plan->store, range->row_count);
+    to = to < all ? to : all;
+    block->k_at = blocks.k_at + (from < k ? from : k);
+    block->v_at = blocks.v_at + (from > k ? from - k : 0);
+    codes_sections(plan, annex, from < k ? (to < k ? to : k) - from : 0,
+                   to > k ? to - (from > k ? from : k) : 0);
+    block->range_first = plan->range;
+    block->range_count = 1;
+    block->row_count = to == all ? range->row_count : 0;
+    plan->codes_at = to == all ? 0 : to;
+    return true;
+}
+
 /* The block at the cursor, of codes: ranges as long as they follow each other in one
  * extent, have codes all or have none all, and fit. */
 static void codes_plan(struct sc_store_sketch_plan *plan)
@@ -132,9 +169,11 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     const struct sc_store_range *ranges = plan->ranges;
     struct sc_store_sketch_block *block = &plan->block;
     uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
-    uint64_t most = store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SC_STORE_SKETCH_SECTIONS * PAGE;
+    uint64_t most = sc_store_codes_frame_bytes(store);
     const struct sc_store_extent_entry *extent = plan->extent;
     const struct sc_store_annex *annex = sc_store_coded_of(plan->run, first)->codes;
+    if (annex != NULL && codes_plan_part(plan, annex))
+        return;
     for (; i < plan->range_count && rows < plan->left; i++) {
         struct sc_store_blocks blocks = {0};
         if (ranges[i].row_count > 0 && sc_store_coded_of(plan->run, i)->codes != annex)
@@ -160,15 +199,8 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     block->row_count = rows;
     block->range_first = first;
     block->range_count = annex != NULL ? i - first : 0;
-    if (annex == NULL)
-        return;
-    const struct sc_store_part *part =
-        sc_store_part_of(annex->parts, annex->part_count, plan->layer);
-    block->probes =
-        section_of(part, annex->stride, plan->layer, 0, 1, block->k_at, k_end - block->k_at);
-    if (!plan->k_alone)
-        block->probe_tags =
-            section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_end - block->v_at);
+    if (annex != NULL)
+        codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
 /* As sc_store_sketch_plan_next, but maybe one of which nothing is to be read. */

@@ -40,6 +40,7 @@ struct rig {
     const char *extra;               /* members of the configuration beside path and back end */
     const char *backend;             /* not sim: NULL is pread */
     const char *stage;               /* stage_bytes; NULL: 16MiB */
+    const char *op;                  /* io.op_bytes; NULL: 1MiB */
     uint32_t role, rank, rank_count; /* of open; 0: the default */
     struct rig_memory memory;
     struct sc_alloc disk_alloc;
@@ -233,12 +234,12 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
     char members[768];
     (void)snprintf(rig->config, sizeof(rig->config),
                    "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
-                   "\"%s\"}%s%s}",
+                   "\"%s\", \"op_bytes\": \"%s\"}%s%s}",
                    rig->path, rig->stage != NULL ? rig->stage : "16MiB",
                    rig->is_sim            ? "sim"
                    : rig->backend != NULL ? rig->backend
                                           : "pread",
-                   rig->extra[0] != 0 ? ", " : "",
+                   rig->op != NULL ? rig->op : "1MiB", rig->extra[0] != 0 ? ", " : "",
                    rig_members(rig->extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = rig->role,

@@ -8,8 +8,13 @@
 
 #define LAYERED  "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}"
 #define LOSSLESS "\"preset\": \"as-like\""
-#define SMALL    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
-#define ROWS_MAX 512u
+/* 256 rows of 256 bytes of K's codes, and as many of V's. */
+#define LONG_CODES                                                                                 \
+    LAYERED ", \"lease_ns_max\": 0, \"chunk_tokens\": 256, "                                       \
+            "\"layered\": {\"bits_k\": 8, \"bits_v\": 8}"
+#define SMALL     "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
+#define ROWS_MAX  512u
+#define CHUNK_MAX 256u
 
 /* ---- What is expected ----------------------------------------------------------------------- */
 
@@ -17,12 +22,15 @@
 static void decoded(const struct rig *rig, const struct prompt *prompt, uint64_t position,
                     uint32_t layer, uint32_t part, uint8_t *ret_row)
 {
-    static uint8_t bytes[64][512], scales[64 * 16], codes[64 * 512];
-    uint64_t first = position / 64 * 64, channels = (uint64_t)rig->heads * rig->head_size;
-    uint64_t end = first + 64 < prompt->count ? first + 64 : prompt->count;
-    const uint8_t *rows[64];
-    uint32_t bits = part == 0 ? 4 : 2;
+    static uint8_t bytes[CHUNK_MAX][512], scales[256 * 4], codes[CHUNK_MAX * 256];
+    const struct sc_config *config = &rig->conn->config;
+    uint64_t chunk = config->chunk_tokens, first = position / chunk * chunk;
+    uint64_t channels = (uint64_t)rig->heads * rig->head_size;
+    uint64_t end = first + chunk < prompt->count ? first + chunk : prompt->count;
+    const uint8_t *rows[CHUNK_MAX];
+    uint32_t bits = part == 0 ? config->bits_k : config->bits_v;
     struct sc_kernels_code code = {channels, bits, SC_KERNELS_F16};
+    assert_true(channels <= 256 && chunk <= CHUNK_MAX);
     assert_true(rig->dtype == SPEC_DTYPE_F16 && rig_part_bytes(rig) <= sizeof(bytes[0]));
     for (uint64_t p = first; p < end; p++) {
         rows[p - first] = bytes[p - first];
@@ -204,6 +212,57 @@ static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
             assert_int_equal(sc_store_checkpoint(rig.conn->store, NULL), SPEC_OK);
         rig_reopen(&rig);
     }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* A chunk's codes of K are more than an operation that another configuration allows, those of a
+ * shorter one are not; both are there, and stay. */
+static void codes_of_more_than_an_operation_are_read_in_several(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, LONG_CODES);
+    rig_shape(&rig, 2, 2, 128, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    fill(&rig, &prompt);
+    assert_int_equal(read_rows(&rig, &prompt, 0).exact, 0);
+    press(&rig);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 2);
+    for (uint32_t opened = 0; opened < 4; opened++) {
+        struct got got = read_rows(&rig, &prompt, 50000);
+        assert_int_equal(got.status, SPEC_OK);
+        assert_int_equal(got.matched, 300);
+        assert_int_equal(got.exact, 0);
+        assert_int_equal(stats_of(&rig).coarse_only_chunks, 2);
+        rig_close(&rig);
+        rig.op = opened % 2 == 0 ? "64KiB" : NULL;
+        rig_open(&rig);
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* So are those that stand beside their rows: no row is exact for want of room for its codes. */
+static void codes_of_more_than_an_operation_need_no_rows(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, LONG_CODES);
+    rig.op = "64KiB";
+    rig_shape(&rig, 2, 2, 128, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    fill(&rig, &prompt);
+    struct got got = read_rows(&rig, &prompt, 0);
+    assert_int_equal(got.matched, 300);
+    assert_int_equal(got.exact, 0);
+    press(&rig);
+    assert_int_equal(stats_of(&rig).coarsened_chunks, 2);
+    got = read_rows(&rig, &prompt, 50000);
+    assert_int_equal(got.status, SPEC_OK);
+    assert_int_equal(got.exact, 0);
     rig_prompt_free(&prompt);
     rig_done(&rig);
 }
@@ -742,6 +801,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_went_are_delivered_as_codes_and_it_is_said),
+        cmocka_unit_test(codes_of_more_than_an_operation_are_read_in_several),
+        cmocka_unit_test(codes_of_more_than_an_operation_need_no_rows),
         cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),
         cmocka_unit_test(what_is_stored_on_codes_alone_is_lossy_and_has_rows),
         cmocka_unit_test(queries_that_are_no_numbers_choose_rows_that_are_there),

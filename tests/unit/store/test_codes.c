@@ -16,6 +16,8 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
+#define SHORT_OP_BYTES (20u << 10) /* a frame takes less than K's and V's block of a chunk */
+
 /* A store whose rows have no codes yet. */
 static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
@@ -57,6 +59,7 @@ static void codes_are_made_of_what_was_stored(void **state)
             assert_true(stats.code_bytes > 0);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world->config.io_op_bytes = SHORT_OP_BYTES;
             reopen(world);
             space_check(world->store);
         }
@@ -115,11 +118,11 @@ static void codes_pass_over_rows_that_no_piece_has(void **state)
 }
 
 /* Any byte of a block that changes makes its range one without codes, and no other. */
-static void a_damaged_block_is_never_believed(void **state)
+static void damage_every_byte(uint64_t op_bytes)
 {
-    (void)state;
     struct world *world = world_bare(&setups[0], 4);
     assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
+    world->config.io_op_bytes = op_bytes;
     reopen(world);
     build_all(world, 0);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
@@ -154,6 +157,52 @@ static void a_damaged_block_is_never_believed(void **state)
     sc_store_sketch_close(sketch);
     assert_true(key_check(world, 1, true) > 0);
     world_free(world);
+}
+
+static void a_damaged_block_is_never_believed(void **state)
+{
+    (void)state;
+    damage_every_byte(setups[0].op_bytes);
+    damage_every_byte(SHORT_OP_BYTES);
+}
+
+/* Of blocks that are read in parts, all parts are there, whichever comes last, or the load fails;
+ * and parts of a load that was ended meanwhile are nobody else's. */
+static void parts_of_blocks_come_all_or_the_load_fails(void **state)
+{
+    (void)state;
+    uint64_t failed = 0;
+    for (uint64_t n = 0, fires = 1; fires > 0; n++) {
+        struct world *world = world_bare(&setups[0], 6);
+        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+        world->config.io_op_bytes = SHORT_OP_BYTES;
+        world->params.fault = &world->fault;
+        reopen(world);
+        build_all(world, 0);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_key(world, &match, 1);
+        uint64_t whole = match.count - raw_count(world, &match, 1);
+        for (uint32_t i = 0; i < 2; i++) {
+            sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
+            sc_io_sim_fault_scope(world->disk, "/seg-");
+            sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
+            assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+            if (i == 0)
+                fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
+            assert_true(status == SPEC_OK || (i == 0 && fires > 0 && status == SPEC_E_IO));
+            if (status == SPEC_OK)
+                assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
+            failed += status != SPEC_OK;
+        }
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+    assert_true(failed >= 4 * 2); /* two parts a piece */
 }
 
 /* Blocks that stand in each other's place fail: of another piece, layer, or part. */
@@ -423,6 +472,7 @@ int main(void)
         cmocka_unit_test(codes_of_a_part_are_those_of_its_rows),
         cmocka_unit_test(codes_pass_over_rows_that_no_piece_has),
         cmocka_unit_test(a_damaged_block_is_never_believed),
+        cmocka_unit_test(parts_of_blocks_come_all_or_the_load_fails),
         cmocka_unit_test(a_misdirected_block_is_never_believed),
         cmocka_unit_test(codes_give_their_pages_back_with_the_extent),
         cmocka_unit_test(codes_survive_every_fault),
