@@ -169,10 +169,10 @@ bool sc_plugin_coarse_some(spec_connector *conn)
         if (!found)
             return false;
     }
-    if (sc_store_coarse_check(conn->store, coarse->extent.id, coarse->layer) != SPEC_OK) {
-        sc_store_coarse_refuse(conn->store, coarse->extent.id);
+    spec_status status = sc_store_coarse_check(conn->store, coarse->extent.id, coarse->layer);
+    if (status != SPEC_OK) {
         coarse->extent.id = 0;
-        return true; /* another, or the leaf */
+        return status == SPEC_E_CORRUPT; /* another, or the leaf; else the leaf, and it later */
     }
     if (++coarse->layer < conn->layer_count)
         return true;

@@ -27,7 +27,9 @@ struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint6
         return found;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     pthread_mutex_lock(&store->log_lock);
-    if (extent->space == atomic_load(&store->space_id) && !extent->coarse_refused &&
+    bool is_kept =
+        extent->coarse_kept != 0 && sc_store_table_live(&store->table, extent->coarse_kept) != NULL;
+    if (extent->space == atomic_load(&store->space_id) && !is_kept &&
         atomic_load(&extent->coarse_ns) == 0 && atomic_load(&extent->codes) != NULL)
         found = (struct sc_store_coarse_extent){.id = piece->extent,
                                                 .live_count = extent->live_count,
@@ -37,10 +39,11 @@ struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint6
     return found;
 }
 
-void sc_store_coarse_refuse(struct sc_store *store, uint64_t extent)
+/* The piece has no good codes, and will not get any while it is there. */
+static void keep_rows(struct sc_store *store, uint64_t extent, uint64_t piece)
 {
     pthread_mutex_lock(&store->log_lock);
-    sc_store_table_extent(&store->table, extent)->coarse_refused = true;
+    sc_store_table_extent(&store->table, extent)->coarse_kept = (uint32_t)piece;
     pthread_mutex_unlock(&store->log_lock);
 }
 
@@ -79,9 +82,11 @@ spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t 
     sc_store_count(&store->read_bytes, bytes);
     for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
-        if (piece != NULL && piece->extent == id &&
-            !piece_holds(store, extent, annex, layer, piece, pages + (start - first)))
-            status = SPEC_E_CORRUPT;
+        if (piece == NULL || piece->extent != id ||
+            piece_holds(store, extent, annex, layer, piece, pages + (start - first)))
+            continue;
+        keep_rows(store, id, i);
+        status = SPEC_E_CORRUPT;
     }
     sc_alloc_free(store->params.alloc, memory);
     return status;

@@ -320,7 +320,8 @@ struct sc_store_coarse_extent {
 };
 struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t piece);
 /* Whether every live piece of the extent has good codes in this layer, on the device. Blocks.
- * SPEC_E_CORRUPT: one has not. Others: nobody knows (NO_MEMORY, IO). */
+ * SPEC_E_CORRUPT: one has not, so the extent is not found again while that piece is live. Others:
+ * nobody knows (NO_MEMORY, IO). */
 spec_status sc_store_coarse_check(struct sc_store *store, uint64_t extent, uint32_t layer);
 /* From here on sc_store_piece_is_coarse says so. `marked`: what else tells of it does too. */
 void sc_store_coarse_mark(struct sc_store *store, uint64_t extent);
@@ -329,8 +330,6 @@ void sc_store_coarse_unmark(struct sc_store *store, uint64_t extent);
 /* Of a marked one. Syncs the codes, appends the record. An error leaves it marked: unmark. */
 spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t extent,
                                    struct spec_error *reterr);
-/* It cannot give them up in this session: it is not found again. */
-void sc_store_coarse_refuse(struct sc_store *store, uint64_t extent);
 /* Whether a request that begins now, or (expiry_ns not 0) one whose lease ends then, gets the
  * piece's codes alone. A request that was pinned before it asks is seen by who marked before it
  * looks for pins. Any thread. */

@@ -76,8 +76,8 @@ struct sc_store_extent_entry {
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
     uint8_t bits_k, bits_v;     /* of codes that stayed, where they are not in `codes`; constant
                                  * once coarse_ns is a time */
-    bool coarse_refused;        /* log lock: it keeps its rows */
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
+    uint32_t coarse_kept;       /* log lock: it keeps its rows while this piece is live; 0: none */
     uint64_t rows_due_ns;       /* wall clock */
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */

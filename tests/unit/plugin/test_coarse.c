@@ -598,6 +598,50 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
     }
 }
 
+/* The extent of five chunks kept its rows, so the leaf went; those that are left gave them up. */
+static void assert_rest_was_given(struct rig *rig, const struct prompt *prompt)
+{
+    if (stats_of(rig).coarsened_chunks == 0)
+        press(rig); /* the leaf was room enough */
+    assert_int_equal(stats_of(rig).coarsened_chunks, 4);
+    assert_int_equal(stats_of(rig).evicted_chunks, 1);
+    struct got got = read_rows(rig, prompt, 0);
+    assert_int_equal(got.status, SPEC_OK);
+    assert_int_equal(got.matched, 256);
+}
+
+/* Damaged codes of one piece keep the rows of its extent, for as long as that piece is there. */
+static void rows_go_when_the_piece_that_kept_them_has_gone(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 320);
+    damage_codes(&rig, &prompt, 4, 1);
+    press(&rig);
+    assert_rest_was_given(&rig, &prompt);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Codes that could not be looked at, for once, say nothing about the extent. */
+static void codes_that_could_not_be_looked_at_are_looked_at_again(void **state)
+{
+    (void)state;
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ};
+    for (uint32_t kind = 0; kind < 2; kind++)
+        for (int64_t n = 0; n < 3; n++) { /* layers */
+            struct rig rig;
+            struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 320);
+            sc_fault_arm(&rig.conn->fault, KINDS[kind], n);
+            press(&rig);
+            assert_int_equal(atomic_load(&rig.conn->fault.fired[KINDS[kind]]), 1);
+            sc_fault_arm(&rig.conn->fault, KINDS[kind], INT64_MAX);
+            assert_rest_was_given(&rig, &prompt);
+            rig_prompt_free(&prompt);
+            rig_done(&rig);
+        }
+}
+
 /* What cannot be read is void; codes alone that stand before it are not. */
 static void a_read_that_fails_behind_codes_alone_leaves_them(void **state)
 {
@@ -812,6 +856,8 @@ int main(void)
         cmocka_unit_test(codes_that_a_reader_finds_damaged_go),
         cmocka_unit_test(another_rank_may_have_codes_alone),
         cmocka_unit_test(damaged_codes_without_rows_are_a_failed_range),
+        cmocka_unit_test(rows_go_when_the_piece_that_kept_them_has_gone),
+        cmocka_unit_test(codes_that_could_not_be_looked_at_are_looked_at_again),
         cmocka_unit_test(a_read_that_fails_behind_codes_alone_leaves_them),
         cmocka_unit_test(rows_that_fail_behind_codes_alone_fail_to_all),
         cmocka_unit_test(rows_go_before_nodes_under_pressure),
