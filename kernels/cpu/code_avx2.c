@@ -44,6 +44,26 @@ INLINE __m256 halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm256_sub_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(8388607.5f));
 }
 
+/* code + 1/2 of a unit. Codes of 2 bits are places in a register, which looks at no bit above. */
+INLINE void unit_halves(const uint8_t *low, const uint8_t *high, uint32_t bits, __m256 *ret_first,
+                        __m256 *ret_second)
+{
+    uint32_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
+    if (bits != 2) {
+        *ret_first = halves_of(low, high, bits);
+        *ret_second = halves_of(low + width, high + rest, bits);
+        return;
+    }
+    int32_t word;
+    memcpy(&word, low, sizeof(word));
+    __m256i both = _mm256_set1_epi32(word);
+    const __m256 halves = _mm256_set_ps(3.5f, 2.5f, 1.5f, 0.5f, 3.5f, 2.5f, 1.5f, 0.5f);
+    const __m256i first = _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0);
+    const __m256i second = _mm256_set_epi32(30, 28, 26, 24, 22, 20, 18, 16);
+    *ret_first = _mm256_permutevar_ps(halves, _mm256_srlv_epi32(both, first));
+    *ret_second = _mm256_permutevar_ps(halves, _mm256_srlv_epi32(both, second));
+}
+
 INLINE __m128i narrowed(__m256 value, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F16)
@@ -56,17 +76,34 @@ INLINE __m128i narrowed(__m256 value, uint32_t dtype)
     return _mm256_castsi256_si128(bits);
 }
 
-/* streams: past the caches; a tile's stores fill whole lines, one after the other. */
-INLINE void value_store(uint8_t *dst, __m256 value, uint32_t dtype, bool streams)
+INLINE void values_store(uint8_t *dst, __m256 values, uint32_t dtype)
 {
-    if (dtype == SC_KERNELS_F32 && streams)
-        _mm256_stream_ps((float *)(void *)dst, value);
-    else if (dtype == SC_KERNELS_F32)
-        _mm256_storeu_ps((float *)(void *)dst, value);
-    else if (streams)
-        _mm_stream_si128((void *)dst, narrowed(value, dtype));
+    if (dtype == SC_KERNELS_F32)
+        _mm256_storeu_ps((float *)(void *)dst, values);
     else
-        _mm_storeu_si128((void *)dst, narrowed(value, dtype));
+        _mm_storeu_si128((void *)dst, narrowed(values, dtype));
+}
+
+/* A unit. streams: past the caches, in whole registers: halves of them keep as many stores waiting
+ * for a line, and what is computed meanwhile waits for the stores. */
+INLINE void unit_store(uint8_t *dst, __m256 first, __m256 second, uint32_t dtype, bool streams)
+{
+    if (dtype == SC_KERNELS_F32 && streams) {
+        _mm256_stream_ps((float *)(void *)dst, first);
+        _mm256_stream_ps((float *)(void *)(dst + sizeof(first)), second);
+        return;
+    }
+    if (dtype == SC_KERNELS_F32) {
+        values_store(dst, first, dtype);
+        values_store(dst + sizeof(first), second, dtype);
+        return;
+    }
+    __m256i low = _mm256_castsi128_si256(narrowed(first, dtype));
+    __m256i both = _mm256_inserti128_si256(low, narrowed(second, dtype), 1);
+    if (streams)
+        _mm256_stream_si256((void *)dst, both);
+    else
+        _mm256_storeu_si256((void *)dst, both);
 }
 
 INLINE __m256 scale_at(const uint8_t *src)
@@ -80,7 +117,8 @@ struct rows { /* those that have a place */
     uint64_t count;
 };
 
-/* Steps [step, step + steps) of rows [first, end); dst of a row is where dst_step stands. */
+/* Steps [step, step + steps) of rows [first, end), one or an even number; dst of a row is where
+ * dst_step stands. */
 INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
                         const uint8_t *scales, uint64_t padded, uint64_t step, uint64_t dst_step,
                         uint32_t steps, uint32_t bits, uint32_t dtype, bool streams)
@@ -97,11 +135,17 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
         const uint8_t *low = rows->codes[r] + step * width;
         const uint8_t *high = rows->codes[r] + padded * width / 8 + step * rest;
         uint8_t *dst = rows->dst[r] + (step - dst_step) * step_bytes;
+        if (steps == 1) {
+            __m256 half = halves_of(low, high, bits);
+            values_store(dst, _mm256_fmadd_ps(half, sizes[0], mins[0]), dtype);
+            continue;
+        }
         SC_UNROLL
-        for (uint32_t s = 0; s < steps; s++) {
-            __m256 half = halves_of(low + s * width, high + s * rest, bits);
-            value_store(dst + s * step_bytes, _mm256_fmadd_ps(half, sizes[s], mins[s]), dtype,
-                        streams);
+        for (uint32_t s = 0; s < steps; s += 2) {
+            __m256 even, odd;
+            unit_halves(low + s * width, high + s * rest, bits, &even, &odd);
+            unit_store(dst + s * step_bytes, _mm256_fmadd_ps(even, sizes[s], mins[s]),
+                       _mm256_fmadd_ps(odd, sizes[s + 1], mins[s + 1]), dtype, streams);
         }
     }
 }
