@@ -20,12 +20,9 @@
 #define SC_KERNELS_EXP2_P1    6.93146967e-1f
 #define SC_KERNELS_EXP2_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds to a whole number */
 
-static inline float sc_kernels_exp2(float x)
+/* Of x from SC_KERNELS_EXP2_LEAST to 0. */
+static inline float sc_kernels_exp2_normal(float x)
 {
-    if (x < SC_KERNELS_EXP2_LEAST)
-        return 0;
-    if (!(x <= 0)) /* NaN: nothing above 0 is ever asked for */
-        return x;
     float rounded = x + SC_KERNELS_EXP2_ROUND;
     float whole = rounded - SC_KERNELS_EXP2_ROUND, f = x - whole;
     float p = SC_KERNELS_EXP2_P5;
@@ -38,6 +35,15 @@ static inline float sc_kernels_exp2(float x)
     float power;
     memcpy(&power, &bits, sizeof(power));
     return p * power;
+}
+
+static inline float sc_kernels_exp2(float x)
+{
+    if (x < SC_KERNELS_EXP2_LEAST)
+        return 0;
+    if (!(x <= 0)) /* NaN: nothing above 0 is ever asked for */
+        return x;
+    return sc_kernels_exp2_normal(x);
 }
 
 #endif

@@ -8,15 +8,19 @@
 #include "plugin/average.h"
 #include "kernels/exp2.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 
-#define CODE_MAX  65535
-#define CODE_STEP 2047.96875f /* codes an octave */
-#define MEMORY    8u          /* requests that an average remembers, about */
-#define NONE      UINT32_MAX
-#define LOOKS_MAX 1024u /* slots of a flush under the lock */
+#define CODE_MAX       65535
+#define CODE_STEP      2047.96875f /* codes an octave */
+#define SHARE_MIN_BITS 0x2f800000  /* 2^-32, as float32 */
+#define ONE_BITS       0x3f800000
+#define TOGETHER       16u /* codes that move in one loop of a length that the compiler knows */
+#define MEMORY         8u  /* requests that an average remembers, about */
+#define NONE           UINT32_MAX
+#define LOOKS_MAX      1024u /* slots of a flush under the lock */
 
 struct slot {
     uint64_t piece; /* 0: free */
@@ -49,7 +53,7 @@ struct sc_plugin_averages {
 /* ---- Codes ---------------------------------------------------------------------------------- */
 
 /* log2(x), x > 0 and normal, within 1e-5. */
-static float log2_of(float x)
+static inline float log2_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -66,17 +70,65 @@ static float log2_of(float x)
     return (float)exponent + sum * m;
 }
 
+/* Of these two no step is a branch or may trap, so that a compiler takes several codes at once.
+ * share: a number; those that are positive are ordered as their bits are. */
+static inline int32_t code_of(float share)
+{
+    int32_t bits, clamped;
+    memcpy(&bits, &share, sizeof(bits));
+    clamped = bits > SHARE_MIN_BITS ? bits : SHARE_MIN_BITS;
+    clamped = clamped < ONE_BITS ? clamped : ONE_BITS;
+    float between;
+    memcpy(&between, &clamped, sizeof(between));
+    int32_t code = (int32_t)(CODE_MAX + CODE_STEP * log2_of(between) + 0.5f);
+    code = code > 1 ? code : 1;
+    return code & -(int32_t)(bits >= SHARE_MIN_BITS);
+}
+
+static inline float share_of(int32_t code)
+{
+    float share = sc_kernels_exp2_normal(((float)code - CODE_MAX) * (1 / CODE_STEP));
+    int32_t bits;
+    memcpy(&bits, &share, sizeof(bits));
+    bits &= -(int32_t)(code > 0);
+    memcpy(&share, &bits, sizeof(share));
+    return share;
+}
+
 uint16_t sc_plugin_average_code(float share)
 {
-    if (!(share >= 0x1p-32f)) /* NaN too */
-        return 0;
-    float code = CODE_MAX + CODE_STEP * log2_of(share < 1 ? share : 1);
-    return (uint16_t)(code > 1 ? code + 0.5f : 1);
+    return (uint16_t)(isnan(share) ? 0 : code_of(share));
 }
 
 float sc_plugin_average_share(uint16_t code)
 {
-    return code > 0 ? sc_kernels_exp2(((float)code - CODE_MAX) / CODE_STEP) : 0;
+    return share_of(code);
+}
+
+/* Moves shares by `weight` of what they differ from sums * by. */
+static void block_move(uint16_t codes[TOGETHER], const float sums[TOGETHER], float by, float weight)
+{
+    uint16_t moved[TOGETHER]; /* apart from what is read: the compiler need not ask */
+    for (uint32_t i = 0; i < TOGETHER; i++) {
+        float old = share_of(codes[i]);
+        moved[i] = (uint16_t)code_of(old + (sums[i] * by - old) * weight);
+    }
+    memcpy(codes, moved, sizeof(moved));
+}
+
+static void codes_move(uint16_t *codes, const float *sums, uint64_t count, float by, float weight)
+{
+    uint64_t whole = count / TOGETHER * TOGETHER;
+    uint16_t last_codes[TOGETHER] = {0};
+    float last_sums[TOGETHER] = {0};
+    for (uint64_t i = 0; i < whole; i += TOGETHER)
+        block_move(codes + i, sums + i, by, weight);
+    if (whole == count)
+        return;
+    memcpy(last_codes, codes + whole, (count - whole) * sizeof(*codes));
+    memcpy(last_sums, sums + whole, (count - whole) * sizeof(*sums));
+    block_move(last_codes, last_sums, by, weight);
+    memcpy(codes + whole, last_codes, (count - whole) * sizeof(*codes));
 }
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
@@ -205,10 +257,7 @@ static void slot_note(struct sc_plugin_averages *averages, struct slot *slot,
     if (*count < UINT16_MAX)
         ++*count;
     float weight = 1.0f / (float)(*count < MEMORY ? *count : MEMORY);
-    for (uint32_t i = 0; i < range->row_count; i++) {
-        float old = sc_plugin_average_share(codes[i]);
-        codes[i] = sc_plugin_average_code(old + (sums[i] * by - old) * weight);
-    }
+    codes_move(codes, sums, range->row_count, by, weight);
     if (*count > slot->requests) {
         slot->requests = *count;
         slot->unsaved++;
@@ -225,7 +274,7 @@ bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
     for (uint64_t i = 0; i < range_count; i++)
         for (uint32_t j = 0; j < ranges[i].row_count; j++)
             total += (double)sums[row++];
-    if (averages == NULL || !(total > 0) || !(total < INFINITY) ||
+    if (averages == NULL || !(total >= (double)FLT_MIN) || !(total < INFINITY) ||
         pthread_mutex_trylock(&averages->lock) != 0)
         return false;
     bool due = false;
