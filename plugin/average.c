@@ -265,22 +265,29 @@ static void slot_note(struct sc_plugin_averages *averages, struct slot *slot,
     slot->was_used = true;
 }
 
-bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
-                             const struct sc_store_range *ranges, uint64_t range_count,
-                             uint32_t layer, const float *sums)
+/* The sum of all; 0: not one to take shares of. */
+static double sample_total(const struct sc_plugin_sample *sample)
 {
     double total = 0;
     uint64_t row = 0;
-    for (uint64_t i = 0; i < range_count; i++)
-        for (uint32_t j = 0; j < ranges[i].row_count; j++)
-            total += (double)sums[row++];
-    if (averages == NULL || !(total >= (double)FLT_MIN) || !(total < INFINITY) ||
-        pthread_mutex_trylock(&averages->lock) != 0)
+    for (uint64_t i = 0; i < sample->range_count; i++)
+        for (uint32_t j = 0; j < sample->ranges[i].row_count; j++)
+            total += (double)sample->sums[row++];
+    return total >= (double)FLT_MIN && total < INFINITY ? total : 0;
+}
+
+bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
+                             const struct sc_plugin_sample *sample)
+{
+    double total = averages != NULL ? sample_total(sample) : 0;
+    if (total == 0 || pthread_mutex_trylock(&averages->lock) != 0)
         return false;
     bool due = false;
-    row = 0;
-    for (uint64_t i = 0; i < range_count; row += ranges[i].row_count, i++) {
-        const struct sc_store_range *range = &ranges[i];
+    uint64_t row = 0;
+    for (uint64_t i = 0; i < sample->range_count; row += sample->ranges[i++].row_count) {
+        const struct sc_store_range *range = &sample->ranges[i];
+        if (sample->is_kept != NULL && !sample->is_kept(sample->user, i))
+            continue;
         struct slot *slot = slot_find(averages, range->piece);
         uint32_t rows = 0;
         if (slot == NULL)
@@ -289,11 +296,11 @@ bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
             slot = slot_make(averages, range->piece, rows);
         if (slot == NULL || (uint64_t)range->row_first + range->row_count > slot->rows)
             continue;
-        slot_note(averages, slot, range, layer, sums + row, (float)(1 / total));
+        slot_note(averages, slot, range, sample->layer, sample->sums + row, (float)(1 / total));
         due |= is_due(slot);
     }
     pthread_mutex_unlock(&averages->lock);
-    return due && layer + 1 == averages->params.layer_count;
+    return due && sample->layer + 1 == averages->params.layer_count;
 }
 
 uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,

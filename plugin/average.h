@@ -35,11 +35,19 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
                                     struct spec_error *reterr);
 void sc_plugin_averages_close(struct sc_plugin_averages *averages);
 
-/* A request's importance sums of one layer, in the order of the ranges. true: some of it is worth
- * writing soon (said at the last layer only). */
+/* What one choice made of a layer's rows. */
+struct sc_plugin_sample {
+    const struct sc_store_range *ranges;
+    uint64_t range_count;
+    uint32_t layer;
+    const float *sums; /* of importance, row by row in the order of the ranges; 0: not scored */
+    /* Whether the averages of a range's rows follow the sample; NULL: all do. */
+    bool (*is_kept)(void *user, uint64_t range);
+    void *user;
+};
+/* true: some of it is worth writing soon (said at the last layer only). */
 bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
-                             const struct sc_store_range *ranges, uint64_t range_count,
-                             uint32_t layer, const float *sums);
+                             const struct sc_plugin_sample *sample);
 /* The averages of one layer, 0 where nothing is known; returns how many rows are known. */
 uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
                                    const struct sc_store_range *ranges, uint64_t range_count,

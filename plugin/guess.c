@@ -368,6 +368,31 @@ static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
     }
 }
 
+/* Rows without codes were not scored: that they have no sum says nothing of them. Of rows that
+ * went, nothing is ever chosen; what they drew stays in the sum that others' shares are of. */
+static bool is_kept(void *user, uint64_t range)
+{
+    const struct sc_plugin_item *item = user;
+    struct sc_store_slab slab;
+    return item->request->ranges[range].is_coarse == 0 &&
+           sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
+}
+
+/* The averages follow what was scored: once a choice, whoever waits for it. */
+static void learn_averages(spec_connector *conn, const struct sc_plugin_item *item,
+                           const float *sums)
+{
+    struct sc_plugin_sample sample = {.ranges = item->request->ranges,
+                                      .range_count = item->request->range_count,
+                                      .layer = item->in.layer,
+                                      .sums = sums,
+                                      .is_kept = conn->reads_codes ? is_kept : NULL,
+                                      .user = (void *)(uintptr_t)item}; /* read only */
+    bool is_due = sc_plugin_averages_note(conn->averages, &sample);
+    if (is_due && conn->role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+}
+
 void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
                            const struct sc_plugin_item *item, const uint64_t *bits,
                            const float *sums)
@@ -375,11 +400,8 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     struct sc_plugin_request *request = item->request;
     uint32_t layer = item->in.layer;
     struct sc_plugin_guess *guess = guess_of(request, layer), *next = guess_of(request, layer + 1);
-    if (sums != NULL &&
-        sc_plugin_averages_note(conn->averages, request->ranges, request->range_count, layer,
-                                sums) &&
-        conn->role == SPEC_ROLE_WRITER)
-        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+    if (sums != NULL)
+        learn_averages(conn, item, sums);
     request->chosen_rows = item->row_count;
     if (guess->conn == NULL)
         return;

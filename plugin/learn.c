@@ -5,8 +5,8 @@
  *
  * Holds: a reader learns from its writer's log, keeps what its own requests add in memory, and
  * writes nothing.
- * Threads: see each. Tests: tests/unit/plugin/test_guess.c */
-#include "plugin/connector.h"
+ * Threads: see each. Tests: tests/unit/plugin/test_guess.c, test_layered.c */
+#include "plugin/select.h"
 
 static uint32_t rows_of(void *user, uint64_t piece)
 {
@@ -16,8 +16,8 @@ static uint32_t rows_of(void *user, uint64_t piece)
 
 spec_status sc_plugin_averages_make(spec_connector *conn, struct spec_error *reterr)
 {
-    if (!sc_config_selects(&conn->config) && conn->probe_heads == 0)
-        return SPEC_OK; /* nothing is ever scored */
+    if (!sc_plugin_can_select(conn))
+        return SPEC_OK; /* nothing is ever scored, nor chosen by averages */
     struct sc_plugin_averages_params params = {.alloc = &conn->alloc,
                                                .layer_count = conn->layer_count,
                                                .rows_max = conn->config.chunk_tokens,

@@ -13,8 +13,9 @@
 
 #include <cmocka.h>
 
-#define LAYERS 3u
-#define ROWS   8u
+#define LAYERS    3u
+#define ROWS      8u
+#define MANY_ROWS 43u /* of piece 63 */
 
 struct fixture {
     struct sc_alloc alloc;
@@ -30,7 +31,7 @@ struct fixture {
 static uint32_t rows_of(void *user, uint64_t piece)
 {
     const struct fixture *fx = user;
-    return piece == fx->dead_piece ? 0 : piece == 7 ? 5 : ROWS;
+    return piece == fx->dead_piece ? 0 : piece == 7 ? 5 : piece == 63 ? MANY_ROWS : ROWS;
 }
 
 static spec_status put(void *user, const struct sc_store_average *averages, uint64_t count)
@@ -50,23 +51,35 @@ static spec_status put(void *user, const struct sc_store_average *averages, uint
     return SPEC_OK;
 }
 
-static void open_with(struct fixture *fx, uint64_t bytes_max)
+static void open_with_rows(struct fixture *fx, uint64_t bytes_max, uint32_t rows_max)
 {
     memset(fx, 0, sizeof(*fx));
     sc_alloc_init(&fx->alloc);
     struct sc_plugin_averages_params params = {.alloc = &fx->alloc,
                                                .layer_count = LAYERS,
-                                               .rows_max = ROWS,
+                                               .rows_max = rows_max,
                                                .bytes_max = bytes_max,
                                                .rows_of = rows_of,
                                                .user = fx};
     assert_int_equal(sc_plugin_averages_open(&params, &fx->averages, NULL), SPEC_OK);
 }
 
+static void open_with(struct fixture *fx, uint64_t bytes_max)
+{
+    open_with_rows(fx, bytes_max, ROWS);
+}
+
+static bool sample_note(struct sc_plugin_averages *averages, const struct sc_store_range *ranges,
+                        uint64_t count, uint32_t layer, const float *sums)
+{
+    return sc_plugin_averages_note(
+        averages, &(struct sc_plugin_sample){ranges, count, layer, sums, NULL, NULL});
+}
+
 static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
 {
     struct sc_store_range range = {piece, 0, ROWS, 0};
-    (void)sc_plugin_averages_note(fx->averages, &range, 1, layer, sums);
+    (void)sample_note(fx->averages, &range, 1, layer, sums);
 }
 
 static void codes_are_within_one_step_of_the_store_s(void **state)
@@ -99,7 +112,7 @@ static void averages_follow_the_shares_of_requests(void **state)
     assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 0);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(scores[j] == 0);
-    assert_false(sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums));
+    assert_false(sample_note(fx.averages, ranges, 2, 1, sums));
     assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 11);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - sums[j] / 100) < 1e-3f * scores[j]);
@@ -107,14 +120,43 @@ static void averages_follow_the_shares_of_requests(void **state)
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = 1;
     for (uint32_t n = 0; n < 60; n++)
-        (void)sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums);
+        (void)sample_note(fx.averages, ranges, 2, 1, sums);
     (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - 1.0f / 11) < 0.01f / 11);
     sums[2] = NAN; /* no share: left out */
-    (void)sc_plugin_averages_note(fx.averages, ranges, 2, 1, sums);
+    (void)sample_note(fx.averages, ranges, 2, 1, sums);
     (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
     assert_true(fabsf(scores[2] - 1.0f / 11) < 0.01f / 11);
+    sc_plugin_averages_close(fx.averages);
+}
+
+/* More rows than move at once, and some: each as one row would; and sums that are next to none. */
+static void every_row_moves_by_its_own_share(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    float sums[3][MANY_ROWS], scores[MANY_ROWS], after[MANY_ROWS];
+    double expected[MANY_ROWS] = {0};
+    open_with_rows(&fx, 1 << 20, MANY_ROWS);
+    for (uint32_t n = 0; n < 3; n++) {
+        const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+        double total = 0;
+        for (uint32_t j = 0; j < MANY_ROWS; j++)
+            total += (double)(sums[n][j] = ldexpf((float)((j * 7 + n * 5) % 11), -(int)j / 3));
+        (void)sample_note(fx.averages, &range, 1, 0, sums[n]);
+        assert_int_equal(sc_plugin_averages_scores(fx.averages, &range, 1, 0, scores) > 0, 1);
+        for (uint32_t j = 0; j < MANY_ROWS; j++) {
+            expected[j] += ((double)sums[n][j] / total - expected[j]) / (n + 1);
+            assert_true(fabs((double)scores[j] - expected[j]) <= 2e-3 * expected[j]);
+        }
+    }
+    const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+    for (uint32_t j = 0; j < MANY_ROWS; j++)
+        sums[0][j] = 1e-42f;
+    (void)sample_note(fx.averages, &range, 1, 0, sums[0]);
+    (void)sc_plugin_averages_scores(fx.averages, &range, 1, 0, after);
+    assert_memory_equal(scores, after, sizeof(after));
     sc_plugin_averages_close(fx.averages);
 }
 
@@ -127,12 +169,12 @@ static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
     const struct sc_store_range ranges[] = {{9, 0, 8, 0}, {7, 2, 4, 0}, {1, 0, 1, 0}};
     const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float scores[13];
-    (void)sc_plugin_averages_note(fx.averages, ranges, 3, 0, sums);
+    (void)sample_note(fx.averages, ranges, 3, 0, sums);
     assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 3, 0, scores), 1);
     assert_true(scores[12] > 0);
     sc_plugin_averages_close(fx.averages);
     assert_int_equal(sc_plugin_averages_scores(NULL, ranges, 3, 0, scores), 0);
-    assert_false(sc_plugin_averages_note(NULL, ranges, 3, 0, sums));
+    assert_false(sample_note(NULL, ranges, 3, 0, sums));
     assert_false(sc_plugin_averages_flush(NULL, true, put, &fx));
 }
 
@@ -172,9 +214,9 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     uint32_t writes[40], write_count = 0;
     for (uint32_t n = 1; n <= 30; n++) {
         for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
-            assert_false(sc_plugin_averages_note(fx.averages, &range, 1, layer, sums));
+            assert_false(sample_note(fx.averages, &range, 1, layer, sums));
         uint64_t before = fx.put_count;
-        bool due = sc_plugin_averages_note(fx.averages, &range, 1, LAYERS - 1, sums);
+        bool due = sample_note(fx.averages, &range, 1, LAYERS - 1, sums);
         while (sc_plugin_averages_flush(fx.averages, false, put, &fx))
             ;
         assert_true(due == (fx.put_count > before));
@@ -184,7 +226,7 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     const uint32_t expected[] = {1, 2, 3, 4, 5, 6, 7, 9, 11, 14, 18, 23, 30};
     assert_int_equal(write_count, sizeof(expected) / sizeof(expected[0]));
     assert_memory_equal(writes, expected, sizeof(expected));
-    (void)sc_plugin_averages_note(fx.averages, &range, 1, 0, sums); /* not due: 1 of 31 */
+    (void)sample_note(fx.averages, &range, 1, 0, sums); /* not due: 1 of 31 */
     while (sc_plugin_averages_flush(fx.averages, false, put, &fx))
         ;
     assert_int_equal(fx.requests[3], 30);
@@ -253,7 +295,7 @@ static void what_was_written_comes_back(void **state)
             for (uint32_t j = 0; j < ROWS; j++)
                 sums[j] = (float)((piece * 31 + layer * 7 + j * j) % 23);
             struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
-            (void)sc_plugin_averages_note(fx.averages, &range, 1, layer, sums);
+            (void)sample_note(fx.averages, &range, 1, layer, sums);
         }
     while (sc_plugin_averages_flush(fx.averages, true, put, &fx))
         ;
@@ -290,7 +332,7 @@ static void *notes_run(void *user)
     float scores[ROWS];
     for (uint32_t n = 0; n < 2000; n++) {
         struct sc_store_range range = {1 + n % 60, 0, 4, 0};
-        (void)sc_plugin_averages_note(fx->averages, &range, 1, n % LAYERS, sums);
+        (void)sample_note(fx->averages, &range, 1, n % LAYERS, sums);
         (void)sc_plugin_averages_scores(fx->averages, &range, 1, n % LAYERS, scores);
     }
     return NULL;
@@ -316,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_within_one_step_of_the_store_s),
         cmocka_unit_test(averages_follow_the_shares_of_requests),
+        cmocka_unit_test(every_row_moves_by_its_own_share),
         cmocka_unit_test(dead_pieces_and_rows_that_a_piece_lacks_are_left_out),
         cmocka_unit_test(the_cap_drops_what_was_not_used_for_longest),
         cmocka_unit_test(a_piece_is_written_a_fourth_more_requests_later_each_time),

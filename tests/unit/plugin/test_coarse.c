@@ -373,6 +373,52 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
     rig_done(&rig);
 }
 
+/* What went is scored beside the rest, which takes its share of that; it has no averages itself. */
+static void rows_that_went_have_no_averages(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 400);
+    struct prompt front = {256, whole.tokens, whole.history};
+    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    fill(&rig, &front);
+    press(&rig);
+    fill(&rig, &whole);
+    assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
+    struct spec_lookup_result result = rig_lookup(&rig, &whole);
+    struct area area = rig_area(&rig, 400);
+    float numbers[2 * 32] = {0}, scores[400], share = 0; /* every row is as important as another */
+    struct spec_queries queries = {.struct_size = sizeof(queries),
+                                   .dtype = SPEC_DTYPE_F32,
+                                   .data = numbers,
+                                   .byte_count = sizeof(numbers),
+                                   .row_count = 1,
+                                   .row_stride_bytes = sizeof(numbers),
+                                   .head_stride_bytes = sizeof(numbers) / 2,
+                                   .first_position = 400};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = result.request,
+                                  .queries = &queries,
+                                  .destination = &area.memory};
+    assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
+    assert_int_equal(item.exact_rows, 20);
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, result.request);
+    assert_int_equal(sc_plugin_averages_scores(rig.conn->averages, request->ranges,
+                                               request->range_count, 0, scores),
+                     144);
+    for (uint64_t row = 0; row < 400; row++) {
+        assert_true(row >= 256 ? scores[row] > 0 : scores[row] == 0);
+        share += scores[row];
+    }
+    assert_true(fabsf(share - 144 / 400.0f) < 1e-3f);
+    rig_area_free(&area);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
 /* ---- Who keeps rows ------------------------------------------------------------------------- */
 
 static void a_request_keeps_the_rows_that_it_was_promised(void **state)
@@ -850,6 +896,7 @@ int main(void)
         cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),
         cmocka_unit_test(what_is_stored_on_codes_alone_is_lossy_and_has_rows),
         cmocka_unit_test(queries_that_are_no_numbers_choose_rows_that_are_there),
+        cmocka_unit_test(rows_that_went_have_no_averages),
         cmocka_unit_test(a_request_keeps_the_rows_that_it_was_promised),
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
         cmocka_unit_test(rows_that_a_late_reader_misses_cost_no_codes),

@@ -505,8 +505,15 @@ static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         struct shot shots[4];
         spec_ticket tickets[4];
-        sc_alloc_seal(alloc);
         spec_request request = look(&world, 0);
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            (void)fire_first(&world, &shots[layer], request, layer, 300000, 0);
+            shot_free(&shots[layer]);
+        }
+        rig_release(&world.rig, request);
+        rig_background(&world.rig); /* the first averages make their place in the store's index */
+        sc_alloc_seal(alloc);
+        request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
             tickets[layer] = fire_first(&world, &shots[layer], request, layer, 300000, 1);
             assert_int_equal(shots[layer].item.result_flags, SPEC_IMPORTANT_PARTIAL);
@@ -643,6 +650,224 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     world_done(&world);
 }
 
+/* ---- Averages ------------------------------------------------------------------------------- */
+
+#define STATIC                                                                                     \
+    "\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "              \
+    "{\"predictor\": "                                                                             \
+    "\"static\"}"
+
+/* The averages of a layer of the whole match; returns how many rows have some. */
+static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
+{
+    spec_request handle = look(world, 0);
+    struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
+    uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
+                                               request->range_count, layer, ret_scores);
+    rig_release(&world->rig, handle);
+    return known;
+}
+
+/* All layers by their queries, a tenth exact; the shots are the caller's. */
+static void teach(struct world *world, struct shot *ret_shots)
+{
+    spec_request request = look(world, 0);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        shot_make(&ret_shots[layer], world, request, layer, 0, 100000);
+        assert_int_equal(fire(world, &ret_shots[layer]), SPEC_OK);
+    }
+    rig_release(&world->rig, request);
+}
+
+/* All layers without queries: the rows that were taught, but for one at the border: averages have
+ * steps. Where they are guessed, all of them are read ahead. */
+static void assert_taught(struct world *world, const struct shot *taught, bool is_guessed)
+{
+    spec_request request = look(world, 0);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct shot shot;
+        uint64_t both = 0;
+        shot_make(&shot, world, request, layer, 0, 100000);
+        shot.item.queries = NULL;
+        shot.item.new_keys = NULL;
+        if (is_guessed && layer > 0)
+            assert_int_equal(
+                sc_plugin_prefetch_next(world->rig.conn, request, layer - 1, NULL, NULL), SPEC_OK);
+        rig_pass_ns(&world->rig, 1000000000);
+        assert_int_equal(fire(world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.result_flags, 0);
+        assert_int_equal(shot.item.exact_rows, 20);
+        for (uint64_t row = 0; row < 200; row++)
+            both += is_exact(&shot, row) && is_exact(&taught[layer], row);
+        assert_in_range(both, 19, 20);
+        if (is_guessed && layer >= 2) /* guesses are trusted from the second on */
+            assert_int_equal(shot.item.prefetched_rows, 20);
+        assert_rows(world, &shot, 0, 4, 2);
+        shot_free(&shot);
+    }
+    rig_release(&world->rig, request);
+}
+
+/* Who has queries teaches; who has none gets what was important to those, also after the taught
+ * store was opened again, and from a log that was written anew. */
+static void scores_teach_what_is_exact_without_queries(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"paired", "split"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world world;
+        struct shot taught[4];
+        char layered[128], without[192];
+        float before[200], after[200];
+        (void)snprintf(layered, sizeof(layered),
+                       "\"preset\": \"layered\", \"store\": {\"layout\": \"%s\"}", LAYOUTS[way]);
+        (void)snprintf(without, sizeof(without), STATIC ", \"store\": {\"layout\": \"%s\"}",
+                       LAYOUTS[way]);
+        world_open(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        teach(&world, taught);
+        assert_int_equal(averages(&world, 2, before), 200);
+        reopen_as(&world, without);
+        assert_taught(&world, taught, false);
+        reopen_as(&world, layered);
+        assert_int_equal(averages(&world, 2, after), 200); /* who was taught teaches nothing */
+        assert_memory_equal(before, after, sizeof(before));
+        assert_int_equal(sc_store_checkpoint(world.rig.conn->store, NULL), SPEC_OK);
+        reopen_as(&world, without);
+        assert_taught(&world, taught, true);
+        for (uint32_t layer = 0; layer < 4; layer++)
+            shot_free(&taught[layer]);
+        world_done(&world);
+    }
+}
+
+/* The queries of the layer the other way round. */
+static void negate(struct shot *shot)
+{
+    for (uint64_t i = 1; i < shot->pass.q.byte_count; i += 2) /* float16: the sign's byte */
+        shot->pass.queries[i] ^= 0x80;
+}
+
+/* Layer 1 of a request of its own, by its queries or (is_other) by those the other way round. One
+ * is submitted and refined, the other is not. */
+static void choose(struct world *world, bool is_other)
+{
+    spec_request request = look(world, 0);
+    struct shot shot;
+    if (is_other) {
+        shot_make(&shot, world, request, 1, 0, 100000);
+        negate(&shot);
+        assert_int_equal(fire(world, &shot), SPEC_OK);
+    } else {
+        spec_ticket ticket = fire_first(world, &shot, request, 1, 100000, 1);
+        assert_int_equal(refine(world, &shot, ticket, 200000), SPEC_OK);
+        assert_int_equal(refine(world, &shot, ticket, 1000000), SPEC_OK);
+    }
+    shot_free(&shot);
+    rig_release(&world->rig, request);
+}
+
+/* The ninth choice counts an eighth, so one that counted twice would show; and what was submitted
+ * and left before it was chosen counts nothing. */
+static void a_choice_counts_once(void **state)
+{
+    (void)state;
+    float is[3][200], ended[200];
+    struct world world;
+    for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
+        if (way > 0)
+            world_done(&world);
+        world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
+            choose(&world, way == 1 || i > 0);
+        assert_int_equal(averages(&world, 1, is[way]), 200);
+    }
+    for (uint64_t row = 0; row < 200; row++) {
+        float expected = is[1][row] + (is[0][row] - is[1][row]) / 8;
+        assert_true(fabsf(is[2][row] - expected) < 5e-3f * expected); /* steps of codes: .03 % */
+    }
+    spec_request request = look(&world, 0);
+    struct shot shot;
+    spec_ticket ticket;
+    shot_make(&shot, &world, request, 1, 0, 100000);
+    assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+    rig_release(&world.rig, request);
+    assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_E_STALE);
+    shot_free(&shot);
+    assert_int_equal(averages(&world, 1, ended), 200);
+    assert_memory_equal(is[2], ended, sizeof(ended));
+    world_done(&world);
+}
+
+/* Rows [world->matched, end) in a pass of their own. */
+static void store_more(struct world *world, uint64_t end)
+{
+    struct rig *rig = &world->rig;
+    struct prompt stored = {end, world->prompt.tokens, world->prompt.history};
+    struct spec_lookup_result result = rig_lookup(rig, &stored);
+    spec_ticket ticket = 0;
+    assert_int_equal(result.matched_tokens, world->matched);
+    for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        struct area area = world_area(world, world->matched, end - world->matched, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = result.request,
+                                           .layer = layer,
+                                           .first_token = world->matched,
+                                           .token_count = end - world->matched,
+                                           .memory = &area.memory};
+        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        rig_area_free(&area);
+    }
+    assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
+    rig_release(rig, result.request);
+    world->matched = end;
+}
+
+/* That rows were not looked at says nothing of them: theirs stay, the others' move by a share of
+ * what was looked at. */
+static void rows_without_codes_keep_their_averages(void **state)
+{
+    (void)state;
+    struct world world = {.matched = 128, .group = 2, .agree = 3};
+    float sums[200], before[200], after[200], moved = 0;
+    rig_init(&world.rig, true, "\"preset\": \"layered\"");
+    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
+    world.rig.query_group = 2;
+    world.prompt = rig_prompt(9, 0, 0, 200 + FRESH_ROWS);
+    rig_open(&world.rig);
+    world_store(&world);
+    wait_for_codes(&world);
+    reopen_as(&world, "\"preset\": \"layered\", \"layered\": {\"codes\": \"no\"}");
+    store_more(&world, 200);
+    spec_request handle = look(&world, 0);
+    struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
+    for (uint64_t row = 0; row < 200; row++)
+        sums[row] = 1;
+    (void)sc_plugin_averages_note(world.rig.conn->averages,
+                                  &(struct sc_plugin_sample){.ranges = request->ranges,
+                                                             .range_count = request->range_count,
+                                                             .layer = 1,
+                                                             .sums = sums});
+    assert_int_equal(averages(&world, 1, before), 200);
+    struct shot shot;
+    shot_make(&shot, &world, handle, 1, 0, 500000);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.exact_rows, 100);
+    assert_int_equal(forced_rows(&world), 72);
+    assert_rows(&world, &shot, 0, 4, 2);
+    shot_free(&shot);
+    rig_release(&world.rig, handle);
+    assert_int_equal(averages(&world, 1, after), 200);
+    for (uint64_t row = 0; row < 128; row++)
+        moved += after[row];
+    assert_true(fabsf(moved - (128 / 200.0f + 1) / 2) < 1e-2f);
+    assert_memory_equal(before + 128, after + 128, 72 * sizeof(float));
+    world_done(&world);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
 struct refiner {
     struct world *world;
     pthread_t thread;
@@ -710,6 +935,9 @@ int main(void)
         cmocka_unit_test(a_delivery_that_fits_alone_has_room),
         cmocka_unit_test(items_of_one_call_are_refined_beside_others),
         cmocka_unit_test(four_threads_refine_at_once),
+        cmocka_unit_test(scores_teach_what_is_exact_without_queries),
+        cmocka_unit_test(a_choice_counts_once),
+        cmocka_unit_test(rows_without_codes_keep_their_averages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
