@@ -609,13 +609,14 @@ struct spec_api {
      * (docs/store-format.md), each rounded to the destination's type; exact_bits tells them apart
      * [ABI-150]. Exact are the rows of highest importance, summed over all KV heads and computed
      * with the codes' values of the prefix's keys, where it has codes, and the exact new keys; ties
-     * go to the lower position; without queries (select.identify "static"), by stored averages, or
-     * the lowest positions when there are none [ABI-151]; rows without codes always are, and count
-     * within k_e as far as it goes [ABI-152]. exact_ppm 10^6 is the whole load: bit-identical, and
-     * no codes are read [ABI-153]. At the deadline, or when budget_bytes of exact rows are read,
-     * the rows that are there are exact, the item is SPEC_OK and flagged PARTIAL, exact_rows says
-     * how many [ABI-154]; codes themselves are waited for up to 1 s longer, then TIMEOUT. The
-     * item's provenance is LOSSY, with the codes' bits and exact_rows / R (rounded down) [ABI-155].
+     * go to the lower position; without queries (select.identify "static"), by stored averages of
+     * the importance that earlier items with queries found, or the lowest positions when there are
+     * none [ABI-151]; rows without codes always are, and count within k_e as far as it goes
+     * [ABI-152]. exact_ppm 10^6 is the whole load: bit-identical, and no codes are read [ABI-153].
+     * At the deadline, or when budget_bytes of exact rows are read, the rows that are there are
+     * exact, the item is SPEC_OK and flagged PARTIAL, exact_rows says how many [ABI-154]; codes
+     * themselves are waited for up to 1 s longer, then TIMEOUT. The item's provenance is LOSSY,
+     * with the codes' bits and exact_rows / R (rounded down) [ABI-155].
      * Codes that fail their checksum are never delivered: their rows are read exactly [ABI-156].
      * Refining (refine_of: the ticket of a get_important_submit that was reported and delivered
      * this layer of the request to this destination, whose rows nobody else has written since): of
