@@ -11,6 +11,7 @@
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define CODE_MAX       65535
@@ -27,7 +28,7 @@ struct slot {
     uint32_t next;  /* of the same hash; NONE: the last */
     uint32_t rows;
     uint32_t requests, unsaved; /* all; since it was written */
-    bool was_used;              /* since the hand came by */
+    _Atomic bool was_used;      /* since the hand came by; readers set it too */
 };
 
 struct sc_plugin_averages {
@@ -36,11 +37,11 @@ struct sc_plugin_averages {
     uint32_t slot_count, head_mask;
     uint64_t codes_each; /* layer_count * rows_max */
 
-    pthread_mutex_t lock; /* rank 30: short, nothing is taken inside it */
-    struct slot *slots;   /* [slot_count] */
-    uint16_t *counts;     /* [slot_count][layer_count] requests that a layer's codes are of */
-    uint16_t *codes;      /* [slot_count][layer_count][rows_max] */
-    uint32_t *heads;      /* [head_mask + 1] */
+    pthread_rwlock_t lock; /* rank 30: short, nothing is taken inside it */
+    struct slot *slots;    /* [slot_count] */
+    uint16_t *counts;      /* [slot_count][layer_count] requests that a layer's codes are of */
+    uint16_t *codes;       /* [slot_count][layer_count][rows_max] */
+    uint32_t *heads;       /* [head_mask + 1] */
     uint32_t hand;
 
     uint32_t cursor;   /* flush's */
@@ -207,7 +208,7 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
     averages->slot_count = (uint32_t)count;
     averages->head_mask = (uint32_t)heads - 1;
     averages->codes_each = each;
-    (void)pthread_mutex_init(&averages->lock, NULL);
+    (void)pthread_rwlock_init(&averages->lock, NULL);
     (void)pthread_mutex_init(&averages->flush_lock, NULL);
     averages->slots = sc_alloc_zero(alloc, count * sizeof(*averages->slots));
     averages->counts = sc_alloc(alloc, count * layers * sizeof(*averages->counts));
@@ -229,7 +230,7 @@ void sc_plugin_averages_close(struct sc_plugin_averages *averages)
     if (averages == NULL)
         return;
     struct sc_alloc *alloc = averages->params.alloc;
-    (void)pthread_mutex_destroy(&averages->lock);
+    (void)pthread_rwlock_destroy(&averages->lock);
     (void)pthread_mutex_destroy(&averages->flush_lock);
     sc_alloc_free(alloc, averages->slots);
     sc_alloc_free(alloc, averages->counts);
@@ -280,7 +281,7 @@ bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
                              const struct sc_plugin_sample *sample)
 {
     double total = averages != NULL ? sample_total(sample) : 0;
-    if (total == 0 || pthread_mutex_trylock(&averages->lock) != 0)
+    if (total == 0 || pthread_rwlock_trywrlock(&averages->lock) != 0)
         return false;
     bool due = false;
     uint64_t row = 0;
@@ -299,23 +300,24 @@ bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
         slot_note(averages, slot, range, sample->layer, sample->sums + row, (float)(1 / total));
         due |= is_due(slot);
     }
-    pthread_mutex_unlock(&averages->lock);
+    pthread_rwlock_unlock(&averages->lock);
     return due && sample->layer + 1 == averages->params.layer_count;
 }
 
 uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
                                    const struct sc_store_range *ranges, uint64_t range_count,
-                                   uint32_t layer, float *ret_scores)
+                                   uint32_t layer, bool waits, float *ret_scores)
 {
     uint64_t known = 0, row = 0;
-    bool is_locked = averages != NULL && pthread_mutex_trylock(&averages->lock) == 0;
+    bool is_locked = averages != NULL && (waits ? pthread_rwlock_rdlock(&averages->lock)
+                                                : pthread_rwlock_tryrdlock(&averages->lock)) == 0;
     for (uint64_t i = 0; i < range_count; row += ranges[i].row_count, i++) {
         const struct sc_store_range *range = &ranges[i];
         struct slot *slot = is_locked ? slot_find(averages, range->piece) : NULL;
         memset(ret_scores + row, 0, range->row_count * sizeof(float));
         if (slot == NULL || (uint64_t)range->row_first + range->row_count > slot->rows)
             continue;
-        slot->was_used = true;
+        atomic_store_explicit(&slot->was_used, true, memory_order_relaxed);
         const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
         for (uint32_t j = 0; j < range->row_count; j++) {
             ret_scores[row + j] = sc_plugin_average_share(codes[j]);
@@ -323,7 +325,7 @@ uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
         }
     }
     if (is_locked)
-        pthread_mutex_unlock(&averages->lock);
+        pthread_rwlock_unlock(&averages->lock);
     return known;
 }
 
@@ -334,7 +336,7 @@ void sc_plugin_averages_load(struct sc_plugin_averages *averages,
         average->row_count > averages->params.rows_max || average->requests == 0)
         return;
     uint32_t layers = averages->params.layer_count;
-    pthread_mutex_lock(&averages->lock);
+    pthread_rwlock_wrlock(&averages->lock);
     struct slot *slot = slot_find(averages, average->piece);
     if (slot == NULL || slot->rows != average->row_count) {
         if (slot != NULL)
@@ -351,7 +353,7 @@ void sc_plugin_averages_load(struct sc_plugin_averages *averages,
                average->codes + (uint64_t)layer * average->row_count,
                average->row_count * sizeof(uint16_t));
     }
-    pthread_mutex_unlock(&averages->lock);
+    pthread_rwlock_unlock(&averages->lock);
 }
 
 /* What changed enough since it was written, into staging; ret_unsaved: what each has then not been
@@ -401,20 +403,20 @@ bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
     if (averages == NULL)
         return false;
     pthread_mutex_lock(&averages->flush_lock);
-    pthread_mutex_lock(&averages->lock);
+    pthread_rwlock_wrlock(&averages->lock);
     uint32_t cursor = averages->cursor;
     uint64_t count = batch_take(averages, all, batch, unsaved);
     bool more = averages->cursor < averages->slot_count;
     if (!more)
         averages->cursor = 0;
-    pthread_mutex_unlock(&averages->lock);
+    pthread_rwlock_unlock(&averages->lock);
     spec_status status = count > 0 ? put(user, batch, count) : SPEC_OK;
     bool refused = status != SPEC_OK && status != SPEC_E_INVALID; /* which it would be again */
-    pthread_mutex_lock(&averages->lock);
+    pthread_rwlock_wrlock(&averages->lock);
     if (refused)
         batch_give_back(averages, batch, unsaved, count, cursor);
     averages->was_refused = refused || (averages->was_refused && count == 0 && more);
-    pthread_mutex_unlock(&averages->lock);
+    pthread_rwlock_unlock(&averages->lock);
     pthread_mutex_unlock(&averages->flush_lock);
     return more && !refused;
 }
@@ -423,8 +425,8 @@ bool sc_plugin_averages_refused(struct sc_plugin_averages *averages)
 {
     if (averages == NULL)
         return false;
-    pthread_mutex_lock(&averages->lock);
+    pthread_rwlock_rdlock(&averages->lock);
     bool refused = averages->was_refused;
-    pthread_mutex_unlock(&averages->lock);
+    pthread_rwlock_unlock(&averages->lock);
     return refused;
 }

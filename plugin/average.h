@@ -7,8 +7,9 @@
  * A code is the store's: log scale of the smoothed share imp / sum imp of its request.
  *
  * Holds: memory stays under the cap; what was not used for longest makes room, written or not:
- * averages order what is read ahead, so forgetting one is never wrong. A host's call never waits
- * for the lock: a sample that finds it taken is left out.
+ * averages order what is read ahead, and what a host without queries has exactly, so forgetting one
+ * is never wrong. Who reads takes the lock beside others who do. Only a choice waits for it, until
+ * what somebody copies in or out is copied; a guess and a sample that find it taken are left out.
  * Does not: know the store (it is given a function), allocate after open.
  * Threads: any.
  * Tests: tests/unit/plugin/test_average.c */
@@ -48,10 +49,11 @@ struct sc_plugin_sample {
 /* true: some of it is worth writing soon (said at the last layer only). */
 bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
                              const struct sc_plugin_sample *sample);
-/* The averages of one layer, 0 where nothing is known; returns how many rows are known. */
+/* The averages of one layer, 0 where nothing is known; returns how many rows are known. waits: for
+ * who changes them, else none are known then. */
 uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
                                    const struct sc_store_range *ranges, uint64_t range_count,
-                                   uint32_t layer, float *ret_scores);
+                                   uint32_t layer, bool waits, float *ret_scores);
 /* What the store tells at open. */
 void sc_plugin_averages_load(struct sc_plugin_averages *averages,
                              const struct sc_store_average *average);

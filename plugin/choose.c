@@ -474,7 +474,7 @@ bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratc
     const struct sc_plugin_request *request = item->request;
     float *sums = scratch->sums;
     if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
-                                  item->in.layer, sums) == 0)
+                                  item->in.layer, true, sums) == 0)
         return false;
     const float *scores = ranked_scores(conn, scratch, want, sums);
     if (want->is_layered) {

@@ -164,7 +164,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
                                  bits);
     } else {
         ranked = sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
-                                           guess->layer, scratch->sums) > 0;
+                                           guess->layer, false, scratch->sums) > 0;
         if (ranked)
             sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
     }

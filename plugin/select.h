@@ -149,7 +149,7 @@ void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch 
 /* Without scores: metric random. */
 void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                           struct sc_plugin_item *item, uint32_t *ret_rows);
-/* By stored averages; false: none are known, or their lock is taken. */
+/* By stored averages; false: none are known. */
 bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                              struct sc_plugin_item *item, uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. */

@@ -109,24 +109,24 @@ static void averages_follow_the_shares_of_requests(void **state)
     float sums[11], scores[11];
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = j == 3 ? 60 : 4; /* 100 in all */
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 0);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, true, scores), 0);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(scores[j] == 0);
     assert_false(sample_note(fx.averages, ranges, 2, 1, sums));
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores), 11);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 1, true, scores), 11);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - sums[j] / 100) < 1e-3f * scores[j]);
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 0, scores), 0);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 2, 0, true, scores), 0);
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = 1;
     for (uint32_t n = 0; n < 60; n++)
         (void)sample_note(fx.averages, ranges, 2, 1, sums);
-    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
+    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, true, scores);
     for (uint32_t j = 0; j < 11; j++)
         assert_true(fabsf(scores[j] - 1.0f / 11) < 0.01f / 11);
     sums[2] = NAN; /* no share: left out */
     (void)sample_note(fx.averages, ranges, 2, 1, sums);
-    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, scores);
+    (void)sc_plugin_averages_scores(fx.averages, ranges, 2, 1, true, scores);
     assert_true(fabsf(scores[2] - 1.0f / 11) < 0.01f / 11);
     sc_plugin_averages_close(fx.averages);
 }
@@ -145,7 +145,7 @@ static void every_row_moves_by_its_own_share(void **state)
         for (uint32_t j = 0; j < MANY_ROWS; j++)
             total += (double)(sums[n][j] = ldexpf((float)((j * 7 + n * 5) % 11), -(int)j / 3));
         (void)sample_note(fx.averages, &range, 1, 0, sums[n]);
-        assert_int_equal(sc_plugin_averages_scores(fx.averages, &range, 1, 0, scores) > 0, 1);
+        assert_int_equal(sc_plugin_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0, 1);
         for (uint32_t j = 0; j < MANY_ROWS; j++) {
             expected[j] += ((double)sums[n][j] / total - expected[j]) / (n + 1);
             assert_true(fabs((double)scores[j] - expected[j]) <= 2e-3 * expected[j]);
@@ -155,7 +155,7 @@ static void every_row_moves_by_its_own_share(void **state)
     for (uint32_t j = 0; j < MANY_ROWS; j++)
         sums[0][j] = 1e-42f;
     (void)sample_note(fx.averages, &range, 1, 0, sums[0]);
-    (void)sc_plugin_averages_scores(fx.averages, &range, 1, 0, after);
+    (void)sc_plugin_averages_scores(fx.averages, &range, 1, 0, true, after);
     assert_memory_equal(scores, after, sizeof(after));
     sc_plugin_averages_close(fx.averages);
 }
@@ -170,10 +170,10 @@ static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
     const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float scores[13];
     (void)sample_note(fx.averages, ranges, 3, 0, sums);
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 3, 0, scores), 1);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, ranges, 3, 0, true, scores), 1);
     assert_true(scores[12] > 0);
     sc_plugin_averages_close(fx.averages);
-    assert_int_equal(sc_plugin_averages_scores(NULL, ranges, 3, 0, scores), 0);
+    assert_int_equal(sc_plugin_averages_scores(NULL, ranges, 3, 0, true, scores), 0);
     assert_false(sample_note(NULL, ranges, 3, 0, sums));
     assert_false(sc_plugin_averages_flush(NULL, true, put, &fx));
 }
@@ -193,12 +193,12 @@ static void the_cap_drops_what_was_not_used_for_longest(void **state)
     uint64_t known = 0;
     for (uint64_t piece = 10; piece < 60; piece++) {
         struct sc_store_range range = {piece, 0, ROWS, 0};
-        known += sc_plugin_averages_scores(fx.averages, &range, 1, 0, scores) > 0;
+        known += sc_plugin_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0;
     }
     assert_in_range(known, 1, 20);
     struct sc_store_range kept = {1, 0, ROWS, 0}, last = {59, 0, ROWS, 0};
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, &kept, 1, 0, scores), ROWS);
-    assert_int_equal(sc_plugin_averages_scores(fx.averages, &last, 1, 0, scores), ROWS);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, &kept, 1, 0, true, scores), ROWS);
+    assert_int_equal(sc_plugin_averages_scores(fx.averages, &last, 1, 0, true, scores), ROWS);
     sc_plugin_averages_close(fx.averages);
     open_with(&fx, 100); /* not one piece fits */
     assert_null(fx.averages);
@@ -311,9 +311,9 @@ static void what_was_written_comes_back(void **state)
     for (uint64_t piece = 1; piece < 41; piece++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
-            uint64_t known = sc_plugin_averages_scores(fx.averages, &range, 1, layer, scores);
-            assert_int_equal(sc_plugin_averages_scores(other.averages, &range, 1, layer, again),
-                             known);
+            uint64_t known = sc_plugin_averages_scores(fx.averages, &range, 1, layer, true, scores);
+            assert_int_equal(
+                sc_plugin_averages_scores(other.averages, &range, 1, layer, true, again), known);
             assert_memory_equal(scores, again, range.row_count * sizeof(float));
         }
     while (sc_plugin_averages_flush(other.averages, true, put, &other))
@@ -333,7 +333,7 @@ static void *notes_run(void *user)
     for (uint32_t n = 0; n < 2000; n++) {
         struct sc_store_range range = {1 + n % 60, 0, 4, 0};
         (void)sample_note(fx->averages, &range, 1, n % LAYERS, sums);
-        (void)sc_plugin_averages_scores(fx->averages, &range, 1, n % LAYERS, scores);
+        (void)sc_plugin_averages_scores(fx->averages, &range, 1, n % LAYERS, true, scores);
     }
     return NULL;
 }
@@ -353,6 +353,42 @@ static void threads_share_the_table(void **state)
     sc_plugin_averages_close(fx.averages);
 }
 
+/* A piece that is known, asked for all the time. */
+static void *asks_run(void *user)
+{
+    struct fixture *fx = user;
+    const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+    float scores[MANY_ROWS];
+    uint64_t missed = 0;
+    for (uint32_t n = 0; n < 50000; n++)
+        missed += sc_plugin_averages_scores(fx->averages, &range, 1, 0, true, scores) != MANY_ROWS;
+    return (void *)(uintptr_t)missed;
+}
+
+/* Neither others that ask nor what comes from the log keeps a choice from what is known. */
+static void what_is_known_is_told_to_all_at_once(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    pthread_t threads[3];
+    uint16_t codes[LAYERS * MANY_ROWS];
+    open_with_rows(&fx, 1 << 20, MANY_ROWS);
+    for (uint32_t j = 0; j < LAYERS * MANY_ROWS; j++)
+        codes[j] = (uint16_t)(1000 + j);
+    struct sc_store_average known = {63, 1, MANY_ROWS, codes}, other = {1, 1, ROWS, codes};
+    sc_plugin_averages_load(fx.averages, &known);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, asks_run, &fx), 0);
+    for (uint32_t i = 0; i < 50000; i++)
+        sc_plugin_averages_load(fx.averages, &other);
+    for (uint32_t i = 0; i < 3; i++) {
+        void *missed;
+        assert_int_equal(pthread_join(threads[i], &missed), 0);
+        assert_null(missed);
+    }
+    sc_plugin_averages_close(fx.averages);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +401,7 @@ int main(void)
         cmocka_unit_test(what_is_refused_is_written_later),
         cmocka_unit_test(what_was_written_comes_back),
         cmocka_unit_test(threads_share_the_table),
+        cmocka_unit_test(what_is_known_is_told_to_all_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

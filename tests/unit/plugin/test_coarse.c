@@ -406,7 +406,7 @@ static void rows_that_went_have_no_averages(void **state)
     assert_int_equal(item.exact_rows, 20);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, result.request);
     assert_int_equal(sc_plugin_averages_scores(rig.conn->averages, request->ranges,
-                                               request->range_count, 0, scores),
+                                               request->range_count, 0, true, scores),
                      144);
     for (uint64_t row = 0; row < 400; row++) {
         assert_true(row >= 256 ? scores[row] > 0 : scores[row] == 0);

@@ -385,7 +385,7 @@ static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
     spec_request handle = look(world);
     struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
     uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
-                                               request->range_count, layer, ret_scores);
+                                               request->range_count, layer, true, ret_scores);
     rig_release(&world->rig, handle);
     return known;
 }
