@@ -297,8 +297,8 @@ static const struct sc_config_row rows[] = {
      MEMBER(predictor),
      .choices = {"none", "random", "sink", "static", "layer", "hint"}},
     {{"prefetch.min_precision_ppm", "integer", "750000", "0 .. 1000000",
-      "Rows are read ahead down to the rank at which this share of earlier guesses was "
-      "right, in millionths."},
+      "Rows are read ahead down to the rank behind which fewer than this share of earlier guesses "
+      "were right, in millionths."},
      .kind = KIND_INTEGER,
      MEMBER(min_precision_ppm),
      .max = 1000000},

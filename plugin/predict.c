@@ -144,11 +144,17 @@ uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc
         own = all;
     if (atomic_load_explicit(&own->count, memory_order_acquire) == 0)
         return 0;
-    uint32_t decile = 0;
-    while (decile < SC_PLUGIN_DECILES &&
-           atomic_load_explicit(&own->right_ppm[decile], memory_order_relaxed) >= least_ppm)
-        decile++;
-    return decile > 0 ? sc_plugin_decile_end(count, decile - 1) : 0;
+    int64_t gain = 0, most = 0;
+    uint64_t rows = 0;
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++) {
+        gain += (int64_t)atomic_load_explicit(&own->right_ppm[d], memory_order_relaxed);
+        gain -= (int64_t)least_ppm;
+        if (gain < most)
+            continue;
+        most = gain;
+        rows = sc_plugin_decile_end(count, d);
+    }
+    return rows;
 }
 
 void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns)

@@ -2,7 +2,7 @@
  *
  *   ranking, best first      [ decile 0 | decile 1 | ... | decile 9 ]   k rows
  *   in the order of reading    each decile ascending, so that neighbours share operations
- *   read ahead               [ 0 .. cut )   cut: the first decile that was right too seldom, and no
+ *   read ahead               [ 0 .. cut )   cut: behind it guesses are wrong too often, and no
  *                                           more bytes than the window of compute lets through
  *   heads will disagree      rows 0 1 2 ... as far as the window lets through: the layer is read
  *                            whole, in one run, and its beginning is as good as any part of it
@@ -59,9 +59,11 @@ void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_t
  * no use, because all rows are read in one run. */
 void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, uint64_t count,
                            const uint64_t *wanted);
-/* How many rows of a ranking are worth reading: up to the first decile that is right less often
- * than least_ppm. `own` is the layer's; before its first measurement `all` (of all layers) speaks,
- * before any 0. */
+/* How many rows of a ranking are worth reading: those deciles [0, d) for which the sum of (share
+ * that was right - least_ppm) is largest, and of several the most. That is where the best falling
+ * curve through the deciles crosses least_ppm (isotonic regression), so one of them, measured on a
+ * few rows and wrong by chance, does not end what those behind it are good for. `own` is the
+ * layer's; before its first measurement `all` (of all layers) speaks, before any 0. */
 uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
                               uint64_t count, uint64_t least_ppm);
 

@@ -85,7 +85,7 @@ static void learn(struct sc_plugin_trust *trust, uint32_t right)
     sc_plugin_trust_learn(trust, rows, 100, wanted);
 }
 
-static void trust_reads_down_to_the_first_decile_that_is_wrong_too_often(void **state)
+static void trust_reads_down_to_where_guesses_are_wrong_too_often(void **state)
 {
     (void)state;
     struct sc_plugin_trust own = {0}, all = {0};
@@ -97,10 +97,19 @@ static void trust_reads_down_to_the_first_decile_that_is_wrong_too_often(void **
     assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 750000), 60);
     assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 810000), 50);
     assert_int_equal(sc_plugin_trust_rows(&own, &all, 100, 0), 100);
-    struct sc_plugin_trust holes = {.count = 1};
+}
+
+static void one_decile_that_is_wrong_does_not_end_what_is_right_behind_it(void **state)
+{
+    (void)state;
+    struct sc_plugin_trust own = {.count = 1};
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-        holes.right_ppm[d] = d == 4 ? 0 : 1000000;
-    assert_int_equal(sc_plugin_trust_rows(&holes, &all, 100, 750000), 40);
+        own.right_ppm[d] = d == 4 ? 700000 : 800000;
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 100);
+    own.right_ppm[4] = 450000; /* five that are right .05 more often than asked do not pay for it */
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 40);
+    own.right_ppm[0] = 0; /* and nothing pays for a bad beginning */
+    assert_int_equal(sc_plugin_trust_rows(&own, &own, 100, 750000), 0);
 }
 
 static void trust_that_fell_to_nothing_recovers_without_a_row_being_read(void **state)
@@ -188,7 +197,8 @@ int main(void)
         cmocka_unit_test(deciles_ascend_and_keep_their_rows),
         cmocka_unit_test(a_random_ranking_repeats_no_row_and_follows_its_seed),
         cmocka_unit_test(sink_takes_first_and_last_rows_in_turn),
-        cmocka_unit_test(trust_reads_down_to_the_first_decile_that_is_wrong_too_often),
+        cmocka_unit_test(trust_reads_down_to_where_guesses_are_wrong_too_often),
+        cmocka_unit_test(one_decile_that_is_wrong_does_not_end_what_is_right_behind_it),
         cmocka_unit_test(trust_that_fell_to_nothing_recovers_without_a_row_being_read),
         cmocka_unit_test(a_ranking_of_no_use_is_wrong_all_over),
         cmocka_unit_test(layers_are_read_whole_where_that_was_right_often_enough),
