@@ -662,9 +662,10 @@ struct spec_api {
      * alone, is reported once and INVALID afterwards; after a TIMEOUT of wait it is what it was
      * [ABI-160]. Until it is reported, get_important, submit, begin_layer and prefetch_next are
      * BUSY for the requests of its items, the same one twice included; store, store_abort and
-     * release are not [ABI-161]. A release makes the handle STALE at once, and wait is still due;
-     * items whose work was not done by then, or by a reset, are STALE. close ends all, and needs no
-     * wait [ABI-162].
+     * release are not [ABI-161]. A release makes the handle STALE at once, and wait is still due.
+     * Items that were delivered by then, or by a reset, stay what they are; one that is being
+     * delivered ends as it would have, or is STALE; the others are STALE. close ends all, and needs
+     * no wait [ABI-162].
      *   ret_ticket  written on SPEC_OK only
      * Errors: submit: INVALID, STALE as get_important, BUSY (64 submissions, or max_requests, were
      * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), and those of the

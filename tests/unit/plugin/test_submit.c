@@ -164,6 +164,79 @@ static void what_nobody_wants_any_more_is_not_delivered(void **state)
     }
 }
 
+/* Ends a request, or resets, at a moment of the work. */
+struct ender {
+    struct sc_task task;
+    struct rig *rig;
+    spec_request request;
+    bool resets;
+};
+
+static void end_step(struct sc_task *task)
+{
+    struct ender *ender = (struct ender *)(void *)task;
+    if (ender->resets)
+        assert_int_equal(sc_plugin_reset(ender->rig->conn, NULL), SPEC_OK);
+    else
+        rig_release(ender->rig, ender->request);
+}
+
+/* Two layers; returns whether each is OK (bits 0 and 1) when the end comes after so long. */
+static uint32_t end_after(uint64_t ns, bool resets)
+{
+    struct rig rig;
+    rig_init(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(4, 0, 0, 100);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    struct area areas[2] = {rig_area(&rig, 101), rig_area(&rig, 101)};
+    struct ender ender = {.task.step = end_step, .rig = &rig, .resets = resets};
+    ender.request = rig_lookup(&rig, &prompt).request;
+    struct spec_important items[2];
+    for (uint32_t i = 0; i < 2; i++)
+        items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
+                                           .request = ender.request,
+                                           .layer = i,
+                                           .destination = &areas[i].memory};
+    spec_ticket ticket;
+    assert_int_equal(sc_plugin_submit(rig.conn, items, 2, &ticket, NULL), SPEC_OK);
+    sc_exec_post_at(rig.conn->exec, &ender.task, SC_LANE_DEMAND,
+                    sc_exec_now_ns(rig.conn->exec) + ns);
+    spec_status status = sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL);
+    bool ended_first = !sc_exec_cancel(rig.conn->exec, &ender.task);
+    uint32_t ok = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        ok |= (items[i].status == SPEC_OK) << i;
+        assert_true(items[i].status == SPEC_OK || items[i].status == SPEC_E_STALE);
+        if (items[i].status == SPEC_OK)
+            assert_true(rig_area_is_right(&rig, &areas[i], &prompt, 0, 100, i));
+        rig_area_free(&areas[i]);
+    }
+    assert_int_equal(status, ok == 3 ? SPEC_OK : SPEC_E_STALE);
+    if (resets || !ended_first)
+        rig_release(&rig, ender.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+    return ended_first ? ok : 4;
+}
+
+/* Whatever is being delivered ends as it would have, or (by a reset) is STALE; what comes behind it
+ * is STALE, what was there before is OK. */
+static void a_request_that_ends_in_the_middle_ends_what_has_not_begun(void **state)
+{
+    (void)state;
+    for (uint32_t resets = 0; resets < 2; resets++) {
+        uint32_t seen = 0, last = 0;
+        for (uint64_t ns = 0; last != 4; ns += 10000) {
+            uint32_t ok = end_after(ns, resets != 0);
+            assert_true(ok != 2 && ok >= last); /* the later it ends, the more was there */
+            seen |= 1u << ok;
+            last = ok;
+        }
+        assert_true((seen & 2) != 0); /* the first alone */
+    }
+}
+
 /* A read fails while the host stores: the wait says so, and from then on nothing of the pass is
  * kept. */
 static void a_failed_range_voids_the_pass_at_the_wait(void **state)
@@ -376,6 +449,7 @@ int main(void)
         cmocka_unit_test(more_than_there_is_room_for_is_busy),
         cmocka_unit_test(a_released_requests_slot_is_used_again_after_its_submission),
         cmocka_unit_test(what_nobody_wants_any_more_is_not_delivered),
+        cmocka_unit_test(a_request_that_ends_in_the_middle_ends_what_has_not_begun),
         cmocka_unit_test(a_failed_range_voids_the_pass_at_the_wait),
         cmocka_unit_test(frames_that_wait_for_their_turn_stop_nobody),
         cmocka_unit_test(eight_threads_submit_at_once),
