@@ -623,16 +623,16 @@ struct spec_api {
      * the k_e best rows by that delivery's ranking, those that are not exact yet are read and put
      * over the values of codes; all others stay as they are, and no codes are read. What is there
      * afterwards is, bit for bit, what the delivery had been with this exact_ppm, no deadline and
-     * no budget [ABI-163]. That ranking is by the queries that were given then; queries now, and
-     * metric and keep, are not taken. deadline_ns and budget_bytes end this call's reading as above
-     * (the best of the missing rows go first), and exact_bits, exact_rows, PARTIAL and the
-     * provenance say what is there, however often it is refined, also where the item's status is
-     * CORRUPT or IO: then the destination is what exact_bits say, and the match void as below
-     * [ABI-164]. A delivery can be refined until its request ends, another one of its layer or to
-     * its k_base begins, or its place is needed for others (layered.refine_bytes); then, and for
-     * another request's, refine_of is STALE; a ticket that was never given out, and another layer
-     * or destination than it delivered, are INVALID; where select.base is not coarse it is
-     * UNSUPPORTED [ABI-165].
+     * no budget [ABI-163]. That ranking is by the queries that were given then, if a set could be
+     * chosen by them, else as without queries; queries now, and metric and keep, are not taken.
+     * deadline_ns and budget_bytes end this call's reading as above (the best of the missing rows
+     * go first), and exact_bits, exact_rows, PARTIAL and the provenance say what is there, however
+     * often it is refined, also where the item's status is CORRUPT or IO: then the destination is
+     * what exact_bits say, and the match void as below [ABI-164]. A delivery can be refined until
+     * its request ends, another one of its layer or to its k_base begins, or its place is needed
+     * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
+     * ticket that was never given out, and another layer or destination than it delivered, are
+     * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
      * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where

@@ -201,13 +201,18 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_
 }
 
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
-                           struct sc_plugin_want *want)
+                           const struct sc_plugin_request *request, struct sc_plugin_want *want)
 {
-    bool is_ranked =
+    struct sc_plugin_want ranked = *want;
+    struct sc_plugin_scoring scoring;
+    ranked.is_scored =
         want->metric != SPEC_METRIC_RANDOM && conn->config.identify != SC_IDENTIFY_STATIC;
-    if (want->is_layered && want->selects && is_ranked && in->queries != NULL &&
-        conn->delivery_bytes > 0)
-        want->is_scored = true;
+    if (want->is_scored || !ranked.is_scored || !want->is_layered || !want->selects ||
+        in->queries == NULL || conn->delivery_bytes == 0)
+        return;
+    /* Queries that are no good are no error where the set is known without them. */
+    want->is_scored =
+        sc_plugin_scoring_check(conn, in, request, &ranked, &scoring, NULL) == SPEC_OK;
 }
 
 /* ---- Queries and new keys ------------------------------------------------------------------- */

@@ -142,7 +142,7 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
     struct spec_important *in = &item->in;
     spec_status status = sc_plugin_want_resolve(conn, in, item->request, &item->want, reterr);
     if (status == SPEC_OK && item->is_submitted)
-        sc_plugin_want_ranked(conn, in, &item->want);
+        sc_plugin_want_ranked(conn, in, item->request, &item->want);
     if (status == SPEC_OK)
         status =
             sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);

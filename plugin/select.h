@@ -314,9 +314,9 @@ void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *ite
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
                                   const struct sc_plugin_request *request,
                                   struct sc_plugin_want *ret_want, struct spec_error *reterr);
-/* Its rows may be refined: they are ranked by its queries, if it has any, however few it wants. */
+/* Its rows may be refined: they are ranked by its queries, if it has such, however few it wants. */
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
-                           struct sc_plugin_want *want);
+                           const struct sc_plugin_request *request, struct sc_plugin_want *want);
 
 /* select.c: rows of the rest's reader, ascending, each to its own place. */
 void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

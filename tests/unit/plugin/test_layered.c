@@ -490,6 +490,97 @@ static spec_status refine(struct world *world, struct shot *shot, spec_ticket ti
     return fire(world, shot);
 }
 
+/* The n-th way in which queries, or new keys, are none; false: there is no such way. */
+static bool spoil(struct shot *shot, uint32_t n)
+{
+    struct spec_queries *q = &shot->pass.q;
+    struct spec_memory *fresh = &shot->pass.fresh.memory;
+    switch (n) {
+    case 0:
+        return true; /* as they are */
+    case 1:
+        shot->item.queries = NULL;
+        return true;
+    case 2:
+        q->heads = SPEC_QUERIES_PROBE;
+        return true;
+    case 3:
+        q->data = NULL;
+        return true;
+    case 4:
+        q->device = SPEC_DEVICE_CUDA;
+        return true;
+    case 5:
+        q->first_position = 0;
+        return true;
+    case 6:
+        q->byte_count = 1;
+        return true;
+    case 7:
+        fresh->dtype = 77;
+        return true;
+    case 8:
+        fresh->k_bytes = 1;
+        return true;
+    case 9:
+        q->struct_size = 1;
+        return true;
+    case 10:
+        fresh->struct_size = 1;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Whatever an item's queries are, submit takes it where get_important does, and only there. */
+static void submit_takes_what_get_important_takes(void **state)
+{
+    (void)state;
+    static const char *const EXTRA[] = {
+        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"select\": {\"dense_layers\": 1}",
+        "\"preset\": \"layered\", \"select\": {\"metric\": \"random\"}",
+        "\"preset\": \"layered\", \"layered\": {\"keep_first\": 20}",
+        ("\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "
+         "{\"predictor\": \"none\"}")};
+    static const uint32_t PPM[] = {0, 50000, 1000000};
+    uint32_t taken = 0, refused = 0;
+    for (uint32_t e = 0; e < 5; e++) {
+        struct world world;
+        world_open(&world, EXTRA[e], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        spec_request request = look(&world, 0);
+        for (uint32_t p = 0; p < 3; p++)
+            for (uint32_t n = 0;; n++) {
+                struct shot shot;
+                spec_ticket ticket = 0;
+                shot_make(&shot, &world, request, 0, 0, PPM[p]);
+                bool is_way = spoil(&shot, n);
+                spec_status status = fire(&world, &shot);
+                spec_status other = sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL);
+                if (status != other)
+                    fail_msg("%s, exact_ppm %u, way %u: get_important %d, submit %d", EXTRA[e],
+                             PPM[p], n, (int)status, (int)other);
+                if (other == SPEC_OK) {
+                    assert_int_equal(
+                        sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+                    assert_rows(&world, &shot, 0, 4, 2);
+                    assert_int_equal(refine(&world, &shot, ticket, 1000000), SPEC_OK);
+                    assert_int_equal(shot.item.exact_rows, 200);
+                    assert_rows(&world, &shot, 0, 4, 2);
+                }
+                taken += status == SPEC_OK;
+                refused += status != SPEC_OK;
+                shot_free(&shot);
+                if (!is_way)
+                    break;
+            }
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+    assert_true(taken > 60 && refused > 20);
+}
+
 /* Every layer early, then all of them a second time, and a third. */
 static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
 {
@@ -930,6 +1021,7 @@ int main(void)
         cmocka_unit_test(what_was_passed_over_gets_codes_from_maintain),
         cmocka_unit_test(static_sets_begin_at_the_front),
         cmocka_unit_test(what_is_stored_on_coarse_rows_is_lossy),
+        cmocka_unit_test(submit_takes_what_get_important_takes),
         cmocka_unit_test(all_layers_are_refined_later_and_nothing_is_allocated),
         cmocka_unit_test(the_oldest_delivery_makes_room),
         cmocka_unit_test(a_delivery_that_fits_alone_has_room),
