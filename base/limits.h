@@ -13,7 +13,7 @@
 #define SC_LIMIT_HEAD_SIZE       4096
 #define SC_LIMIT_REQUESTS        65536
 #define SC_LIMIT_REQUEST_TOKENS  (1u << 24)
-#define SC_LIMIT_BATCH           256 /* requests or items in one call; bounds its stack */
+#define SC_LIMIT_BATCH           256 /* requests or items in one call */
 #define SC_LIMIT_CHUNK_TOKENS    256u
 #define SC_LIMIT_PROBE_HEADS     16 /* KV heads whose keys are stored a second time */
 #define SC_LIMIT_EXTRA_KEYS      4096

@@ -158,6 +158,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_plugin_deliveries_open(conn, reterr);
     if (status == SPEC_OK)
+        status = sc_plugin_batches_open(conn, reterr);
+    if (status == SPEC_OK)
         status = sc_plugin_submit_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
 }
@@ -405,6 +407,7 @@ static void destroy_connector(spec_connector *conn)
     if (conn->exec != NULL)
         sc_plugin_jobs_close(conn);
     sc_plugin_submit_close(conn);
+    sc_plugin_batches_close(conn);
     if (conn->readers != NULL)
         sc_store_readers_close(conn->readers[0], reader_count(conn));
     sc_plugin_select_close(conn);

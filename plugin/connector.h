@@ -4,6 +4,7 @@
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
  *                  submit.c   get_important in two halves, its work on a thread of ours
+ *                  batch.c    memory for many items of one call
  *                  budget.c, choose.c, select.c, union.c, sticky.c  which rows (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  refine.c   exact rows over what was delivered as codes
@@ -300,6 +301,10 @@ struct spec_connector {
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
     struct sc_plugin_ticket *tickets;         /* [SC_LIMIT_TICKETS] */
+    struct sc_plugin_batch *batches;          /* [batch_count] batch.c; set by open, constant */
+    struct sc_plugin_item *batch_items;       /* of all of them */
+    uint32_t batch_count;
+    _Atomic uint32_t batch_word;              /* moves when one is put back */
     struct sc_plugin_submission *submissions; /* [submission_count] submit.c */
     uint32_t submission_count;                /* set by open, constant after */
     struct sc_exec *submit_exec;              /* likewise; NULL: waiting does the work */
@@ -455,6 +460,10 @@ void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches to
 
 /* refine.c: a new request has the slot. */
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
+
+/* batch.c */
+spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr);
+void sc_plugin_batches_close(spec_connector *conn);
 
 /* submit.c */
 spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reterr);

@@ -455,15 +455,15 @@ static void clear_results(struct spec_important *in)
 /* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
  * others. Of several items that choose rows of one request, which has one set at a time, the later
  * ones begin when their turn comes. */
-void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count)
+void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                           uint64_t begin_ns)
 {
-    uint64_t now_ns = sc_exec_now_ns(conn->exec);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = &work[i];
         uint64_t within_ns = item->in.deadline_ns;
         item->deadline_ns = SC_EXEC_FOREVER;
-        if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - now_ns)
-            item->deadline_ns = now_ns + within_ns;
+        if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
+            item->deadline_ns = begin_ns + within_ns;
         clear_results(&item->in);
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
@@ -471,7 +471,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->route = SC_ROUTE_REFINE;
         if (item->in.refine_of != 0)
             continue;
-        sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
+        sc_plugin_guess_end(conn, item->request, item->in.layer, begin_ns);
         if (!item->want.selects)
             item->in.unused_bytes = item->in.read_bytes =
                 sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
@@ -539,15 +539,28 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
     return SPEC_OK;
 }
 
-spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
-                                    uint64_t count, struct spec_error *reterr)
+static spec_status items_do(spec_connector *conn, struct spec_important *items, uint64_t count,
+                            uint64_t begin_ns, struct sc_plugin_item *work,
+                            struct spec_error *reterr)
 {
-    struct sc_plugin_item work[SC_LIMIT_BATCH];
     spec_status status = sc_plugin_items_check(conn, items, count, false, work, reterr);
     if (status != SPEC_OK)
         return status;
-    sc_plugin_items_begin(conn, work, count);
+    sc_plugin_items_begin(conn, work, count, begin_ns);
     status = sc_plugin_items_serve(conn, work, count, reterr);
     sc_plugin_items_report(items, work, count);
+    return status;
+}
+
+spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
+                                    uint64_t count, struct spec_error *reterr)
+{
+    struct sc_plugin_item few[SC_PLUGIN_ITEMS_FEW];
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    if (count <= SC_PLUGIN_ITEMS_FEW || count > SC_LIMIT_BATCH) /* of more none is looked at */
+        return items_do(conn, items, count, begin_ns, few, reterr);
+    struct sc_plugin_item *many = sc_plugin_batch_take(conn);
+    spec_status status = items_do(conn, items, count, begin_ns, many, reterr);
+    sc_plugin_batch_put(conn, many);
     return status;
 }

@@ -342,13 +342,20 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
 spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
 
+/* batch.c: room for SC_LIMIT_BATCH items. More than a few at one time wait for one another. */
+#define SC_PLUGIN_ITEMS_FEW 8u /* of a call, that stand on its stack: 6 KiB */
+struct sc_plugin_item *sc_plugin_batch_take(spec_connector *conn);
+void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *items);
+
 /* load.c: a get_important in four parts; the second never waits, the third may be another thread's
  */
 struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i);
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
                                   uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr);
-void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count);
+/* begin_ns: when the call began; deadlines count from there. */
+void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                           uint64_t begin_ns);
 /* Delivers; statuses and results stand in the items. Returns the first that is not SPEC_OK. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr);

@@ -20,8 +20,6 @@
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
 #include "plugin/select.h"
 
-#include <string.h>
-
 #define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */
 
 enum { FREE, TAKEN, QUEUED, RUNS, DONE };      /* of a submission; TAKEN: by a call of the host */
@@ -135,13 +133,16 @@ static struct sc_plugin_submission *take(spec_connector *conn, spec_ticket *ret_
     return NULL;
 }
 
+/* Nothing came of it: as if it had not been taken. */
+static void give_back(struct sc_plugin_submission *submission, spec_ticket ticket)
+{
+    atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE);
+}
+
 spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
                              spec_ticket *ret_ticket, struct spec_error *reterr)
 {
-    struct sc_plugin_item work[SC_LIMIT_BATCH];
-    spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
-    if (status != SPEC_OK)
-        return status;
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     if (ret_ticket == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important_submit: ret_ticket is NULL");
     spec_ticket ticket;
@@ -150,16 +151,20 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
         return sc_fail(reterr, SPEC_E_BUSY,
                        "get_important_submit: %" PRIu32 " were submitted and not waited for",
                        conn->submission_count);
+    struct sc_plugin_item *work = submission->work;
+    spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
+    if (status != SPEC_OK) {
+        give_back(submission, ticket);
+        return status;
+    }
     submission->items = items;
     submission->count = count;
-    memcpy(submission->work, work, count * sizeof(*work));
     for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_request *request = work[i].request;
-        submission->work[i].ticket = ticket;
-        atomic_store(&request->submission, (uint32_t)(submission - conn->submissions) + 1);
-        atomic_store(&request->turn, TURN_SUBMITTED);
+        work[i].ticket = ticket;
+        atomic_store(&work[i].request->submission, (uint32_t)(submission - conn->submissions) + 1);
+        atomic_store(&work[i].request->turn, TURN_SUBMITTED);
     }
-    sc_plugin_items_begin(conn, submission->work, count);
+    sc_plugin_items_begin(conn, work, count, begin_ns);
     *ret_ticket = ticket;
     atomic_store(&submission->word, ticket >> 32 << 32 | QUEUED);
     if (conn->submit_exec != NULL)
