@@ -257,7 +257,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_sticky_forget(conn, request);
     sc_plugin_guess_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && (sc_config_selects(&conn->config) || conn->reads_codes))
+    if (request->range_count > 0 && conn->can_select)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
