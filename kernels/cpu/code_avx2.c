@@ -278,17 +278,143 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-/* code - levels / 2 + 1/2 of 8 channels. */
-INLINE __m256 centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+#define CODE_STEP_VECTORS 4u
+#define SIXTEEN(...)      _mm256_broadcastsi128_si256(_mm_setr_epi8(__VA_ARGS__))
+
+/* Vectors that centred_of makes at once. */
+INLINE uint32_t step_vectors(uint32_t bits)
 {
-    return _mm256_sub_ps(halves_of(low, high, bits), _mm256_set1_ps((float)(1u << bits) / 2));
+    return bits == 8 ? 1 : CODE_STEP_VECTORS;
 }
 
-/* Lanes are in the order of channels. */
-INLINE __m256 in_order(__m256 values, uint32_t bits)
+/* The same bit of a plane of single bits for each byte: 0 or `value`. bytes, bits: where it is. */
+INLINE __m256i single_of(const uint8_t *src, __m256i bytes, __m256i bits, char value)
 {
-    (void)bits;
-    return values;
+    int32_t word;
+    memcpy(&word, src, sizeof(word));
+    __m256i some = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(word), bytes), bits);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(some, bits), _mm256_set1_epi8(value));
+}
+
+/* 32 codes, a byte each. Byte 16 l + i is channel 2 i + l. */
+INLINE __m256i fours_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+{
+    __m256i codes = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)low));
+    codes = _mm256_and_si256(_mm256_srlv_epi64(codes, _mm256_setr_epi64x(0, 0, 4, 4)),
+                             _mm256_set1_epi8(15));
+    if (bits == 5) {
+        const __m256i bytes = SIXTEEN(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+        const __m256i places =
+            _mm256_setr_epi32(0x40100401, 0x40100401, 0x40100401, 0x40100401, (int32_t)0x80200802,
+                              (int32_t)0x80200802, (int32_t)0x80200802, (int32_t)0x80200802);
+        codes = _mm256_or_si256(codes, single_of(high, bytes, places, 16));
+    } else if (bits == 6) {
+        int64_t both;
+        memcpy(&both, high, sizeof(both));
+        __m256i twos = _mm256_srlv_epi64(_mm256_set1_epi64x(both), _mm256_setr_epi64x(0, 0, 2, 2));
+        twos = _mm256_unpacklo_epi8(_mm256_slli_epi16(twos, 4), twos);
+        codes = _mm256_or_si256(codes, _mm256_and_si256(twos, _mm256_set1_epi8(0x30)));
+    }
+    return codes;
+}
+
+/* The same of codes of 2 and 3 bits. Byte 8 j + i is channel 4 i + j. */
+INLINE __m256i twos_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+{
+    int64_t all;
+    memcpy(&all, low, sizeof(all));
+    __m256i codes = _mm256_srlv_epi64(_mm256_set1_epi64x(all), _mm256_setr_epi64x(0, 2, 4, 6));
+    codes = _mm256_and_si256(codes, _mm256_set1_epi8(3));
+    if (bits == 3) {
+        const __m256i bytes = SIXTEEN(0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3);
+        const __m256i places =
+            _mm256_setr_epi32(0x10011001, 0x10011001, 0x20022002, 0x20022002, 0x40044004,
+                              0x40044004, (int32_t)0x80088008, (int32_t)0x80088008);
+        codes = _mm256_or_si256(codes, single_of(high, bytes, places, 4));
+    }
+    return codes;
+}
+
+/* Byte 0 or 1 of code - levels / 2 + 1/2 in bfloat16, for each code of up to 4 bits. */
+INLINE __m256i table_of(uint32_t bits, uint32_t byte)
+{
+    if (bits == 2)
+        return byte == 0 ? SIXTEEN(-64, 0, 0, -64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+                         : SIXTEEN(-65, -65, 63, 63, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    if (bits == 3)
+        return byte == 0 ? SIXTEEN(96, 32, -64, 0, 0, -64, 32, 96, 0, 0, 0, 0, 0, 0, 0, 0)
+                         : SIXTEEN(-64, -64, -65, -65, 63, 63, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0);
+    return byte == 0
+               ? SIXTEEN(-16, -48, -80, -112, 96, 32, -64, 0, 0, -64, 32, 96, -112, -80, -48, -16)
+               : SIXTEEN(-64, -64, -64, -64, -64, -64, -65, -65, 63, 63, 64, 64, 64, 64, 64, 64);
+}
+
+/* code - levels / 2 + 1/2 of 32 channels (8 bits: of 8), in the order of in_order. Up to 6 bits
+ * they are exact in bfloat16, the upper half of a float32: its two bytes are looked up, or are 0x43
+ * and the code, which is 128 + code. What 8 channels cost is a fourth of the bytes' making, half an
+ * unpacking, and a shift or a mask. */
+INLINE void centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits, __m256 *ret_values)
+{
+    if (bits == 8) {
+        __m256 code = _mm256_cvtepi32_ps(plane_of(low, 8));
+        ret_values[0] = _mm256_sub_ps(code, _mm256_set1_ps(127.5f));
+        return;
+    }
+    __m256i codes = bits < 4 ? twos_of(low, high, bits) : fours_of(low, high, bits);
+    __m256i above = _mm256_set1_epi8(0x43);
+    if (bits <= 4) {
+        above = _mm256_shuffle_epi8(table_of(bits, 1), codes);
+        codes = _mm256_shuffle_epi8(table_of(bits, 0), codes);
+    }
+    const __m256i odd = _mm256_set1_epi32((int32_t)0xffff0000);
+    __m256i pairs[2] = {_mm256_unpacklo_epi8(codes, above), _mm256_unpackhi_epi8(codes, above)};
+    SC_UNROLL
+    for (uint32_t i = 0; i < CODE_STEP_VECTORS; i++) {
+        __m256i wide =
+            i % 2 == 0 ? _mm256_slli_epi32(pairs[i / 2], 16) : _mm256_and_si256(pairs[i / 2], odd);
+        ret_values[i] = _mm256_castsi256_ps(wide);
+        if (bits > 4)
+            ret_values[i] =
+                _mm256_sub_ps(ret_values[i], _mm256_set1_ps(127.5f + (float)(1u << bits) / 2));
+    }
+}
+
+/* Values of as many channels as centred_of takes become ordered as it has them. */
+INLINE void in_order(__m256 *values, uint32_t bits)
+{
+    if (bits == 8)
+        return;
+    if (bits >= 4) { /* of 16: 0 4 8 12 1 5 9 13, and these + 2 */
+        const __m256i places = _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+        SC_UNROLL
+        for (uint32_t i = 0; i < CODE_STEP_VECTORS; i += 2) {
+            __m256d a = _mm256_castps_pd(_mm256_permutevar8x32_ps(values[i], places));
+            __m256d b = _mm256_castps_pd(_mm256_permutevar8x32_ps(values[i + 1], places));
+            values[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+            values[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+        }
+        return;
+    }
+    /* 0 8 16 24 2 10 18 26, these + 4, + 1, + 5 */
+    const __m256i places = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
+    __m256 v[CODE_STEP_VECTORS];
+    SC_UNROLL
+    for (uint32_t i = 0; i < CODE_STEP_VECTORS; i++) /* channels 0 2 4 6 of 8, then 1 3 5 7 */
+        v[i] = _mm256_permutevar8x32_ps(values[i], places);
+    /* places 0 2 | 1 3 */
+    __m256d ab = _mm256_castps_pd(_mm256_unpacklo_ps(v[0], v[1]));
+    __m256d cd = _mm256_castps_pd(_mm256_unpacklo_ps(v[2], v[3]));
+    __m256d ab4 = _mm256_castps_pd(_mm256_unpackhi_ps(v[0], v[1]));
+    __m256d cd4 = _mm256_castps_pd(_mm256_unpackhi_ps(v[2], v[3]));
+    __m256 all[CODE_STEP_VECTORS] = {/* channel | channel of each 8 */
+                                     _mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),   /* 0 | 1 */
+                                     _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)),   /* 2 | 3 */
+                                     _mm256_castpd_ps(_mm256_unpacklo_pd(ab4, cd4)), /* 4 | 5 */
+                                     _mm256_castpd_ps(_mm256_unpackhi_pd(ab4, cd4))};
+    values[0] = _mm256_permute2f128_ps(all[0], all[1], 0x20);
+    values[1] = _mm256_permute2f128_ps(all[2], all[3], 0x20);
+    values[2] = _mm256_permute2f128_ps(all[0], all[1], 0x31);
+    values[3] = _mm256_permute2f128_ps(all[2], all[3], 0x31);
 }
 
 INLINE __m256 product_add(__m256 a, __m256 b, __m256 sum)

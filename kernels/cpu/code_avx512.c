@@ -237,7 +237,7 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
 /* code - levels / 2 + 1/2 of a unit, in the order of in_order. Codes of 4 and 2 bits are indexes of
  * a table in a register: what stands above them in a lane is their neighbours', and so is not
  * looked at or looked up alike. */
-INLINE __m512 centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
+INLINE __m512 unit_centred(const uint8_t *low, const uint8_t *high, uint32_t bits)
 {
     if (bits != 4 && bits != 2)
         return _mm512_sub_ps(halves_of(low, high, bits), _mm512_set1_ps((float)(1u << bits) / 2));
@@ -258,11 +258,25 @@ INLINE __m512 centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_set1_epi64(both), fours), values);
 }
 
+/* A step is a unit. */
+#define CODE_STEP_VECTORS 1u
+INLINE uint32_t step_vectors(uint32_t bits)
+{
+    (void)bits;
+    return 1;
+}
+
+INLINE void centred_of(const uint8_t *low, const uint8_t *high, uint32_t bits, __m512 *ret_values)
+{
+    *ret_values = unit_centred(low, high, bits);
+}
+
 /* 16 values of channels as centred_of has them. */
-INLINE __m512 in_order(__m512 values, uint32_t bits)
+INLINE void in_order(__m512 *values, uint32_t bits)
 {
     const __m512i places = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-    return bits == 4 ? _mm512_permutexvar_ps(places, values) : values;
+    if (bits == 4)
+        *values = _mm512_permutexvar_ps(places, *values);
 }
 
 INLINE __m512 product_add(__m512 a, __m512 b, __m512 sum)

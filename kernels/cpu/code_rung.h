@@ -5,7 +5,9 @@
  *   CODE_NAME(name)     the rung's public names
  *   CODE_LANES          channels of a register;  CODE_TILE registers of scales that a tile keeps
  *   CODE_VECTOR         a register of floats;  CODE_SUMS how many of them are added up at once
- *   struct rows and tile_decode, encode, centred_of, in_order, product_add, sums_of, scale_at
+ *   CODE_STEP_VECTORS   what step_vectors is at most
+ *   struct rows and tile_decode, encode, step_vectors, centred_of, in_order, product_add, sums_of,
+ *   scale_at
  * (their comments say what they do)
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
@@ -134,27 +136,51 @@ bool CODE_NAME(encode)(const struct sc_kernels_code *code, const uint8_t *const 
 
 /* Some queries of a slab, ready to be multiplied with codes. */
 struct folded {
-    float steps[SCORED_TOGETHER][SCORED_CHANNELS]; /* query * step, in the order of lanes */
+    float steps[SCORED_TOGETHER][SCORED_CHANNELS]; /* query * step, as in_order has them */
     float bases[SCORED_TOGETHER];                  /* sum of query * middle */
 };
 
-static void fold(const struct sc_kernels_code_score *what, uint64_t query, uint64_t count,
-                 struct folded *ret_folded)
+/* The first channel of a step that would begin at `channel`: none reads behind the row. What of a
+ * step is not its own, for it is another's or another head's, is multiplied with 0. */
+static inline uint64_t step_at(uint64_t channel, uint64_t padded, uint64_t step)
 {
-    uint64_t padded = sc_kernels_code_padded(what->code->channels);
-    const uint8_t *mins = what->scales + what->channel_first * 2, *steps = mins + padded * 2;
-    CODE_VECTOR half = CODE_SET((float)(1u << what->code->bits) / 2), sums[CODE_SUMS];
+    return channel + step <= padded ? channel : padded - step;
+}
+
+static inline __attribute__((always_inline)) void fold(const struct sc_kernels_code_score *what,
+                                                       uint64_t query, uint64_t count,
+                                                       uint32_t bits, struct folded *ret_folded)
+{
+    uint64_t padded = sc_kernels_code_padded(what->code->channels), first = what->channel_first;
+    uint64_t step = step_vectors(bits) * CODE_LANES;
+    const uint8_t *mins = what->scales, *steps = mins + padded * 2;
+    CODE_VECTOR half = CODE_SET((float)(1u << bits) / 2), sums[CODE_SUMS];
     float bases[CODE_SUMS];
     for (uint32_t v = 0; v < CODE_SUMS; v++)
         sums[v] = CODE_SET(0);
-    for (uint64_t v = 0; v < count; v++)
-        for (uint64_t t = 0; t < what->head_size; t += CODE_LANES) {
-            CODE_VECTOR q = CODE_LOAD(what->queries + (query + v) * what->head_padded + t);
-            CODE_VECTOR min = scale_at(mins + t * 2), step = scale_at(steps + t * 2);
-            sums[v] = product_add(q, product_add(step, half, min), sums[v]);
-            CODE_STORE(ret_folded->steps[v] + t,
-                       in_order(CODE_MULTIPLY(q, step), what->code->bits));
+    for (uint64_t v = 0; v < count; v++) {
+        const float *queries = what->queries + (query + v) * what->head_padded;
+        for (uint64_t t = 0; t < what->head_size; t += step) {
+            uint64_t start = step_at(first + t, padded, step);
+            CODE_VECTOR values[CODE_STEP_VECTORS];
+            SC_UNROLL
+            for (uint32_t i = 0; i < step_vectors(bits); i++) {
+                uint64_t channel = start + i * CODE_LANES;
+                values[i] = CODE_SET(0);
+                if (channel < first + t || channel >= first + what->head_size)
+                    continue;
+                CODE_VECTOR q = CODE_LOAD(queries + channel - first);
+                CODE_VECTOR size = scale_at(steps + channel * 2);
+                CODE_VECTOR middle = product_add(size, half, scale_at(mins + channel * 2));
+                sums[v] = product_add(q, middle, sums[v]);
+                values[i] = CODE_MULTIPLY(q, size);
+            }
+            in_order(values, bits);
+            SC_UNROLL
+            for (uint32_t i = 0; i < step_vectors(bits); i++)
+                CODE_STORE(ret_folded->steps[v] + t + i * CODE_LANES, values[i]);
         }
+    }
     CODE_STORE(bases, sums_of(sums));
     memcpy(ret_folded->bases, bases, sizeof(ret_folded->bases));
 }
@@ -170,6 +196,7 @@ keys_score(const struct sc_kernels_code_score *what, const struct folded *folded
                                                                              : bits >= 4 ? 4
                                                                                          : 2;
     uint64_t rest = bits - low_bits, first = what->channel_first;
+    uint64_t step = step_vectors(bits) * CODE_LANES;
     const uint8_t *ahead = what->ahead + key * row_bytes + what->ahead_channel * low_bits / 8;
     const uint8_t *rows[CODE_SUMS];
     CODE_VECTOR sums[CODE_SUMS];
@@ -180,19 +207,23 @@ keys_score(const struct sc_kernels_code_score *what, const struct folded *folded
     SC_UNROLL
     for (uint32_t k = 0; k < CODE_SUMS; k++)
         sums[k] = CODE_SET(0);
-    for (uint64_t t = 0; t < what->head_size; t += CODE_LANES) {
-        uint64_t low = (first + t) * low_bits / 8;
-        uint64_t high = (padded * low_bits + (first + t) * rest) / 8;
+    for (uint64_t t = 0; t < what->head_size; t += step) {
+        uint64_t start = step_at(first + t, padded, step);
+        uint64_t low = start * low_bits / 8, high = (padded * low_bits + start * rest) / 8;
         if (t * low_bits / 8 % LINE_BYTES == 0)
             for (uint32_t k = 0; k < keys; k++)
                 __builtin_prefetch(ahead + (k < left ? k : 0) * row_bytes + t * low_bits / 8);
         SC_UNROLL
         for (uint32_t k = 0; k < keys; k++) {
-            CODE_VECTOR code = centred_of(rows[k] + low, rows[k] + high, bits);
+            CODE_VECTOR values[CODE_STEP_VECTORS];
+            centred_of(rows[k] + low, rows[k] + high, bits, values);
             SC_UNROLL
-            for (uint32_t v = 0; v < queries; v++)
-                sums[v * keys + k] =
-                    product_add(code, CODE_LOAD(folded->steps[v] + t), sums[v * keys + k]);
+            for (uint32_t i = 0; i < step_vectors(bits); i++)
+                SC_UNROLL
+            for (uint32_t v = 0; v < queries; v++) {
+                CODE_VECTOR folded_step = CODE_LOAD(folded->steps[v] + t + i * CODE_LANES);
+                sums[v * keys + k] = product_add(values[i], folded_step, sums[v * keys + k]);
+            }
         }
     }
     if (queries == 1 && left >= CODE_SUMS) {
@@ -223,7 +254,7 @@ static inline __attribute__((always_inline)) void score(const struct sc_kernels_
         uint64_t left = what->query_count - v;
         float *scores = what->scores + v * what->score_stride;
         count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        fold(what, v, count, &folded);
+        fold(what, v, count, bits, &folded);
         if (count == 4)
             queries_score(what, &folded, 4, bits, scores);
         else if (count == 2)
@@ -235,8 +266,9 @@ static inline __attribute__((always_inline)) void score(const struct sc_kernels_
 
 void CODE_NAME(score)(const struct sc_kernels_code_score *what)
 {
+    uint64_t padded = sc_kernels_code_padded(what->code->channels);
     if (what->channel_first % CODE_LANES != 0 || what->head_size % CODE_LANES != 0 ||
-        what->head_size > SCORED_CHANNELS) {
+        what->head_size > SCORED_CHANNELS || padded < step_vectors(what->code->bits) * CODE_LANES) {
         sc_kernels_ref_code_score(what);
         return;
     }

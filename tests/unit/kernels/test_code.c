@@ -1,5 +1,6 @@
 /* Coarse codes: the reference against the formulas in double, every rung against the reference bit
- * by bit, slabs that have no codes, ranges of channels, every described memory. */
+ * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
+ * against their values in double. */
 #include "kernels/code.h"
 #include "kernels/stream.h"
 
@@ -322,6 +323,83 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
     free(slab);
 }
 
+/* Codes lie at the end of their memory, scores between others that stay. */
+static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, uint64_t rows,
+                           uint64_t queries)
+{
+    enum { HEADS_MAX = 3, SIZE_MOST = 256, KEYS = 21, STRIDE = KEYS + 2, QUERIES = 7 };
+    static float values[KEYS][HEADS_MAX * SIZE_MOST], wanted[QUERIES][SIZE_MOST + 16];
+    static float scores[QUERIES + 1][STRIDE];
+    uint64_t seed = code->channels + code->bits * 7 + rows, size = code->channels / heads;
+    uint64_t codes_bytes = rows * sc_kernels_code_row_bytes(code->channels, code->bits);
+    uint64_t scale_bytes = sc_kernels_code_scale_bytes(code->channels);
+    uint8_t *codes = malloc(codes_bytes), *scales = malloc(scale_bytes), *dst[KEYS];
+    const uint8_t *src[KEYS];
+    assert_true(codes != NULL && scales != NULL);
+    for (uint64_t i = 0; i < rows; i++) {
+        src[i] = dst[i] = (uint8_t *)values[i];
+        for (uint64_t c = 0; c < code->channels; c++)
+            values[i][c] = (float)draw(&seed) / (1u << 30) - 1.0f + (c % 9 == 4 ? 8 : 0);
+    }
+    assert_true(sc_kernels_ref_code_encode(code, src, rows, scales, codes));
+    sc_kernels_ref_code_decode(code, scales, codes, rows, 0, code->channels, SC_KERNELS_F32, false,
+                               dst);
+    memset(wanted, 0, sizeof(wanted));
+    for (uint64_t v = 0; v < queries; v++)
+        for (uint64_t t = 0; t < size; t++)
+            wanted[v][t] = (float)draw(&seed) / (1u << 30) - 1.0f;
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+        for (uint64_t h = 0; h < heads; h++) {
+            struct sc_kernels_code_score what = {.code = code,
+                                                 .scales = scales,
+                                                 .codes = codes,
+                                                 .row_count = rows,
+                                                 .channel_first = h * size,
+                                                 .head_size = size,
+                                                 .queries = wanted[0],
+                                                 .head_padded = SIZE_MOST + 16,
+                                                 .query_count = queries,
+                                                 .scores = scores[0] + 1,
+                                                 .score_stride = STRIDE,
+                                                 .ahead = codes};
+            memset(scores, GUARD, sizeof(scores));
+            sc_kernels_get(level)->code_score(&what);
+            for (uint64_t v = 0; v <= QUERIES; v++)
+                for (uint64_t i = 0; i < STRIDE; i++) {
+                    bool is_score = v < queries && i >= 1 && i <= rows;
+                    double sum = 0, most = 0;
+                    for (uint64_t t = 0; is_score && t < size; t++) {
+                        double product = (double)wanted[v][t] * (double)values[i - 1][h * size + t];
+                        sum += product;
+                        most += fabs(product) + fabs((double)wanted[v][t]);
+                    }
+                    if (is_score && !(fabs((double)scores[v][i] - sum) <= most * 0x1p-20))
+                        fail_msg("level %u, %u bits, head %u of %u: query %u, key %u: %.9g is %.9g",
+                                 level, code->bits, (unsigned)h, (unsigned)size, (unsigned)v,
+                                 (unsigned)(i - 1), (double)scores[v][i], sum);
+                    static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};
+                    if (!is_score)
+                        assert_memory_equal(&scores[v][i], GUARDS, 4);
+                }
+        }
+    free(codes);
+    free(scales);
+}
+
+static void every_rung_scores_codes_as_their_values(void **state)
+{
+    (void)state;
+    static const uint64_t SIZES[] = {5,  8,  16, 20,  24,  32,  40,  48,  56, 64,
+                                     72, 80, 96, 104, 112, 120, 128, 160, 256};
+    for (uint32_t b = 0; b < COUNT(BITS); b++)
+        for (uint64_t i = 0; i < COUNT(SIZES); i++)
+            for (uint64_t heads = 1; heads <= 3; heads++) {
+                struct sc_kernels_code code = {heads * SIZES[i], BITS[b], SC_KERNELS_F32};
+                for (uint64_t rows = 1; rows <= 21; rows += 4)
+                    scores_compare(&code, heads, rows, 1 + (rows + i) % 7);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +409,7 @@ int main(void)
         cmocka_unit_test(the_largest_values_decode_to_finite_ones),
         cmocka_unit_test(every_rung_decodes_the_same_values),
         cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
+        cmocka_unit_test(every_rung_scores_codes_as_their_values),
         cmocka_unit_test(a_part_goes_to_the_places_of_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
