@@ -218,11 +218,12 @@ keys_score(const struct sc_kernels_code_score *what, const struct folded *folded
             CODE_VECTOR values[CODE_STEP_VECTORS];
             centred_of(rows[k] + low, rows[k] + high, bits, values);
             SC_UNROLL
-            for (uint32_t i = 0; i < step_vectors(bits); i++)
+            for (uint32_t i = 0; i < step_vectors(bits); i++) {
                 SC_UNROLL
-            for (uint32_t v = 0; v < queries; v++) {
-                CODE_VECTOR folded_step = CODE_LOAD(folded->steps[v] + t + i * CODE_LANES);
-                sums[v * keys + k] = product_add(values[i], folded_step, sums[v * keys + k]);
+                for (uint32_t v = 0; v < queries; v++) {
+                    CODE_VECTOR folded_step = CODE_LOAD(folded->steps[v] + t + i * CODE_LANES);
+                    sums[v * keys + k] = product_add(values[i], folded_step, sums[v * keys + k]);
+                }
             }
         }
     }
