@@ -693,19 +693,19 @@ struct spec_api {
      * ended or earlier [ABI-080]. The source is free at return (host) [ABI-081]. A chunk becomes
      * visible when all layers are written, never before [ABI-082]; the first complete copy wins
      * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
-     * device: when staging, disk_bytes or a pool is exhausted the range is given up, the tickets
-     * say DROPPED, NO_SPACE or BUSY, and the host goes on with its layers [ABI-085]. NaN and
-     * infinities are stored as they are [ABI-086]. A store that is full makes room by evicting what
-     * was used longest ago and nobody holds, leaves first, so that no stored prefix loses its
-     * beginning; disk_bytes is never exceeded, quarantine included [ABI-088]. After a full or
-     * failing device stores are dropped for a while, then tried again; loads go on [ABI-089]. A
-     * reader's store is UNSUPPORTED. What a pass stores is computed on what was delivered to its
-     * request so far, the worst of it: lookups say so [ABI-120], and a match with REQUIRE_EXACT
-     * ends before it [ABI-121]. Configuration decides whether lossy (yes) and pruned (no) passes
-     * are stored at all; one that is not is DROPPED [ABI-122]. KV computed on better KV replaces
-     * worse of the same tokens; among equals the first complete copy wins [ABI-123]. ret_ticket:
-     * one a call; the last layer's is done when the range is visible to lookup and found again
-     * after kill -9 [ABI-087], an earlier layer's at once.
+     * device: when staging, disk_bytes or a pool is exhausted the range is given up, but for chunks
+     * that have all layers by then, the tickets say DROPPED, NO_SPACE or BUSY, and the host goes on
+     * with its layers [ABI-085]. NaN and infinities are stored as they are [ABI-086]. A store that
+     * is full makes room by evicting what was used longest ago and nobody holds, leaves first, so
+     * that no stored prefix loses its beginning; disk_bytes is never exceeded, quarantine included
+     * [ABI-088]. After a full or failing device stores are dropped for a while, then tried again;
+     * loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores is computed on
+     * what was delivered to its request so far, the worst of it: lookups say so [ABI-120], and a
+     * match with REQUIRE_EXACT ends before it [ABI-121]. Configuration decides whether lossy (yes)
+     * and pruned (no) passes are stored at all; one that is not is DROPPED [ABI-122]. KV computed
+     * on better KV replaces worse of the same tokens; among equals the first complete copy wins
+     * [ABI-123]. ret_ticket: one a call; the last layer's is done when the range is visible to
+     * lookup and found again after kill -9 [ABI-087], an earlier layer's at once.
      * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
      * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,

@@ -84,7 +84,14 @@ static void abi_101_wait_writes_the_statuses_it_has_when_time_is_up(void **state
     if (status == SPEC_E_TIMEOUT)
         ended[1] = fixture_wait(fx, tickets[1]);
     fixture_release(fx, found.request);
-    fixture_check(fx, &prompt, ended[1] == SPEC_OK ? 1999 : 0);
+    if (ended[1] == SPEC_OK) {
+        fixture_check(fx, &prompt, 1999);
+    } else { /* given up: chunks that had all layers by then may be there, and are right */
+        found = fixture_find(fx, &prompt);
+        assert_true(found.matched_tokens <= 1999);
+        fixture_check_layers(fx, &found, &prompt, 0);
+        fixture_release(fx, found.request);
+    }
     prompt_free(&prompt);
 }
 
