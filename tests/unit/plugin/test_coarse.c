@@ -165,6 +165,33 @@ static struct prompt open_filled(struct rig *rig, const char *extra, uint64_t co
     return prompt;
 }
 
+/* 400 tokens: the rows of the first 256 went, their codes stayed; the others are there. */
+static struct prompt open_front_gone(struct rig *rig, uint32_t layers)
+{
+    struct prompt whole = rig_prompt(1, 0, 0, 400);
+    struct prompt front = {256, whole.tokens, whole.history};
+    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(rig, layers, 2, 32, SPEC_DTYPE_F16);
+    rig_open(rig);
+    fill(rig, &front);
+    press(rig);
+    fill(rig, &whole);
+    return whole;
+}
+
+/* One row of two heads of 32. */
+static struct spec_queries query_behind(const struct prompt *prompt, const float numbers[2 * 32])
+{
+    return (struct spec_queries){.struct_size = sizeof(struct spec_queries),
+                                 .dtype = SPEC_DTYPE_F32,
+                                 .data = numbers,
+                                 .byte_count = 2 * 32 * sizeof(float),
+                                 .row_count = 1,
+                                 .row_stride_bytes = 2 * 32 * sizeof(float),
+                                 .head_stride_bytes = 32 * sizeof(float),
+                                 .first_position = prompt->count};
+}
+
 static uint64_t lookup_exact(struct rig *rig, const struct prompt *prompt)
 {
     struct spec_lookup_params params = {.struct_size = sizeof(params),
@@ -297,14 +324,7 @@ static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt whole = rig_prompt(1, 0, 0, 400);
-    struct prompt front = {256, whole.tokens, whole.history};
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    fill(&rig, &front);
-    press(&rig);
-    fill(&rig, &whole);
+    struct prompt whole = open_front_gone(&rig, 3);
     struct got got = read_rows(&rig, &whole, 1000000);
     assert_int_equal(got.status, SPEC_OK);
     assert_int_equal(got.matched, 400);
@@ -323,14 +343,7 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt whole = rig_prompt(1, 0, 0, 400);
-    struct prompt front = {256, whole.tokens, whole.history};
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    fill(&rig, &front);
-    press(&rig);
-    fill(&rig, &whole);
+    struct prompt whole = open_front_gone(&rig, 3);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
     struct spec_lookup_result result = rig_lookup(&rig, &whole);
     struct area area = rig_area(&rig, 400);
@@ -338,14 +351,7 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
     float numbers[2 * 32];
     for (uint32_t i = 0; i < 2 * 32; i++)
         numbers[i] = NAN;
-    struct spec_queries queries = {.struct_size = sizeof(queries),
-                                   .dtype = SPEC_DTYPE_F32,
-                                   .data = numbers,
-                                   .byte_count = sizeof(numbers),
-                                   .row_count = 1,
-                                   .row_stride_bytes = sizeof(numbers),
-                                   .head_stride_bytes = sizeof(numbers) / 2,
-                                   .first_position = 400};
+    struct spec_queries queries = query_behind(&whole, numbers);
     struct spec_select select = {
         .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = 200000};
     struct spec_important item = {.struct_size = sizeof(item),
@@ -378,26 +384,12 @@ static void rows_that_went_have_no_averages(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt whole = rig_prompt(1, 0, 0, 400);
-    struct prompt front = {256, whole.tokens, whole.history};
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    fill(&rig, &front);
-    press(&rig);
-    fill(&rig, &whole);
+    struct prompt whole = open_front_gone(&rig, 3);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
     struct spec_lookup_result result = rig_lookup(&rig, &whole);
     struct area area = rig_area(&rig, 400);
     float numbers[2 * 32] = {0}, scores[400], share = 0; /* every row is as important as another */
-    struct spec_queries queries = {.struct_size = sizeof(queries),
-                                   .dtype = SPEC_DTYPE_F32,
-                                   .data = numbers,
-                                   .byte_count = sizeof(numbers),
-                                   .row_count = 1,
-                                   .row_stride_bytes = sizeof(numbers),
-                                   .head_stride_bytes = sizeof(numbers) / 2,
-                                   .first_position = 400};
+    struct spec_queries queries = query_behind(&whole, numbers);
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = result.request,
                                   .queries = &queries,
@@ -695,14 +687,7 @@ static void a_read_that_fails_behind_codes_alone_leaves_them(void **state)
     uint64_t codes_failed = 0, rows_failed = 0;
     for (uint64_t n = 0; n < 8; n++) {
         struct rig rig;
-        struct prompt whole = rig_prompt(1, 0, 0, 400);
-        struct prompt front = {256, whole.tokens, whole.history};
-        rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-        rig_shape(&rig, 1, 2, 32, SPEC_DTYPE_F16);
-        rig_open(&rig);
-        fill(&rig, &front);
-        press(&rig);
-        fill(&rig, &whole);
+        struct prompt whole = open_front_gone(&rig, 1);
         sc_io_sim_fault_scope(rig.disk, "/seg-");
         sc_io_sim_fault_nth(rig.disk, SC_SIM_READ_EIO, n);
         struct got got = read_rows(&rig, &whole, 0);
@@ -728,16 +713,9 @@ static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
 {
     (void)state;
     struct rig rig;
-    struct prompt whole = rig_prompt(1, 0, 0, 400);
-    struct prompt front = {256, whole.tokens, whole.history};
+    struct prompt whole = open_front_gone(&rig, 3);
     static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
     static uint8_t row[512], bytes[512];
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    fill(&rig, &front);
-    press(&rig);
-    fill(&rig, &whole);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
     struct spec_lookup_result others = rig_lookup(&rig, &whole);
     assert_int_equal(others.matched_tokens, 400);
