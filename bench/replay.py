@@ -44,10 +44,19 @@ ROUNDS = 2  # of all presets in turn
 OPS = 8192  # of fio, to tell what one costs
 
 
+def name_of(preset):
+    """The plugin's name of it, without what the caller does."""
+    return preset.split(",")[0]
+
+
+def family_of(preset):
+    """Its name without the planner."""
+    return name_of(preset).split("+")[0]
+
+
 def config(store, preset):
-    name, hints = (preset.split(",")[0], ", hints" in preset)
-    out = {"path": store, "preset": name, "disk_bytes": "20GB", "stage_bytes": "512MiB"}
-    if hints:
+    out = {"path": store, "preset": name_of(preset), "disk_bytes": "20GB", "stage_bytes": "512MiB"}
+    if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}
     return json.dumps(out)
 
@@ -84,9 +93,9 @@ def must_ns(facts, line, t_op):
 
 def best_must_ns(preset, results, line, t_op):
     """The same by the better of its planners: whole slabs or rows."""
-    name = preset.split("+")[0].split(",")[0]
+    family = family_of(preset)
     return min(must_ns(facts, line, t_op) for other, (_, facts) in results.items()
-               if other.split("+")[0].split(",")[0] == name)
+               if family_of(other) == family)
 
 
 def head(shape, args, line, t_op, slower, facts):
@@ -204,7 +213,7 @@ def print_cell(shape, args, results, device):
     print(f"{'recompute':18} {recompute / 1e6:8.1f}  (computed from the same table)")
     for preset, (_, facts) in results.items():
         row(preset, results, line, t_op)
-        if facts["planted_rows"] and preset.split("+")[0] not in UNPLANTED:
+        if facts["planted_rows"] and family_of(preset) not in UNPLANTED:
             found = facts["planted_found"] / facts["planted_rows"]
             if found < 0.9:
                 sys.exit(f"replay: {preset} found {found:.2f} of the planted sets: not a result")

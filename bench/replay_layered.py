@@ -43,11 +43,6 @@ HINT_RECALL = 0.8
 WINDOWS = ("no window", "window")
 
 
-def name_of(preset):
-    """The plugin's name of it, without what the caller does."""
-    return preset.split(",")[0]
-
-
 class Cell:
     """One shape and share of fallbacks, on one device."""
 
@@ -64,8 +59,9 @@ class Cell:
     def config(self, preset):
         if not self.is_sim:
             return replay.config(self.stores[PRESETS[preset][0]], preset)
-        return json.dumps({"path": "/sim/store", "preset": name_of(preset), "disk_bytes": "20GB",
-                           "stage_bytes": "512MiB", "io": {"backend": "sim"}, "sim": SIM})
+        return json.dumps({"path": "/sim/store", "preset": replay.name_of(preset),
+                           "disk_bytes": "20GB", "stage_bytes": "512MiB",
+                           "io": {"backend": "sim"}, "sim": SIM})
 
     def process(self, preset):
         """One round of a preset, without and with a window."""
@@ -140,15 +136,15 @@ class Cell:
 
     def model_ns(self, preset, window):
         """What a request has to spend on the device model, under the better of its planners."""
-        name = name_of(preset).split("+")[0]
+        family = replay.family_of(preset)
         return min(replay.must_ns(self.rounds[other][0][window], self.line, self.t_op)
-                   for other in self.rounds if name_of(other).split("+")[0] == name)
+                   for other in self.rounds if replay.family_of(other) == family)
 
     def must_ns(self, preset, window):
         """The same; layered on a disk: not less than fio takes for its reads in this cell. (The
         model takes the larger of bytes and operations. A device that serves one operation after
         the other has both to do, and layered has much of both.)"""
-        least_ns = self.mix_ns if name_of(preset) == "layered" else 0
+        least_ns = self.mix_ns if replay.name_of(preset) == "layered" else 0
         return max(self.model_ns(preset, window), least_ns)
 
     def bound(self, preset, window):
