@@ -14,7 +14,7 @@
  * works at keeps its place; what another delivery wrote over is refined no more.
  * Does not: allocate after open; rank anew; keep queries, codes or rows.
  * Threads: whose turn the request's loads are.
- * Tests: tests/unit/plugin/test_layered.c, conformance (abi_163_* .. abi_165_*) */
+ * Tests: tests/unit/plugin/test_refine.c, conformance (abi_163_* .. abi_165_*) */
 #include "plugin/select.h"
 
 #include <math.h>

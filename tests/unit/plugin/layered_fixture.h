@@ -1,0 +1,206 @@
+/* What tests of layered delivery share: an item as a host makes it, and what it has to deliver, row
+ * by row and as a set, from ref/ and a float64 reference over decoded keys. */
+#ifndef SC_TEST_LAYERED_FIXTURE_H
+#define SC_TEST_LAYERED_FIXTURE_H
+
+#include "kernels/code.h"
+#include "tests/unit/plugin/select_fixture.h"
+
+#define ROWS_MAX 400u
+
+struct shot {
+    struct spec_important item;
+    struct spec_select select;
+    struct area area;
+    struct pass pass;
+    uint32_t positions[ROWS_MAX];
+    uint64_t exact[(ROWS_MAX + 63) / 64];
+};
+
+static inline void shot_make(struct shot *shot, const struct world *world, spec_request request,
+                             uint32_t layer, uint64_t from, uint32_t exact_ppm)
+{
+    *shot = (struct shot){.area = rig_area(&world->rig, world->matched - from),
+                          .pass = world_pass(world, layer, world->rig.dtype)};
+    shot->select = (struct spec_select){
+        .struct_size = sizeof(shot->select), .given = SPEC_SELECT_EXACT, .exact_ppm = exact_ppm};
+    shot->item = (struct spec_important){.struct_size = sizeof(shot->item),
+                                         .request = request,
+                                         .layer = layer,
+                                         .queries = &shot->pass.q,
+                                         .new_keys = &shot->pass.fresh.memory,
+                                         .destination = &shot->area.memory,
+                                         .positions = shot->positions,
+                                         .position_capacity = ROWS_MAX,
+                                         .exact_bits = shot->exact,
+                                         .exact_bit_words = (ROWS_MAX + 63) / 64,
+                                         .select = &shot->select};
+}
+
+static inline void shot_free(struct shot *shot)
+{
+    rig_area_free(&shot->area);
+    pass_free(&shot->pass);
+}
+
+static inline spec_status fire(struct world *world, struct shot *shot)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    return sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
+}
+
+/* Until what was stored has its codes. */
+static inline void wait_for_codes(struct world *world)
+{
+    struct sc_store_stats stats;
+    do {
+        rig_pass_ns(&world->rig, 1000000);
+        sc_store_stats(world->rig.conn->store, &stats);
+    } while (stats.is_building);
+}
+
+static inline spec_request look(struct world *world, uint64_t from)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, world->matched);
+    return result.request;
+}
+
+static inline bool is_exact(const struct shot *shot, uint64_t row)
+{
+    return (shot->exact[row / 64] >> (row % 64) & 1) != 0;
+}
+
+static inline uint64_t exact_count(const struct shot *shot)
+{
+    uint64_t count = 0;
+    for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+        count += (uint64_t)__builtin_popcountll(shot->exact[w]);
+    return count;
+}
+
+/* What the codes of a position stand for, made by ref/ from the rows of its chunk. */
+static inline void decoded(const struct world *world, uint64_t position, uint32_t layer,
+                           uint32_t part, uint32_t bits, uint32_t dst_dtype, void *ret_row)
+{
+    static uint8_t bytes[64][64 * 4], scales[64 * 4], codes[64 * 64];
+    uint64_t first = position / 64 * 64, channels = world->rig.heads * world->rig.head_size;
+    uint64_t end = first + 64 < world->matched ? first + 64 : world->matched;
+    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    const uint8_t *rows[64];
+    uint8_t *dst[1] = {ret_row};
+    uint32_t dtype = world->rig.dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+                     : world->rig.dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                                          : SC_KERNELS_BF16;
+    struct sc_kernels_code code = {channels, bits, dtype};
+    for (uint64_t p = first; p < end; p++) {
+        rows[p - first] = bytes[p - first];
+        for (uint64_t n = 0; n < channels; n++)
+            world_put(bytes[p - first] + n * element, world->rig.dtype,
+                      world_kv(world, p, layer, part, n / world->rig.head_size,
+                               n % world->rig.head_size));
+    }
+    assert_true(sc_kernels_ref_code_encode(&code, rows, end - first, scales, codes));
+    sc_kernels_ref_code_decode(
+        &code, scales, codes + (position - first) * sc_kernels_code_row_bytes(channels, bits), 1, 0,
+        channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : dtype, false, dst);
+}
+
+/* All rows are there, each as its bit says. */
+static inline void assert_rows(const struct world *world, const struct shot *shot, uint64_t from,
+                               uint32_t bits_k, uint32_t bits_v)
+{
+    uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
+    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    uint8_t expected[64 * 4];
+    assert_int_equal(shot->item.row_count, rows);
+    assert_int_equal(shot->item.next_position, world->matched);
+    assert_int_equal(shot->item.exact_rows, exact_count(shot));
+    for (uint64_t j = 0; j < rows; j++) {
+        assert_int_equal(shot->positions[j], from + j);
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            if (!is_exact(shot, j))
+                decoded(world, from + j, shot->item.layer, part, part == 0 ? bits_k : bits_v,
+                        world->rig.dtype, expected);
+            else
+                for (uint64_t n = 0; n < bytes / element; n++)
+                    world_put(expected + n * element, world->rig.dtype,
+                              world_kv(world, from + j, shot->item.layer, part,
+                                       n / world->rig.head_size, n % world->rig.head_size));
+            if (memcmp(at + j * bytes, expected, bytes) != 0)
+                fail_msg("layer %u row %lu part %u (%s) is not what it should be", shot->item.layer,
+                         j, part, is_exact(shot, j) ? "exact" : "coarse");
+        }
+    }
+}
+
+/* The set by the definition, in float64 over decoded prefix keys. false: too close to tell. */
+static inline bool set_is_the_best(const struct world *world, const struct shot *shot,
+                                   uint64_t from, uint32_t bits)
+{
+    uint64_t rows = world->matched - from, d = world->rig.head_size, heads = world->rig.heads;
+    static float keys[ROWS_MAX][64];
+    static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
+    static bool in[ROWS_MAX];
+    double gap = 1;
+    memset(total, 0, sizeof(total));
+    for (uint64_t j = 0; j < rows; j++)
+        decoded(world, from + j, shot->item.layer, 0, bits, SPEC_DTYPE_F32, keys[j]);
+    for (uint64_t n = 0; n < FRESH_ROWS * heads * world->group; n++) {
+        uint64_t row = world->matched + n / (heads * world->group);
+        uint64_t head = n / world->group % heads, seen = row + 1 - from;
+        double most = -1e300, sum = 0;
+        for (uint64_t j = 0; j < seen; j++) {
+            double dot = 0;
+            for (uint64_t i = 0; i < d; i++)
+                dot += (double)world_query(world, row, shot->item.layer,
+                                           head * world->group + n % world->group, i) *
+                       (j < rows ? (double)keys[j][head * d + i]
+                                 : (double)world_kv(world, from + j, shot->item.layer, 0, head, i));
+            logits[j] = dot / sqrt((double)d);
+            most = fmax(most, logits[j]);
+        }
+        for (uint64_t j = 0; j < seen; j++)
+            sum += exp(logits[j] - most);
+        for (uint64_t j = 0; j < rows; j++)
+            total[j] += exp(logits[j] - most) / sum;
+    }
+    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
+    if (gap < 1e-5)
+        return false;
+    for (uint64_t j = 0; j < rows; j++)
+        assert_int_equal(is_exact(shot, j), in[j]);
+    return true;
+}
+
+/* One layer, submitted and waited for; its ticket. */
+static inline spec_ticket fire_first(struct world *world, struct shot *shot, spec_request request,
+                                     uint32_t layer, uint32_t exact_ppm, uint64_t deadline_ns)
+{
+    spec_ticket ticket;
+    shot_make(shot, world, request, layer, 0, exact_ppm);
+    shot->item.deadline_ns = deadline_ns;
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    return ticket;
+}
+
+static inline void aim(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm)
+{
+    shot->item.refine_of = ticket;
+    shot->item.queries = NULL;
+    shot->item.new_keys = NULL;
+    shot->item.deadline_ns = 0;
+    shot->select.exact_ppm = exact_ppm;
+}
+
+static inline spec_status refine(struct world *world, struct shot *shot, spec_ticket ticket,
+                                 uint32_t exact_ppm)
+{
+    aim(shot, ticket, exact_ppm);
+    return fire(world, shot);
+}
+
+#endif /* SC_TEST_LAYERED_FIXTURE_H */
