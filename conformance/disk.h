@@ -3,7 +3,8 @@
  *
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
- * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c */
+ * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
+ * test_refine.c */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 
