@@ -73,7 +73,7 @@ spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *re
                        count, bytes);
     for (uint32_t i = 0; i < count; i++)
         (void)lay_out(conn, conn->scratch_memory + i * bytes, &conn->scratches[i]);
-    conn->scratch_count = count;
+    sc_slots_init(&conn->scratch_slots, count, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
@@ -85,23 +85,13 @@ void sc_plugin_scratches_close(spec_connector *conn)
 
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns)
 {
-    for (;;) {
-        uint32_t seen = atomic_load_explicit(&conn->scratch_word, memory_order_acquire);
-        for (uint32_t i = 0; i < conn->scratch_count; i++) {
-            uint32_t taken = 0;
-            if (atomic_compare_exchange_strong(&conn->scratches[i].is_taken, &taken, 1))
-                return &conn->scratches[i];
-        }
-        if (!sc_exec_wait(conn->exec, &conn->scratch_word, seen, deadline_ns))
-            return NULL;
-    }
+    uint32_t slot = sc_slots_take(&conn->scratch_slots, deadline_ns);
+    return slot != SC_SLOTS_NONE ? &conn->scratches[slot] : NULL;
 }
 
-void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scratch)
+void sc_plugin_scratch_put(spec_connector *conn, const struct sc_plugin_scratch *scratch)
 {
-    atomic_store_explicit(&scratch->is_taken, 0, memory_order_release);
-    atomic_fetch_add_explicit(&conn->scratch_word, 1, memory_order_release);
-    sc_exec_wake(conn->exec, &conn->scratch_word);
+    sc_slots_put(&conn->scratch_slots, (uint32_t)(scratch - conn->scratches));
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@
 #include "base/exec.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/slots.h"
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
 #include "plugin/average.h"
@@ -288,23 +289,20 @@ struct spec_connector {
     struct sc_plugin_window window;      /* of compute, that reading ahead may fill */
     struct sc_plugin_averages *averages; /* NULL: none are kept */
     spec_status average_status;          /* of the last that were written; whoever flushes */
-    struct sc_plugin_scratch *scratches; /* [scratch_count] set by open, constant */
+    struct sc_plugin_scratch *scratches; /* [scratch_slots] set by open, constant */
     uint8_t *scratch_memory;
+    struct sc_slots scratch_slots;
     struct sc_plugin_kept *kept; /* select.sticky first: [requests][layers] */
     uint64_t *kept_bits;
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
-    uint32_t scratch_count;
-    _Atomic uint32_t scratch_word; /* moves when a scratch is put back */
     _Atomic uint32_t request_hint; /* where the search for a free slot begins */
     _Atomic uint32_t ticket_word;  /* moves when a ticket ends; waiters watch it */
     _Atomic uint32_t save_word;    /* moves when a save ends */
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
-    struct sc_plugin_ticket *tickets;         /* [SC_LIMIT_TICKETS] */
-    struct sc_plugin_batch *batches;          /* [batch_count] batch.c; set by open, constant */
-    struct sc_plugin_item *batch_items;       /* of all of them */
-    uint32_t batch_count;
-    _Atomic uint32_t batch_word;              /* moves when one is put back */
+    struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
+    struct sc_plugin_item *batches;   /* [batch_slots][SC_LIMIT_BATCH] set by open, constant */
+    struct sc_slots batch_slots;
     struct sc_plugin_submission *submissions; /* [submission_count] submit.c */
     uint32_t submission_count;                /* set by open, constant after */
     struct sc_exec *submit_exec;              /* likewise; NULL: waiting does the work */

@@ -85,7 +85,6 @@ struct sc_plugin_item {
 
 /* Memory to compute in; a few are made at open. */
 struct sc_plugin_scratch {
-    _Atomic uint32_t is_taken;
     uint8_t *importance; /* sc_kernels_importance's */
     float *sums;         /* [at least probe_heads + 1][rows]: each probe head's, then their sum, or
                           * those of a few heads */
@@ -128,7 +127,7 @@ spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *re
 void sc_plugin_scratches_close(spec_connector *conn);
 /* NULL: the deadline came first. */
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns);
-void sc_plugin_scratch_put(spec_connector *conn, struct sc_plugin_scratch *scratch);
+void sc_plugin_scratch_put(spec_connector *conn, const struct sc_plugin_scratch *scratch);
 /* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. true: one set for
  * all heads, in ret_rows [R], ascending; false: heads differ. */
 bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
