@@ -530,9 +530,11 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
+    struct sc_plugin_item one;
     for (uint64_t i = 0; i < count; i++) {
-        ret_work[i] = (struct sc_plugin_item){.is_submitted = is_submitted};
-        spec_status status = check_item(conn, items, i, &ret_work[i], reterr);
+        struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &one;
+        *item = (struct sc_plugin_item){.is_submitted = is_submitted};
+        spec_status status = check_item(conn, items, i, item, reterr);
         if (status != SPEC_OK)
             return status;
     }

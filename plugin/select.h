@@ -349,6 +349,7 @@ void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *item
 /* load.c: a get_important in four parts; the second never waits, the third may be another thread's
  */
 struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i);
+/* ret_work: NULL, or [count]. Changes nothing else. */
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
                                   uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr);

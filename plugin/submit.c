@@ -139,6 +139,18 @@ static void give_back(struct sc_plugin_submission *submission, spec_ticket ticke
     atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE);
 }
 
+/* All are out. What is wrong would be so later, too: that is said first. */
+static spec_status busy(spec_connector *conn, struct spec_important *items, uint64_t count,
+                        struct spec_error *reterr)
+{
+    spec_status status = sc_plugin_items_check(conn, items, count, true, NULL, reterr);
+    if (status != SPEC_OK)
+        return status;
+    return sc_fail(reterr, SPEC_E_BUSY,
+                   "get_important_submit: %" PRIu32 " were submitted and not waited for",
+                   conn->submission_count);
+}
+
 spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
                              spec_ticket *ret_ticket, struct spec_error *reterr)
 {
@@ -148,9 +160,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     spec_ticket ticket;
     struct sc_plugin_submission *submission = take(conn, &ticket);
     if (submission == NULL)
-        return sc_fail(reterr, SPEC_E_BUSY,
-                       "get_important_submit: %" PRIu32 " were submitted and not waited for",
-                       conn->submission_count);
+        return busy(conn, items, count, reterr);
     struct sc_plugin_item *work = submission->work;
     spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
     if (status != SPEC_OK) {

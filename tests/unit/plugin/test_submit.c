@@ -110,6 +110,67 @@ static void more_than_there_is_room_for_is_busy(void **state)
     rig_done(&rig);
 }
 
+/* The items of a submission for which there is no room, as they would be checked if there were. */
+static void what_is_wrong_is_told_before_what_is_busy(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct shot shots[64];
+    spec_request requests[66];
+    rig_init(&rig, true,
+             "\"chunk_tokens\": 16, \"max_requests\": 66, "
+             "\"max_request_tokens\": 256");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(5, 0, 0, 100);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint64_t i = 0; i < 66; i++) {
+        requests[i] = rig_lookup(&rig, &prompt).request;
+        if (i < 64)
+            assert_int_equal(shot_submit(&rig, &shots[i], requests[i], 100, 1), SPEC_OK);
+    }
+    rig_release(&rig, requests[65]);
+    struct spec_important good = shots[0].item, items[2] = {good, good};
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_ticket ticket = 7;
+    const struct {
+        spec_status status;
+        uint64_t count;
+        struct spec_important *items;
+        uint32_t layer, flags, struct_size;
+        spec_request request;
+        const char *text;
+    } CASES[] = {
+        {SPEC_E_INVALID, 0, items, 1, 0, sizeof(good), requests[64], "1 .. "},
+        {SPEC_E_INVALID, 1, NULL, 1, 0, sizeof(good), requests[64], "1 .. "},
+        {SPEC_E_INVALID, SC_LIMIT_BATCH + 1, items, 1, 0, sizeof(good), requests[64], "1 .. "},
+        {SPEC_E_INVALID, 1, items, rig.layers, 0, sizeof(good), requests[64], "layer"},
+        {SPEC_E_INVALID, 1, items, 1, 1, sizeof(good), requests[64], "items[0]: flags"},
+        {SPEC_E_INVALID, 2, items, 1, 0, sizeof(good) - 8, requests[64], "items[1] has another"},
+        {SPEC_E_STALE, 1, items, 1, 0, sizeof(good), requests[65], "request"},
+        {SPEC_E_BUSY, 1, items, 1, 0, sizeof(good), requests[64], "64 were submitted"},
+    };
+    for (uint64_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        items[0].layer = CASES[i].layer;
+        items[0].flags = CASES[i].flags;
+        items[0].request = CASES[i].request;
+        items[1].struct_size = CASES[i].struct_size;
+        assert_int_equal(
+            sc_plugin_submit(rig.conn, CASES[i].items, CASES[i].count, &ticket, &error),
+            CASES[i].status);
+        assert_non_null(strstr(error.text, CASES[i].text));
+        assert_int_equal(ticket, 7);
+    }
+    for (uint64_t i = 0; i < 64; i++) { /* none of that changed what is out */
+        assert_int_equal(shot_wait(&rig, &shots[i]), SPEC_OK);
+        assert_true(rig_area_is_right(&rig, &shots[i].area, &prompt, 0, 100, 1));
+        rig_area_free(&shots[i].area);
+        rig_release(&rig, requests[i]);
+    }
+    rig_release(&rig, requests[64]);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* What was released before its work began ends with it, and its slot serves another request. */
 static void a_released_requests_slot_is_used_again_after_its_submission(void **state)
 {
@@ -447,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(submissions_deliver_and_allocate_nothing),
         cmocka_unit_test(more_than_there_is_room_for_is_busy),
+        cmocka_unit_test(what_is_wrong_is_told_before_what_is_busy),
         cmocka_unit_test(a_released_requests_slot_is_used_again_after_its_submission),
         cmocka_unit_test(what_nobody_wants_any_more_is_not_delivered),
         cmocka_unit_test(a_request_that_ends_in_the_middle_ends_what_has_not_begun),
