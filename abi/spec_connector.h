@@ -32,6 +32,7 @@
  *          coarsened_chunks on.
  *          0.6 get_important_submit, get_important_wait and refine_of act; stats from
  *          refined_layers on.
+ *          0.7 SPEC_ITEM_AHEAD: a layered item tells its destination before it has queries.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -45,7 +46,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 6u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 7u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -362,13 +363,17 @@ struct spec_select {
     uint32_t reserved;
 };
 
+/* Of get_important_submit, since 0.7: the destination is told before there are queries; an item
+ * with refine_of completes it, and nothing is computed on it before. */
+#define SPEC_ITEM_AHEAD 1u
+
 /* One request at one layer. In and out in one structure, since an array of them is submitted
  * before the first is waited for. Row j of the destination is the j-th returned position. The
  * destination has room for all R rows, also when fewer are wanted: those behind row_count are
  * undefined afterwards. */
 struct spec_important {
     uint32_t struct_size;
-    uint32_t flags; /* reserved inputs: 0 */
+    uint32_t flags; /* SPEC_ITEM_* */
     spec_request request;
     uint32_t layer;
     uint32_t reserved;
@@ -633,6 +638,21 @@ struct spec_api {
      * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
      * ticket that was never given out, and another layer or destination than it delivered, are
      * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
+     * Ahead (get_important_submit with SPEC_ITEM_AHEAD): an engine that knows a layer's destination
+     * before it has the queries has it filled while it computes the layer below. Without queries
+     * the item's exact rows are those that need none (without codes, kept first and last; with
+     * select.identify "static" all of them); with queries, say of the layer below's hidden state,
+     * they are a guess and choose as usual. The first item that refines it and wants some of its
+     * rows chooses: queries, new_keys, metric and keep are taken as if nothing had been delivered,
+     * and what is there afterwards is, bit for bit, what one call with these had delivered, but
+     * that rows which were exact before stay so; codes are read again only where their memory went
+     * to others meanwhile, and where they cannot be had any more every row is read [ABI-166]. Until
+     * then the destination is nothing to compute on: the item's own provenance says what it is
+     * worth, and what is stored on the request is not held to be computed on it [ABI-167]. At its
+     * deadline the rows that are there are exact, as above, and if no set was chosen by then the
+     * next item chooses. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID; where
+     * select.base is not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than its
+     * rows need [ABI-168].
      * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where

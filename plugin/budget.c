@@ -179,25 +179,33 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
 }
 
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request,
+                                  const struct sc_plugin_request *request, bool chooses,
                                   struct sc_plugin_want *ret_want, struct spec_error *reterr)
 {
     struct spec_select select;
-    if (conn->config.base != SC_BASE_COARSE)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "get_important: refine_of: only where select.base is coarse");
     spec_status status = read_select(in->select, &select, reterr);
     if (status != SPEC_OK)
         return status;
-    if (select.given & ~SPEC_SELECT_EXACT)
+    uint32_t taken = SPEC_SELECT_EXACT | (chooses ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
+    if (select.given & ~taken)
         return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: refine_of: select: given is %#" PRIx32
-                       ", only exact_ppm expected",
-                       select.given);
+                       "get_important: refine_of: select: given is %#" PRIx32 ", expected %#" PRIx32
+                       " at most: %s",
+                       select.given, taken,
+                       chooses ? "budgets of rows are not layered's"
+                               : "the delivery's rows are ranked already");
     resolve_layered(conn, &select, request, in->layer, 0, ret_want);
     ret_want->selects = true; /* as far as one call's items of a request go one by one */
-    ret_want->is_scored = false;
+    ret_want->is_scored = ret_want->is_scored && chooses;
     return SPEC_OK;
+}
+
+void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want *want)
+{
+    if (!want->is_scored || in->queries != NULL)
+        return;
+    want->is_scored = want->is_cut = false;
+    want->row_count = kept_rows(want); /* fewer, or they were not scored */
 }
 
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,

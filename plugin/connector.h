@@ -100,6 +100,7 @@ struct sc_plugin_reader {
 struct sc_plugin_sketch {
     struct sc_store_sketch *sketch; /* NULL: nothing is ever chosen */
     uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
+    bool is_counted;                /* some item has its cost */
 };
 
 /* guess.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */

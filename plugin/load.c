@@ -141,6 +141,8 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
 {
     struct spec_important *in = &item->in;
     spec_status status = sc_plugin_want_resolve(conn, in, item->request, &item->want, reterr);
+    if (status == SPEC_OK && sc_plugin_is_ahead(in))
+        sc_plugin_want_ahead(in, &item->want);
     if (status == SPEC_OK && item->is_submitted)
         sc_plugin_want_ranked(conn, in, item->request, &item->want);
     if (status == SPEC_OK)
@@ -148,6 +150,11 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
             sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
     if (status != SPEC_OK)
         return status;
+    if (sc_plugin_is_ahead(in) && !sc_plugin_delivery_fits(conn, item))
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "get_important: SPEC_ITEM_AHEAD: %" PRIu64
+                       " rows are more than a request's share of layered.refine_bytes keeps",
+                       item->want.row_total);
     uint64_t rows = row_total(item->request), needed = rows;
     if (item->want.has_head_sets && !item->scoring.is_probes_only)
         needed *= conn->shape.kv_head_count;
@@ -168,16 +175,46 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
 {
     struct spec_important *in = &item->in;
     uint64_t rows = row_total(item->request);
-    spec_status status = sc_plugin_want_refine(conn, in, item->request, &item->want, reterr);
-    if (status == SPEC_OK && in->positions != NULL && in->position_capacity < rows)
-        status = sc_fail(reterr, SPEC_E_INVALID,
-                         "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
-                         in->position_capacity, rows);
+    if (in->positions != NULL && in->position_capacity < rows)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
+                       in->position_capacity, rows);
+    spec_status status =
+        sc_plugin_memory_check(in->destination, "get_important: destination", SC_MEMORY_DESTINATION,
+                               &conn->shape, rows, &item->memory, &item->widen, reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_memory_check(in->destination, "get_important: destination",
-                                        SC_MEMORY_DESTINATION, &conn->shape, rows, &item->memory,
-                                        &item->widen, reterr);
-    return status == SPEC_OK ? sc_plugin_refine_check(conn, item, reterr) : status;
+        status = sc_plugin_refine_check(conn, item, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_want_refine(conn, in, item->request, sc_plugin_refine_chooses(item),
+                                       &item->want, reterr);
+    if (status == SPEC_OK && sc_plugin_refine_chooses(item)) /* else queries are not looked at */
+        status =
+            sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
+    return status;
+}
+
+/* Inputs that say of which kind the item is. */
+static spec_status check_kind(const spec_connector *conn, const struct sc_plugin_item *item,
+                              uint64_t i, struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    bool is_ahead = sc_plugin_is_ahead(in);
+    if ((in->flags & ~SPEC_ITEM_AHEAD) != 0 || in->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
+                       ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
+                       i, in->flags, in->reserved);
+    if (is_ahead && (in->refine_of != 0 || !item->is_submitted))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: SPEC_ITEM_AHEAD is for get_important_submit, without refine_of",
+                       i);
+    if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_COARSE)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "get_important: items[%" PRIu64
+                       "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
+                       i);
+    return SPEC_OK;
 }
 
 static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
@@ -194,10 +231,9 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
                                              "get_important: items", reterr);
     if (status != SPEC_OK)
         return status;
-    if (in->flags != 0 || in->reserved != 0)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: items[%" PRIu64 "]: flags and reserved must be 0", i);
-    status = check_layer(conn, in->layer, "get_important", reterr);
+    status = check_kind(conn, ret_item, i, reterr);
+    if (status == SPEC_OK)
+        status = check_layer(conn, in->layer, "get_important", reterr);
     if (status != SPEC_OK)
         return status;
     ret_item->request = sc_plugin_request_find(conn, in->request);
@@ -508,7 +544,8 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 /* Whatever is stored next is computed on this, or not stored. */
 static void tell_request(struct sc_plugin_item *item)
 {
-    sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
+    if (!sc_plugin_is_ahead(&item->in)) /* nothing is computed on that */
+        sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
     if (item->request->failed_position != UINT64_MAX)
         sc_plugin_pass_void(item->request);
 }

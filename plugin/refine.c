@@ -10,11 +10,14 @@
  * rows: the destination becomes what a delivery with this share had been, whatever ended that one
  * early. Codes are neither read nor decoded.
  *
+ *   ahead    [codes' values, no scores yet] -> the first item with queries scores and chooses
+ *            (decisions/0012) -> as above
+ *
  * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
  * works at keeps its place; what another delivery wrote over is refined no more.
- * Does not: allocate after open; rank anew; keep queries, codes or rows.
+ * Does not: allocate after open; rank a second time; keep queries, codes or rows.
  * Threads: whose turn the request's loads are.
- * Tests: tests/unit/plugin/test_refine.c, conformance (abi_163_* .. abi_165_*) */
+ * Tests: tests/unit/plugin/test_refine.c, conformance (abi_163_* .. abi_168_*) */
 #include "plugin/select.h"
 
 #include <math.h>
@@ -29,6 +32,7 @@ struct sc_plugin_delivery {
     uint32_t busy; /* items of the running call that hold it */
     bool is_done;  /* it stands in the destination */
     bool is_whole; /* all of it exactly */
+    bool is_ahead; /* its rows are ranked by what refines it first */
     uint32_t bits_k, bits_v;
     void *k_base, *v_base;
     uint64_t where; /* digest of the destination's description */
@@ -116,15 +120,39 @@ static uint64_t tag_bytes_of(const spec_connector *conn, uint64_t rows)
     return rows * (conn->config.layout == SC_STORE_SPLIT ? 2 : 1) * sizeof(uint64_t);
 }
 
+static uint64_t score_bytes_of(uint64_t rows)
+{
+    return (rows * sizeof(float) + 7) / 8 * 8;
+}
+
+/* Of the ring. */
+static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
+{
+    return grains(GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
+                  (rows + 63) / 64 * sizeof(uint64_t));
+}
+
+/* Of which the item's delivery keeps something. */
+static uint64_t rows_kept(const struct sc_plugin_item *item)
+{
+    return item->want.selects ? item->want.row_total : 0;
+}
+
+bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item)
+{
+    return bytes_of(conn, rows_kept(item)) <= conn->delivery_bytes;
+}
+
 /* What the item's destination is, to the slots of its rows. */
 static uint64_t where_of(const struct sc_plugin_item *item)
 {
     const struct sc_kernels_memory *memory = &item->memory;
+    uint64_t rows = item->request->matched_tokens - item->request->from_token;
     const uint64_t numbers[] = {memory->token_stride_bytes, memory->head_stride_bytes,
                                 memory->block_tokens, memory->block_stride_bytes, item->widen};
     uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), memory->slots != NULL);
     if (memory->slots != NULL)
-        digest = sc_hash_bytes64(memory->slots, item->want.row_total * sizeof(int64_t), digest);
+        digest = sc_hash_bytes64(memory->slots, rows * sizeof(int64_t), digest);
     return digest;
 }
 
@@ -143,17 +171,16 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
     }
     if (item->ticket == 0 || conn->delivery_bytes == 0)
         return;
-    uint64_t rows = item->want.selects ? item->want.row_total : 0;
-    uint64_t tag_bytes = tag_bytes_of(conn, rows);
-    uint64_t score_bytes = (rows * sizeof(float) + 7) / 8 * 8;
-    uint64_t bytes = GRAIN + tag_bytes + score_bytes + (rows + 63) / 64 * sizeof(uint64_t);
-    delivery = ring_take(conn, request, grains(bytes));
+    uint64_t rows = rows_kept(item), tag_bytes = tag_bytes_of(conn, rows);
+    uint64_t score_bytes = score_bytes_of(rows);
+    delivery = ring_take(conn, request, bytes_of(conn, rows));
     if (delivery == NULL)
         return;
     uint8_t *at = (uint8_t *)delivery + GRAIN;
     delivery->ticket = item->ticket;
     delivery->layer = item->in.layer;
     delivery->busy = 1;
+    delivery->is_ahead = sc_plugin_is_ahead(&item->in);
     delivery->k_base = item->memory.k_base;
     delivery->v_base = item->memory.v_base;
     delivery->where = where_of(item);
@@ -229,6 +256,11 @@ spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *
                    ticket, item->in.layer);
 }
 
+bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
+{
+    return item->delivery->is_ahead && !item->delivery->is_whole;
+}
+
 /* The best of rest->rows, as many as the budget takes. */
 static uint64_t cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
                     uint32_t *rows)
@@ -250,22 +282,47 @@ static uint64_t cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t 
     return most;
 }
 
+/* Of a delivery ahead: by what the item gives, and the delivery's ranking is that from now on. */
+static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
+{
+    item->ranking = item->delivery->scores;
+    if (!sc_plugin_set_choose(conn, item)) { /* what stands there is what there is */
+        item->want.is_cut = true;
+        return 0;
+    }
+    item->delivery->is_ahead = false;
+    return item->row_count;
+}
+
+/* The rows that shall be exact, into the request's set; how many. */
+static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t total = item->want.row_total, k = item->want.row_count;
+    if (k == 0)
+        return 0;
+    if (item->delivery->is_ahead && k < total - request->coarse_rows) /* all need no ranking */
+        return set_choose(conn, item);
+    sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, request->set);
+    return k;
+}
+
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
                                    enum sc_exec_lane lane, struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     const struct sc_plugin_delivery *delivery = item->delivery;
     uint32_t *rows = request->readers[SC_PLUGIN_REST].rows;
-    uint64_t k = item->want.row_count, count = 0;
+    uint64_t count = 0;
     item->set_count = 0;
     if (delivery->ticket == 0)
         return sc_fail(reterr, SPEC_E_STALE,
                        "get_important: refine_of: an item of the same call delivers layer %" PRIu32
                        " anew",
                        item->in.layer);
-    if (delivery->is_whole || k == 0)
+    if (delivery->is_whole)
         return SPEC_OK;
-    sc_kernels_topk(conn->kernels, delivery->scores, item->want.row_total, k, request->set);
+    uint64_t k = set_of(conn, item);
     for (uint64_t i = 0; i < k; i++)
         if (!(delivery->bits[request->set[i] / 64] >> (request->set[i] % 64) & 1))
             rows[count++] = request->set[i];

@@ -119,6 +119,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     if (!begins)
         return NULL;
     sketch->layer = layer;
+    sketch->is_counted = false;
     return sketch->sketch;
 }
 
@@ -364,6 +365,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
                                 uint64_t deadline_ns, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    struct sc_plugin_sketch *slot = &item->request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
     struct sc_store_sketch *sketch =
         sketch_start(conn, item->request, item->in.layer, SC_LANE_DEMAND);
     item->sketch = NULL;
@@ -375,8 +377,10 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     atomic_fetch_add_explicit(&conn->stats.exposed_ns, wait_ns, memory_order_relaxed);
     if (status == SPEC_E_TIMEOUT)
         return late(reterr);
-    struct sc_store_read_cost cost;
-    sc_store_sketch_cost(sketch, &cost);
+    struct sc_store_read_cost cost = {0};
+    if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
+        sc_store_sketch_cost(sketch, &cost);
+    slot->is_counted = true;
     item->in.wanted_bytes += cost.wanted_bytes;
     item->in.read_bytes += cost.read_bytes;
     item->in.io_ops += cost.op_count;
@@ -437,7 +441,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
         item->route = SC_ROUTE_HEADS;
     }
     bool is_known = one_set || item->route == SC_ROUTE_UNION;
-    if (is_known || sums != NULL)
+    if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint's teaches nothing */
         sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
     sc_plugin_scratch_put(conn, scratch);
     return SPEC_OK;
@@ -512,6 +516,16 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
                    item->in.request);
 }
 
+/* What a set is chosen by, where the sketch has codes. */
+static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
+{
+    bool by_averages = conn->config.identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
+    return want->metric == SPEC_METRIC_RANDOM ? BY_NOTHING
+           : want->is_scored                  ? BY_CODES
+           : by_averages                      ? BY_AVERAGES
+                                              : BY_PLACE;
+}
+
 /* choose, where codes of all heads' keys are read. */
 static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
@@ -530,12 +544,31 @@ static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *
         choose_kept(conn, item, kept, false);
         return SPEC_OK;
     }
-    enum choice choice = want->metric == SPEC_METRIC_RANDOM ? BY_NOTHING
-                         : want->is_scored                  ? BY_CODES
-                         : conn->config.identify == SC_IDENTIFY_STATIC && conn->averages
-                             ? BY_AVERAGES
-                             : BY_PLACE;
-    return choose_set(conn, item, choice, false, reterr);
+    return choose_set(conn, item, choice_of(conn, want), false, reterr);
+}
+
+/* Every row that is not gone, as if there were no codes. */
+static void choose_all(struct sc_plugin_item *item)
+{
+    const struct sc_plugin_request *request = item->request;
+    item->row_count = 0;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
+        for (uint64_t j = 0; j < request->ranges[i].row_count && request->ranges[i].is_coarse == 0;
+             j++)
+            request->set[item->row_count++] = (uint32_t)(row + j);
+}
+
+bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    spec_status status = sketch_await(conn, item, item->deadline_ns, NULL);
+    if (status == SPEC_OK && item->sketch != NULL)
+        status = choose_set(conn, item, choice_of(conn, &item->want), false, NULL);
+    else if (status == SPEC_OK)
+        choose_all(item);
+    count_identify(conn, item, begin_ns);
+    item->route = SC_ROUTE_REFINE;
+    return status == SPEC_OK;
 }
 
 /* Sets item->route, and for PICKS, UNION and LAYERED the set. */

@@ -96,6 +96,12 @@ struct sc_plugin_scratch {
     struct sc_kernels_slab *slabs; /* [segment_capacity] where codes are read */
 };
 
+/* It is delivered before there are queries; what refines it first chooses. */
+static inline bool sc_plugin_is_ahead(const struct spec_important *in)
+{
+    return (in->flags & SPEC_ITEM_AHEAD) != 0;
+}
+
 static inline uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
 {
     return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
@@ -311,8 +317,10 @@ void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *ite
 
 /* budget.c: what a refining item wants: its row_count of the delivery's ranking. */
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request,
+                                  const struct sc_plugin_request *request, bool chooses,
                                   struct sc_plugin_want *ret_want, struct spec_error *reterr);
+/* A delivery ahead (SPEC_ITEM_AHEAD) has what is known to be exact without queries. */
+void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want *want);
 /* Its rows may be refined: they are ranked by its queries, if it has such, however few it wants. */
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
                            const struct sc_plugin_request *request, struct sc_plugin_want *want);
@@ -322,10 +330,16 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
                           uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
 spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr);
+/* The set of a delivery ahead, item->row_count rows, into the request's, and their scores to
+ * item->ranking; where codes cannot be had any more, every row that there is. false: the deadline
+ * came first. */
+bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item);
 
 /* refine.c */
 spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_deliveries_close(spec_connector *conn);
+/* Whether a request's share of layered.refine_bytes has room for what the item would leave. */
+bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item);
 /* Begin: what the item writes over is refined no more; what it leaves has room, if its call has a
  * ticket. layered: it stands in the destination, as item->placed says. End: after its status. */
 void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item *item);
@@ -335,6 +349,8 @@ void sc_plugin_delivery_end(const struct sc_plugin_item *item);
 /* Finds the delivery. Its destination was checked. */
 spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr);
+/* Its rows are not ranked yet: the item's queries do that. */
+bool sc_plugin_refine_chooses(const struct sc_plugin_item *item);
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
                                    enum sc_exec_lane lane, struct spec_error *reterr);
 /* After an error too, what stands in the destination is told. */

@@ -203,4 +203,11 @@ static inline spec_status refine(struct world *world, struct shot *shot, spec_ti
     return fire(world, shot);
 }
 
+/* The queries of the layer the other way round. */
+static inline void negate(struct shot *shot)
+{
+    for (uint64_t i = 1; i < shot->pass.q.byte_count; i += 2) /* float16: the sign's byte */
+        shot->pass.queries[i] ^= 0x80;
+}
+
 #endif /* SC_TEST_LAYERED_FIXTURE_H */

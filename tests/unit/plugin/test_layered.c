@@ -381,13 +381,6 @@ static void scores_teach_what_is_exact_without_queries(void **state)
     }
 }
 
-/* The queries of the layer the other way round. */
-static void negate(struct shot *shot)
-{
-    for (uint64_t i = 1; i < shot->pass.q.byte_count; i += 2) /* float16: the sign's byte */
-        shot->pass.queries[i] ^= 0x80;
-}
-
 /* Layer 1 of a request of its own, by its queries or (is_other) by those the other way round. One
  * is submitted and refined, the other is not. */
 static void choose(struct world *world, bool is_other)
@@ -505,6 +498,7 @@ static void rows_without_codes_keep_their_averages(void **state)
     assert_memory_equal(before + 128, after + 128, 72 * sizeof(float));
     world_done(&world);
 }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {

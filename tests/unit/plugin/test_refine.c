@@ -254,6 +254,328 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     world_done(&world);
 }
 
+/* ---- Ahead ---------------------------------------------------------------------------------- */
+
+/* A layer of which the host knows the place and not the queries, submitted and waited for. */
+static spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request,
+                              uint32_t layer)
+{
+    spec_ticket ticket;
+    shot_make(shot, world, request, layer, 0, 100000);
+    shot->item.flags = SPEC_ITEM_AHEAD;
+    shot->item.queries = NULL;
+    shot->item.new_keys = NULL;
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    return ticket;
+}
+
+/* The queries are there now. */
+static void aim_at(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm)
+{
+    aim(shot, ticket, exact_ppm);
+    shot->item.flags = 0;
+    shot->item.queries = &shot->pass.q;
+    shot->item.new_keys = &shot->pass.fresh.memory;
+}
+
+static void assert_same(const struct shot *shot, const struct shot *other)
+{
+    assert_int_equal(shot->item.exact_rows, other->item.exact_rows);
+    assert_int_equal(shot->item.result_flags, other->item.result_flags);
+    assert_memory_equal(&shot->item.provenance, &other->item.provenance,
+                        sizeof(shot->item.provenance));
+    assert_memory_equal(shot->exact, other->exact, sizeof(shot->exact));
+    assert_memory_equal(shot->positions, other->positions, sizeof(shot->positions));
+    assert_memory_equal(shot->area.bytes, other->area.bytes, shot->area.part_bytes + 2 * RIG_GUARD);
+    assert_memory_equal(shot->area.memory.v_base, other->area.memory.v_base, shot->area.part_bytes);
+}
+
+/* Codes first, while nobody knows the queries, then the rows that these choose: as one call. */
+static void ahead_and_queries_later_are_one_call(void **state)
+{
+    (void)state;
+    static const char *const EXTRA[] = {
+        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}",
+        "\"preset\": \"layered\", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
+    static const uint32_t PPM[] = {100000, 1000000, 0, 300000};
+    for (uint32_t e = 0; e < 3; e++) {
+        struct world world;
+        uint64_t kept = e == 2 ? 7 : 0;
+        world_open(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
+        wait_for_codes(&world);
+        struct sc_alloc *alloc = &world.rig.conn->alloc;
+        for (uint32_t round = 0; round < 2; round++) {
+            spec_request request = look(&world, 0), other = look(&world, 0);
+            for (uint32_t layer = 0; layer < 4; layer++) {
+                struct shot shot, once;
+                uint64_t rows = ((uint64_t)PPM[layer] * 300 + 999999) / 1000000;
+                spec_ticket ticket = fire_ahead(&world, &shot, request, layer);
+                assert_int_equal(shot.item.exact_rows, kept);
+                assert_int_equal(shot.item.result_flags, 0);
+                assert_rows(&world, &shot, 0, 4, 2);
+                uint64_t codes = shot.item.wanted_bytes;
+                aim_at(&shot, ticket, PPM[layer]);
+                assert_int_equal(fire(&world, &shot), SPEC_OK);
+                assert_int_equal(shot.item.exact_rows, rows > kept ? rows : kept);
+                assert_rows(&world, &shot, 0, 4, 2);
+                shot_make(&once, &world, other, layer, 0, PPM[layer]);
+                assert_int_equal(fire(&world, &once), SPEC_OK);
+                if (rows > 0) /* of none, those that are kept are none */
+                    assert_same(&shot, &once);
+                if (rows > 0 && kept == 0)
+                    (void)set_is_the_best(&world, &shot, 0, 4);
+                if (rows > 0 && rows < 300) /* codes count once */
+                    assert_int_equal(shot.item.wanted_bytes + codes, once.item.wanted_bytes);
+                if (rows > 0 && rows < 300) /* it has been chosen: queries are needed no more */
+                    aim(&shot, ticket, 500000);
+                else
+                    aim_at(&shot, ticket, 500000);
+                assert_int_equal(fire(&world, &shot), SPEC_OK);
+                assert_int_equal(shot.item.exact_rows, rows > 150 ? rows : 150);
+                assert_rows(&world, &shot, 0, 4, 2);
+                shot_free(&once);
+                shot_free(&shot);
+            }
+            rig_release(&world.rig, request);
+            rig_release(&world.rig, other);
+            if (round == 0) { /* the first averages make their place in the store's index */
+                rig_background(&world.rig);
+                sc_alloc_seal(alloc);
+            }
+        }
+        sc_alloc_unseal(alloc);
+        assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
+        world_done(&world);
+    }
+}
+
+/* A guess of the queries brings rows early. Those that the queries name come beside them, and what
+ * averages are taught is the queries' alone. */
+static void a_guess_brings_rows_and_decides_nothing(void **state)
+{
+    (void)state;
+    struct world world;
+    struct shot shot, once;
+    spec_ticket ticket;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    wait_for_codes(&world);
+    for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
+        spec_request request = look(&world, 0);
+        shot_make(&shot, &world, request, 1, 0, 100000);
+        shot.item.flags = SPEC_ITEM_AHEAD;
+        if (way == 1)
+            negate(&shot);
+        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, 30);
+        assert_rows(&world, &shot, 0, 4, 2);
+        if (way == 1)
+            negate(&shot);
+        shot_make(&once, &world, look(&world, 0), 1, 0, 100000);
+        assert_int_equal(fire(&world, &once), SPEC_OK);
+        aim_at(&shot, ticket, 100000);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_rows(&world, &shot, 0, 4, 2);
+        for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+            assert_int_equal(shot.exact[w] & once.exact[w], once.exact[w]);
+        if (way == 0)
+            assert_same(&shot, &once);
+        else
+            assert_true(shot.item.exact_rows > 33);
+        rig_release(&world.rig, once.item.request);
+        rig_release(&world.rig, request);
+        shot_free(&once);
+        shot_free(&shot);
+    }
+    world_done(&world);
+}
+
+/* An item's queries are looked at where a delivery ahead waits for them, exactly as get_important
+ * looks at them, and not any more when it has had them. */
+static void queries_of_a_choice_are_checked(void **state)
+{
+    (void)state;
+    struct world world;
+    uint32_t taken = 0, refused = 0;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0), other = look(&world, 0);
+    static const uint32_t PPM[] = {0, 50000, 1000000};
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t n = 0;; n++) {
+            struct shot shot, once;
+            spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+            aim_at(&shot, ticket, PPM[p]);
+            shot_make(&once, &world, other, 0, 0, PPM[p]);
+            bool is_way = spoil(&shot, n);
+            (void)spoil(&once, n);
+            spec_status status = fire(&world, &shot);
+            assert_int_equal(status, fire(&world, &once));
+            taken += status == SPEC_OK;
+            refused += status != SPEC_OK;
+            if (status == SPEC_OK)
+                assert_same(&shot, &once);
+            shot_free(&once);
+            shot_free(&shot);
+            if (!is_way)
+                break;
+        }
+    assert_true(taken > 10 && refused > 8);
+    rig_release(&world.rig, request);
+    rig_release(&world.rig, other);
+    world_done(&world);
+}
+
+/* The deadline came before the choice: the next item chooses, by its own queries. */
+static void what_did_not_choose_leaves_it_to_the_next(void **state)
+{
+    (void)state;
+    struct world world;
+    struct shot shot, once;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0), other = look(&world, 0);
+    spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+    assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
+    rig_pass_ns(&world.rig, 1000000000); /* layer 3 has the place of layer 0's codes */
+    aim_at(&shot, ticket, 100000);
+    negate(&shot);
+    shot.item.deadline_ns = 1;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_PARTIAL);
+    assert_int_equal(shot.item.exact_rows, 0);
+    assert_rows(&world, &shot, 0, 4, 2);
+    negate(&shot);
+    aim_at(&shot, ticket, 100000);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    shot_make(&once, &world, other, 0, 0, 100000);
+    assert_int_equal(fire(&world, &once), SPEC_OK);
+    assert_same(&shot, &once);
+    assert_true(shot.item.wanted_bytes >= once.item.wanted_bytes); /* codes were read again */
+    shot_free(&once);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    rig_release(&world.rig, other);
+    world_done(&world);
+}
+
+/* Of a choice for which there is no memory, all rows come exactly: nothing else is known. */
+static void without_memory_for_codes_a_choice_is_every_row(void **state)
+{
+    (void)state;
+    uint64_t used = 0;
+    for (uint32_t round = 0; round < 2; round++) {
+        struct world world;
+        struct shot shot;
+        char extra[128];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"layered\", \"select\": {\"sketch_bytes\": %lu}",
+                       round == 0 ? UINT64_C(1) << 20 : used);
+        world_open(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        spec_request request = look(&world, 0);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        sc_plugin_sketches_end(sc_plugin_request_find(world.rig.conn, request));
+        spec_request other = look(&world, 0);
+        assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &other, 1, 0, NULL), SPEC_OK);
+        used = sc_store_sketch_bytes_used(world.rig.conn->store);
+        aim_at(&shot, ticket, 100000);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, round == 0 ? 20 : 200);
+        assert_int_equal(shot.item.provenance.kind,
+                         round == 0 ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
+        assert_rows(&world, &shot, 0, 4, 2);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        rig_release(&world.rig, other);
+        world_done(&world);
+    }
+}
+
+static spec_status submit(struct world *world, struct shot *shot)
+{
+    spec_ticket ticket;
+    spec_status status = sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL);
+    if (status != SPEC_OK)
+        return status;
+    return sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL);
+}
+
+static void what_cannot_be_ahead_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *extra;
+        spec_status expected;
+    } CASES[] = {
+        {"\"preset\": \"layered\"", SPEC_OK},
+        {"\"preset\": \"layered\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_BUSY},
+        {"\"preset\": \"layered\", \"max_requests\": 2, \"layered\": {\"refine_bytes\": \"4KiB\"}",
+         SPEC_E_BUSY},
+        {"\"preset\": \"hinted\"", SPEC_E_UNSUPPORTED},
+        {"\"preset\": \"as-like\"", SPEC_E_UNSUPPORTED},
+    };
+    for (uint32_t i = 0; i < 5; i++) {
+        struct world world;
+        struct shot shot;
+        world_open(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        wait_for_codes(&world);
+        spec_request request = look(&world, 0);
+        shot_make(&shot, &world, request, 1, 0, 100000);
+        shot.item.flags = SPEC_ITEM_AHEAD;
+        assert_int_equal(fire(&world, &shot), SPEC_E_INVALID); /* who waits has its queries */
+        assert_int_equal(submit(&world, &shot), CASES[i].expected);
+        shot.item.flags = SPEC_ITEM_AHEAD | 2;
+        assert_int_equal(submit(&world, &shot), SPEC_E_INVALID);
+        shot.item.flags = SPEC_ITEM_AHEAD;
+        shot.item.refine_of = 1;
+        assert_int_equal(submit(&world, &shot), SPEC_E_INVALID);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
+/* What is stored after a pass says what was computed on, which is not what came ahead of it. */
+static void what_came_ahead_is_not_computed_on(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    wait_for_codes(&world);
+    spec_request request = look(&world, 0);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct shot shot;
+        spec_ticket ahead = fire_ahead(&world, &shot, request, layer);
+        assert_int_equal(shot.item.provenance.exact_ppm, 0);
+        aim_at(&shot, ahead, 100000);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        struct area area = world_area(&world, 128, FRESH_ROWS, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = request,
+                                           .layer = layer,
+                                           .first_token = 128,
+                                           .token_count = FRESH_ROWS,
+                                           .memory = &area.memory};
+        assert_int_equal(sc_plugin_store(world.rig.conn, &params, &ticket, NULL), SPEC_OK);
+        rig_area_free(&area);
+        shot_free(&shot);
+    }
+    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    rig_release(&world.rig, request);
+    wait_for_codes(&world);
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, 128 + FRESH_ROWS, &result),
+                     SPEC_OK);
+    assert_int_equal(result.matched_tokens, 128 + FRESH_ROWS);
+    assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_LOSSY);
+    assert_int_equal(result.provenance.exact_ppm, 101562);
+    rig_release(&world.rig, result.request);
+    world_done(&world);
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct refiner {
@@ -269,9 +591,15 @@ static void *refine_all(void *user)
         assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &result), SPEC_OK);
         for (uint32_t layer = 0; layer < 4; layer++) {
             struct shot shot;
-            spec_ticket ticket =
-                fire_first(world, &shot, result.request, layer, 100000, round % 2 == 0 ? 1 : 0);
-            assert_int_equal(refine(world, &shot, ticket, 400000), SPEC_OK);
+            spec_ticket ticket;
+            if (round % 3 == 2) {
+                ticket = fire_ahead(world, &shot, result.request, layer);
+                aim_at(&shot, ticket, 400000);
+                assert_int_equal(fire(world, &shot), SPEC_OK);
+            } else {
+                ticket = fire_first(world, &shot, result.request, layer, 100000, round % 3);
+                assert_int_equal(refine(world, &shot, ticket, 400000), SPEC_OK);
+            }
             assert_int_equal(exact_count(&shot), 80);
             assert_int_equal(refine(world, &shot, ticket, 1000000), SPEC_OK);
             struct area area = world_area(world, 0, world->matched, layer);
@@ -314,6 +642,13 @@ int main(void)
         cmocka_unit_test(the_oldest_delivery_makes_room),
         cmocka_unit_test(a_delivery_that_fits_alone_has_room),
         cmocka_unit_test(items_of_one_call_are_refined_beside_others),
+        cmocka_unit_test(ahead_and_queries_later_are_one_call),
+        cmocka_unit_test(a_guess_brings_rows_and_decides_nothing),
+        cmocka_unit_test(queries_of_a_choice_are_checked),
+        cmocka_unit_test(what_did_not_choose_leaves_it_to_the_next),
+        cmocka_unit_test(without_memory_for_codes_a_choice_is_every_row),
+        cmocka_unit_test(what_cannot_be_ahead_is_refused),
+        cmocka_unit_test(what_came_ahead_is_not_computed_on),
         cmocka_unit_test(four_threads_refine_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
