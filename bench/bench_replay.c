@@ -8,6 +8,8 @@
  *                 included (0: half of what a layer took before), a connector opened for each
  *   --mode sim    fill and windows in one process on the simulated device and its clock
  *                 (store/io_sim.h), the executor one seeded loop
+ *   --ahead 1     layered: where there is compute, a layer is submitted ahead of its queries while
+ * the one below is computed, hints being its queries then, and refined by the real ones
  *
  * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
  * dimension v of a key stands how important its token is to query variant v, and a query is the
@@ -64,7 +66,8 @@ struct state {
     bool selects, has_window;
     uint64_t window_ns;  /* has_window: a layer's compute, whatever it does */
     uint64_t half_bytes; /* of a row: its K, its V */
-    uint8_t *area;       /* [K rows][V rows] of one layer */
+    uint8_t *areas[2];   /* [K rows][V rows] of an even layer, of an odd one */
+    bool is_ahead;       /* a layer's destination is told while the one below is computed */
     uint32_t *ids;
     uint32_t *positions; /* [layers][tokens * kv_heads] of the last request */
     uint64_t *voted;     /* [layers] rows of its sets that were one for all heads; 0: none was */
@@ -167,7 +170,7 @@ static void plant(struct state *state, uint64_t order, uint32_t head, uint32_t d
         state->is_in[set[i]] = 1;
     for (uint64_t j = 0; j < state->tokens; j++) {
         uint16_t half = half_of((state->is_in[j] ? 4.0 : 1.0) * (1 + next_unit(&order)));
-        memcpy(state->area + j * state->half_bytes +
+        memcpy(state->areas[0] + j * state->half_bytes +
                    ((uint64_t)head * state->head_size + dimension) * 2,
                &half, sizeof(half));
     }
@@ -194,13 +197,14 @@ static void plant_layer(struct state *state, uint64_t prefix, uint32_t layer)
 
 /* ---- The host ------------------------------------------------------------------------------- */
 
-static struct spec_memory memory_of(const struct state *state)
+static struct spec_memory memory_of(const struct state *state, uint32_t layer)
 {
+    uint8_t *area = state->areas[layer % 2];
     uint64_t part_bytes = state->tokens * state->half_bytes;
     return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
                                 .dtype = SPEC_DTYPE_F16,
-                                .k_base = state->area,
-                                .v_base = state->area + part_bytes,
+                                .k_base = area,
+                                .v_base = area + part_bytes,
                                 .k_bytes = part_bytes,
                                 .v_bytes = part_bytes,
                                 .token_stride_bytes = state->half_bytes,
@@ -291,7 +295,7 @@ static void await_room(const struct state *state)
 static void store_prefix(struct state *state, uint64_t prefix)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct spec_memory memory = memory_of(state);
+    struct spec_memory memory = memory_of(state, 0);
     ids_of(state, prefix);
     struct spec_lookup_result found = lookup(state);
     if (found.matched_tokens != 0)
@@ -345,7 +349,7 @@ static void mode_fill(struct state *state)
     uint64_t seed = 3;
     for (uint64_t i = 0; i < 2 * state->tokens * state->half_bytes; i += 8) {
         uint64_t word = next_word(&seed) & UINT64_C(0xbfffbfffbfffbfff);
-        memcpy(state->area + i, &word, sizeof(word));
+        memcpy(state->areas[0] + i, &word, sizeof(word));
     }
     for (uint64_t prefix = 0; prefix < state->prefixes; prefix++) {
         store_prefix(state, prefix);
@@ -401,7 +405,7 @@ static void compare(struct state *state, uint64_t prefix, uint32_t variant, stru
     }
 }
 
-static void note(struct outcome *outcome, const struct spec_important *item)
+static void note_cost(struct outcome *outcome, const struct spec_important *item)
 {
     outcome->read_bytes += item->read_bytes;
     outcome->wanted_bytes += item->wanted_bytes;
@@ -409,6 +413,11 @@ static void note(struct outcome *outcome, const struct spec_important *item)
     outcome->exposed_ns += item->io_exposed_ns;
     outcome->probe_ns += item->probe_ns;
     outcome->unused_bytes += item->unused_bytes;
+}
+
+static void note(struct outcome *outcome, const struct spec_important *item)
+{
+    note_cost(outcome, item);
     outcome->rows += item->row_count;
     outcome->prefetched_rows += item->prefetched_rows;
     outcome->union_rows += item->union_rows;
@@ -443,12 +452,57 @@ static void prefetch(struct state *state, spec_request request, uint32_t layer,
          "prefetch_next");
 }
 
+/* Where nothing is computed between two layers there is nothing to do ahead of the second. */
+static bool goes_ahead(const struct state *state)
+{
+    return state->is_ahead && (!state->has_window || state->window_ns > 0);
+}
+
+/* A layer that was submitted before its queries are there. */
+struct ahead {
+    struct spec_memory memory;
+    struct spec_queries hint;
+    struct spec_important item;
+    spec_ticket ticket; /* 0: none was */
+};
+
+static void ahead_begin(const struct state *state, spec_request request, uint32_t layer,
+                        const struct spec_queries *hint, struct ahead *ret_ahead)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    ret_ahead->hint = *hint;
+    ret_ahead->memory = memory_of(state, layer);
+    ret_ahead->item =
+        (struct spec_important){.struct_size = sizeof(ret_ahead->item),
+                                .flags = SPEC_ITEM_AHEAD,
+                                .request = request,
+                                .layer = layer,
+                                .queries = state->hints == HINTS_NONE ? NULL : &ret_ahead->hint,
+                                .destination = &ret_ahead->memory};
+    must(state->api->get_important_submit(state->conn, &ret_ahead->item, 1, &ret_ahead->ticket,
+                                          &error),
+         &error, "get_important_submit");
+}
+
+/* What the device took beside the host's compute is not exposed. */
+static void ahead_end(const struct state *state, struct ahead *ahead, struct outcome *outcome)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t begin_ns = now_ns(state);
+    must(state->api->get_important_wait(state->conn, ahead->ticket, UINT64_MAX, &error), &error,
+         "get_important_wait");
+    uint64_t took_ns = now_ns(state) - begin_ns;
+    if (ahead->item.io_exposed_ns > took_ns)
+        ahead->item.io_exposed_ns = took_ns;
+    note_cost(outcome, &ahead->item);
+}
+
 static void run_layer(struct state *state, spec_request request, uint32_t layer, uint32_t variant,
-                      uint16_t *rows[2], struct outcome *outcome)
+                      uint16_t *rows[2], struct ahead *ahead, struct outcome *outcome)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     const struct spec_api *api = state->api;
-    struct spec_memory memory = memory_of(state);
+    struct spec_memory memory = memory_of(state, layer);
     struct spec_queries queries = queries_of(state, rows[0], variant);
     struct spec_queries hint = queries_of(state, rows[1], VARIANTS + variant);
     struct spec_important item = {
@@ -459,14 +513,20 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
         .destination = &memory,
         .positions = state->positions + layer * state->tokens * state->kv_heads,
         .position_capacity = state->tokens * state->kv_heads,
+        .refine_of = ahead->ticket,
     };
-    must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
-    if (state->hints == HINTS_BEFORE)
+    ahead->ticket = 0;
+    bool is_ahead = goes_ahead(state);
+    if (layer == 0 || !is_ahead) /* else prefetch_next begins codes while it computes */
+        must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
+    if (state->hints == HINTS_BEFORE && !is_ahead)
         prefetch(state, request, layer, &hint);
     must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-    if (state->hints != HINTS_BEFORE)
+    if (state->hints != HINTS_BEFORE || is_ahead)
         prefetch(state, request, layer, state->hints == HINTS_AFTER ? &hint : NULL);
     uint64_t done_ns = now_ns(state);
+    if (is_ahead && layer + 1 < state->layers)
+        ahead_begin(state, request, layer + 1, &hint, ahead);
     bool fell = (item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     double wait = layer_ns(state, state->new_tokens, item.row_count);
     uint64_t group = state->query_heads / state->kv_heads;
@@ -478,6 +538,8 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
     note(outcome, &item);
     wait_until(state, done_ns + (state->has_window ? state->window_ns : (uint64_t)wait));
+    if (ahead->ticket != 0)
+        ahead_end(state, ahead, outcome);
 }
 
 static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
@@ -498,8 +560,9 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     struct spec_lookup_result found = lookup(state);
     if (found.matched_tokens != state->tokens)
         bench_die("%" PRIu64 " of %" PRIu64 " tokens match", found.matched_tokens, state->tokens);
+    struct ahead ahead = {0};
     for (uint32_t layer = 0; layer < state->layers; layer++)
-        run_layer(state, found.request, layer, variant, rows, ret_outcome);
+        run_layer(state, found.request, layer, variant, rows, &ahead, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
     must(state->api->release(state->conn, found.request, &error), &error, "release");
     compare(state, prefix, variant, ret_outcome);
@@ -619,6 +682,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->new_tokens = bench_option_u64(argc, argv, "--new-tokens", 64);
     state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
     state->hints = hints_of(bench_option(argc, argv, "--hints", "none"));
+    state->is_ahead = bench_option_u64(argc, argv, "--ahead", 0) != 0;
     state->selects = bench_option_u64(argc, argv, "--selects", 1) != 0;
     state->retain = option_real(argc, argv, "--retain", ".25");
     state->similarity = option_real(argc, argv, "--similarity", ".8");
@@ -650,7 +714,8 @@ int main(int argc, char **argv)
     const char *mode = bench_option(argc, argv, "--mode", "run");
     read_options(&state, argc, argv);
     uint64_t k = picks_of(&state), area_bytes = 2 * state.tokens * state.half_bytes;
-    state.area = bench_huge_memory(area_bytes, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        state.areas[i] = bench_huge_memory(area_bytes, 0);
     state.ids = memory_get(state.tokens + 1, sizeof(*state.ids));
     state.positions =
         memory_get(state.layers * state.tokens * state.kv_heads, sizeof(*state.positions));
@@ -681,7 +746,8 @@ int main(int argc, char **argv)
         sc_io_sim_disk_close(state.disk);
         sc_alloc_done(&state.alloc);
     }
-    free(state.area);
+    for (uint32_t i = 0; i < 2; i++)
+        free(state.areas[i]);
     free(state.ids);
     free(state.positions);
     free(state.voted);

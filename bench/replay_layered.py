@@ -2,7 +2,8 @@
 machine's disk or (--device sim) on a simulated one of 5 GB/s.
 
 Cells: rows of 16, 20 and 4 KiB x share of layers that fall back x a layer's compute: none, and half
-of what layered takes for a layer where there is none, the same for all presets of the cell.
+of what layered takes for a layer where there is none, the same for all presets of the cell. Under
+it layered tells a layer's destination while the one below is computed (SPEC_ITEM_AHEAD).
 
 Real: all presets in turn, some rounds; processor time counts, the GPU is the window alone.
 Sim: the whole plugin on the simulated back end (store/io_sim.h), its executor one seeded loop, its
@@ -37,8 +38,12 @@ ROUNDS = 3  # of real cells, all presets in turn
 # Of the .05 most important rows smollm2's foresee .83, opt-recall's .61 (bench-similarity). Layered
 # is judged without them: to rank them is to score a layer twice, and what they hide is little.
 PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", True, "before"),
+           "layered, one call": ("layered", True, "none"),
            "as-like": ("impress", False, "none"), "impress": ("impress", True, "none"),
            "impress+range": ("impress", True, "none"), "hinted": ("layered", True, "before")}
+# Layered, where a layer is computed: its destination is told ahead (SPEC_ITEM_AHEAD), unless "one
+# call" is what is shown.
+AHEAD = ("layered", "layered, hints")
 HINT_RECALL = 0.8
 WINDOWS = ("no window", "window")
 
@@ -68,7 +73,8 @@ class Cell:
         filled_by, selects, hints = PRESETS[preset]
         words = ["--mode", "sim" if self.is_sim else "windows", "--warm", str(WARM), "--requests",
                  str(REQUESTS), "--window-ns", str(self.window_ns), "--selects", str(int(selects)),
-                 "--hints", hints, "--config", self.config(preset)]
+                 "--hints", hints, "--ahead", str(int(preset in AHEAD)),
+                 "--config", self.config(preset)]
         if self.is_sim:
             words += ["--fill-config", self.config(filled_by)]
         common = replay.common_words(self.shape, self.args, self.build)
@@ -173,7 +179,7 @@ def head(cell):
 
 def table(cell):
     columns = f"{'ttft ms':>8} {'I/O ms':>8} {'x full':>6} {'share':>6}"
-    print(f"{'preset':14} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
+    print(f"{'preset':17} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
           f"{columns} | window: {columns} {'of load':>7} {'ahead':>5} {'waste':>5}")
     for preset, rounds in cell.rounds.items():
         none, half = (rounds[0][window] for window in WINDOWS)
@@ -184,7 +190,7 @@ def table(cell):
             gain = cell.ratio("as-like", preset, window)
             shown.append(f"{ttft / 1e6:8.2f} {exposed / 1e6:8.2f} {gain:6.2f} "
                          f"{gain / cell.bound(preset, window):6.2f}")
-        print(f"{preset:14} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
+        print(f"{preset:17} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
               f"{none['read_bytes'] / none['wanted_bytes']:6.2f} "
               f"{none['fallbacks'] / each / none['layers']:5.2f} "
               f"{cell.bound(preset, 'no window'):6.2f} | {shown[0]} |         {shown[1]} "
