@@ -18,6 +18,11 @@ static uint8_t *token_at(const struct sc_kernels_memory *memory, uint8_t *base, 
            at % memory->block_tokens * memory->token_stride_bytes;
 }
 
+static bool is_skipped(const struct sc_kernels_decode *how, uint64_t token)
+{
+    return how->skipped != NULL && (how->skipped[token / 64] >> (token % 64) & 1) != 0;
+}
+
 void sc_kernels_part_decode(const struct sc_kernels_decode *how,
                             const struct sc_kernels_memory *memory, uint32_t part,
                             uint64_t token_first, uint64_t token_count, const uint8_t *scales,
@@ -35,7 +40,9 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how,
         n = token_count - done;
         n = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
         for (uint64_t i = 0; i < n; i++)
-            dst[i] = token_at(memory, base, token_first + done + i);
+            dst[i] = is_skipped(how, token_first + done + i)
+                         ? NULL
+                         : token_at(memory, base, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
             how->kernels->code_decode(&code, scales, codes, n, run * channels, channels,
                                       how->dst_dtype, how->streams, dst);

@@ -81,10 +81,11 @@ struct sc_kernels_code_score {
 struct sc_kernels_decode {
     const struct sc_kernels *kernels;
     uint64_t head_count, head_size;
-    uint32_t bits;      /* of this part */
-    uint32_t dtype;     /* of the rows */
-    uint32_t dst_dtype; /* the same, or SC_KERNELS_F32 */
-    bool streams;       /* stores go past the caches (stream.h) */
+    uint32_t bits;           /* of this part */
+    uint32_t dtype;          /* of the rows */
+    uint32_t dst_dtype;      /* the same, or SC_KERNELS_F32 */
+    bool streams;            /* stores go past the caches (stream.h) */
+    const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */
 };
 void sc_kernels_part_decode(const struct sc_kernels_decode *how,
                             const struct sc_kernels_memory *memory, uint32_t part,

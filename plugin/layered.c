@@ -2,11 +2,13 @@
  *
  *   codes of the layer (there, verified)        rows of the set (being read)
  *        \ decoded into the destination            |
- *         [c c c c c c c c c c c c c c c c]        | each over its coarse row, as it comes,
- *         [c c E c c c E E c c c c E c c c]  <-----'  and its bit is set
+ *         [c c . c c c . . c c c c . c c c]        | all there: each to its place, and its bit
+ *         [c c E c c c E E c c c c E c c c]  <-----'  is set
  *
- * Holds: a row's bit is set after its exact bytes stand in the destination, and rows without codes
- * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse.
+ * Holds: a row that is wanted exactly is decoded only after the reads have ended, if it did not
+ * come: nobody writes a row while another does. A row's bit is set after its exact bytes stand in
+ * the destination, and rows without codes are all there when the item is SPEC_OK; what a deadline
+ * leaves out stays coarse.
  * Does not: choose (choose.c), read (select.c began it), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
@@ -34,38 +36,52 @@ struct decoding {
     struct sc_task task;
     const spec_connector *conn;
     const struct sc_plugin_item *item;
+    const uint64_t *exact;  /* rows that are not decoded */
+    bool is_shared;         /* with the worker */
     _Atomic uint64_t next;  /* range */
     _Atomic uint32_t ended; /* the worker has */
 };
 
-static void decode_some(struct decoding *decoding)
+static struct sc_kernels_decode how_of(const spec_connector *conn,
+                                       const struct sc_plugin_item *item, const uint64_t *skipped)
 {
-    const spec_connector *conn = decoding->conn;
-    const struct sc_plugin_item *item = decoding->item;
-    const struct sc_plugin_request *request = item->request;
-    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
     uint32_t dtype = sc_plugin_kernels_dtype(conn->shape.dtype);
-    struct sc_kernels_decode how = {
+    return (struct sc_kernels_decode){
         .kernels = conn->kernels,
         .head_count = conn->shape.kv_head_count,
         .head_size = conn->shape.head_size,
         .dtype = dtype,
         .dst_dtype = item->widen == SC_KERNELS_SAME ? dtype : SC_KERNELS_F32,
         .streams = item->want.row_total * conn->row_bytes >= STREAM_BYTES,
+        .skipped = skipped,
     };
+}
+
+static void slab_decode(struct sc_kernels_decode *how, const struct sc_plugin_item *item,
+                        uint64_t range, uint64_t row)
+{
+    uint64_t count = item->request->ranges[range].row_count;
     struct sc_store_slab slab;
+    if (!sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
+        return;
+    how->bits = slab.bits_k;
+    sc_kernels_part_decode(how, &item->memory, 0, row, count, slab.k_scales, slab.k_codes);
+    how->bits = slab.bits_v;
+    sc_kernels_part_decode(how, &item->memory, 1, row, count, slab.v_scales, slab.v_codes);
+}
+
+/* reader: NULL, or until all that it reads is there. */
+static void decode_some(struct decoding *decoding, const struct sc_store_reader *reader)
+{
+    const struct sc_plugin_item *item = decoding->item;
+    const struct sc_plugin_request *request = item->request;
+    struct sc_kernels_decode how = how_of(decoding->conn, item, decoding->exact);
     uint64_t at = 0, row = 0, range; /* the ranges that one takes ascend */
-    while ((range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
+    while ((reader == NULL || !sc_store_reader_is_there(reader)) &&
+           (range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
         while (at < range)
             row += request->ranges[at++].row_count;
-        if (!sc_store_slab_of(codes, range, &slab))
-            continue;
-        how.bits = slab.bits_k;
-        sc_kernels_part_decode(&how, &item->memory, 0, row, request->ranges[range].row_count,
-                               slab.k_scales, slab.k_codes);
-        how.bits = slab.bits_v;
-        sc_kernels_part_decode(&how, &item->memory, 1, row, request->ranges[range].row_count,
-                               slab.v_scales, slab.v_codes);
+        slab_decode(&how, item, range, row);
     }
     sc_kernels_stream_end(); /* before another thread hears that this one is done */
 }
@@ -75,24 +91,59 @@ static void decode_step(struct sc_task *task)
     struct decoding *decoding = (struct decoding *)((char *)task - offsetof(struct decoding, task));
     struct sc_exec *exec = decoding->conn->exec; /* ended: the caller's frame may be gone */
     _Atomic uint32_t *ended = &decoding->ended;
-    decode_some(decoding);
+    decode_some(decoding, NULL);
     atomic_store(ended, 1);
     sc_exec_wake(exec, ended);
 }
 
-/* Coarse rows of all slabs that have codes, to their places. */
-static void decode(const spec_connector *conn, const struct sc_plugin_item *item)
+/* What nobody has decoded; nobody decodes any more. */
+static void decode_end(struct decoding *decoding)
 {
-    struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item};
-    bool shares = !sc_exec_is_loop(conn->exec) &&
-                  item->want.row_total * conn->row_bytes >= DECODE_SHARED_BYTES;
-    if (shares)
-        sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
-    decode_some(&decoding);
-    if (!shares || sc_exec_cancel(conn->exec, &decoding.task))
+    struct sc_exec *exec = decoding->conn->exec;
+    decode_some(decoding, NULL);
+    if (!decoding->is_shared || sc_exec_cancel(exec, &decoding->task))
         return;
-    while (atomic_load(&decoding.ended) == 0)
-        (void)sc_exec_wait(conn->exec, &decoding.ended, 0, SC_EXEC_FOREVER);
+    while (atomic_load(&decoding->ended) == 0)
+        (void)sc_exec_wait(exec, &decoding->ended, 0, SC_EXEC_FOREVER);
+}
+
+/* Rows of the set that did not come become what the others are. set: which they are, in the end. */
+static void decode_missing(const spec_connector *conn, const struct sc_plugin_item *item,
+                           uint64_t *set)
+{
+    const struct sc_plugin_request *request = item->request;
+    uint64_t words = sc_plugin_words_of(item), missing = 0;
+    for (uint64_t w = 0; w < words; w++) {
+        missing |= set[w] & ~item->placed[w];
+        set[w] = ~set[w] | item->placed[w];
+    }
+    struct sc_kernels_decode how = how_of(conn, item, set);
+    for (uint64_t i = 0, row = 0; missing != 0 && i < request->range_count; i++) {
+        slab_decode(&how, item, i, row);
+        row += request->ranges[i].row_count;
+    }
+    sc_kernels_stream_end();
+}
+
+/* Every row that has codes, and has not come exactly, as its codes' values; the others exactly.
+ * Each row is written once, so that it does not matter who is faster: the worker, or rows that the
+ * caller places as soon as all are there. */
+static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t *set = request->bits; /* choose_set */
+    struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
+    decoding.is_shared = !sc_exec_is_loop(conn->exec) &&
+                         item->want.row_total * conn->row_bytes >= DECODE_SHARED_BYTES;
+    if (decoding.is_shared)
+        sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
+    decode_some(&decoding, request->readers[SC_PLUGIN_REST].reader);
+    spec_status status = sc_plugin_set_take(conn, item, reterr);
+    decode_end(&decoding);
+    if (status == SPEC_OK || status == SPEC_E_TIMEOUT)
+        decode_missing(conn, item, set);
+    return status;
 }
 
 /* The fewest bits of what is delivered as codes. */
@@ -159,9 +210,8 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     uint64_t words = sc_plugin_words_of(item), total = item->want.row_total;
     item->placed = request->bits + 2 * words; /* behind the set's and the guess's */
     memset(item->placed, 0, words * sizeof(*item->placed));
-    decode(conn, item);
     struct worst worst = worst_of(item);
-    spec_status status = sc_plugin_set_take(conn, item, reterr);
+    spec_status status = rows_deliver(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT && has_forced(item);
     if (status != SPEC_OK && !is_late)
         return status;

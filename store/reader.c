@@ -641,6 +641,18 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader)
     return is_idle;
 }
 
+bool sc_store_reader_is_there(const struct sc_store_reader *reader)
+{
+    struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;
+    pthread_mutex_lock(&mine->lock);
+    bool is_there = !mine->is_active || (mine->is_planned && !mine->has_op);
+    for (uint32_t i = 0; mine->is_active && is_there && i < mine->fifo_count; i++)
+        is_there =
+            mine->fifo[(mine->fifo_head + i) % SC_READER_SLOTS]->state == SC_READER_SLOT_READY;
+    pthread_mutex_unlock(&mine->lock);
+    return is_there;
+}
+
 void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_read_cost *ret_cost)
 {
     struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;

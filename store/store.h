@@ -503,6 +503,8 @@ struct sc_store_rows {
  * consumed, call again or cancel. One thread at a time. */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  struct sc_store_rows *ret_rows, struct spec_error *reterr);
+/* Whether what is left of the load has come, or failed: reader_next will not wait. */
+bool sc_store_reader_is_there(const struct sc_store_reader *reader);
 /* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
 void sc_store_reader_cancel(struct sc_store_reader *reader);
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader);

@@ -278,11 +278,12 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
     }
 }
 
-/* [block][K heads | V heads] with a slot that is skipped, against rows decoded one by one. */
+/* [block][K heads | V heads] with a slot and a token that are skipped, against rows decoded one by
+ * one. */
 static void a_part_goes_to_the_places_of_its_memory(void **state)
 {
     (void)state;
-    enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7 };
+    enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7, SKIPPED = 17 };
     struct slab *slab = slab_make(21, SC_KERNELS_F16);
     struct sc_kernels_code code = {HEADS * SIZE, 4, SC_KERNELS_F16};
     assert_true(sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
@@ -290,6 +291,9 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
     static int64_t slots[TOKENS];
     for (int64_t j = 0; j < TOKENS; j++)
         slots[j] = j == 12 ? -1 : TOKENS - 1 - j;
+    static uint64_t skipped[(TOKENS + 63) / 64];
+    memset(skipped, 0, sizeof(skipped));
+    skipped[SKIPPED / 64] |= UINT64_C(1) << SKIPPED % 64;
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
         memset(out, 0, sizeof(out));
         struct sc_kernels_memory memory = {.v_base = (uint8_t *)out,
@@ -303,12 +307,13 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
                                         .head_size = SIZE,
                                         .bits = 4,
                                         .dtype = SC_KERNELS_F16,
-                                        .dst_dtype = SC_KERNELS_F32};
+                                        .dst_dtype = SC_KERNELS_F32,
+                                        .skipped = skipped};
         sc_kernels_part_decode(&how, &memory, 1, 5, ROWS, slab->scales, slab->codes);
         for (uint64_t i = 0; i < ROWS; i++) {
             uint8_t *dst = (uint8_t *)row;
             int64_t slot = slots[5 + i];
-            if (slot < 0)
+            if (slot < 0 || 5 + i == SKIPPED)
                 continue;
             sc_kernels_ref_code_decode(&code, slab->scales,
                                        slab->codes +
@@ -317,8 +322,10 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
             for (uint64_t h = 0; h < HEADS; h++)
                 assert_memory_equal(out[slot][h], row + h * SIZE, SIZE * sizeof(float));
         }
-        for (uint64_t d = 0; d < SIZE; d++) /* the place of the slot that was skipped */
+        for (uint64_t d = 0; d < SIZE; d++) { /* places of what was skipped */
             assert_true(out[TOKENS - 1 - 12][0][d] == 0);
+            assert_true(out[TOKENS - 1 - SKIPPED][0][d] == 0);
+        }
     }
     free(slab);
 }

@@ -322,6 +322,36 @@ static void picks_come_in_their_order_and_are_right(void **state)
     }
 }
 
+/* What is there is handed out without a wait, and what fails is no wait either. */
+static void whether_picks_are_there_is_told(void **state)
+{
+    static struct scene scene;
+    (void)state;
+    for (uint32_t fails = 0; fails < 2; fails++) {
+        uint64_t random = 11, taken = 0;
+        spec_status status = SPEC_OK;
+        scene_open(&scene, &setups[FIRST], 5);
+        assert_true(sc_store_reader_is_there(scene.reader)); /* nothing is read */
+        scene_load_shape(&scene, &random);
+        if (fails)
+            sc_fault_arm(&scene.world->fault, SC_FAULT_READ, 0);
+        scene_begin(&scene, SC_LANE_DEMAND);
+        assert_false(sc_store_reader_is_there(scene.reader));
+        while (sc_exec_step_one(scene.world->exec))
+            continue;
+        assert_true(sc_store_reader_is_there(scene.reader));
+        for (uint64_t count = 1; status == SPEC_OK && count > 0; taken += count) {
+            struct sc_store_rows rows;
+            status = sc_store_reader_next(scene.reader, 1, &rows, &scene.world->error);
+            count = status == SPEC_OK ? rows_check(&scene, &rows) : 0;
+        }
+        assert_int_equal(status, fails ? SPEC_E_IO : SPEC_OK);
+        assert_true(fails || taken == scene.load.count);
+        assert_true(sc_store_reader_is_there(scene.reader));
+        scene_close(&scene);
+    }
+}
+
 static void picks_read_their_pages_and_no_tags(void **state)
 {
     static struct scene scene;
@@ -617,6 +647,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks_come_in_their_order_and_are_right),
+        cmocka_unit_test(whether_picks_are_there_is_told),
         cmocka_unit_test(picks_read_their_pages_and_no_tags),
         cmocka_unit_test(picks_of_a_split_layout_can_be_keys_alone),
         cmocka_unit_test(picks_fail_at_the_range_that_is_bad_and_nowhere_else),
