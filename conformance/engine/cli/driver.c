@@ -40,7 +40,12 @@ struct eng_driver {
     uint64_t asked_ns[2]; /* when layers of this parity were first asked to be read ahead; 0: not */
     bool selective;       /* a layer came with fewer than all rows, or might have */
     bool settles;
-    spec_ticket *tickets; /* [ticket_capacity] */
+    struct eng_kv *kv;           /* of the pass that runs */
+    struct spec_important ahead; /* told before its queries, until it is waited for */
+    struct spec_memory ahead_memory;
+    spec_ticket ahead_ticket; /* 0: nothing was told */
+    bool ahead_runs;          /* the ticket is to be waited for */
+    spec_ticket *tickets;     /* [ticket_capacity] */
     spec_status *statuses;
     uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
     uint32_t *positions;                    /* [position_capacity]: KV heads x matched */
@@ -90,6 +95,7 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->pass = 0;
     driver->selective = false;
     driver->asked_ns[0] = driver->asked_ns[1] = 0;
+    driver->ahead_ticket = 0;
     driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
@@ -108,7 +114,7 @@ static eng_status before_layer(void *user, uint64_t layer, struct eng_error *ret
 {
     struct eng_driver *driver = user;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (!loads(driver))
+    if (!loads(driver) || driver->ahead_ticket != 0) /* what this layer needs was begun */
         return ENG_OK;
     if (driver->plugin.api->begin_layer(driver->conn, &driver->handle, 1, (uint32_t)layer,
                                         &error) != SPEC_OK)
@@ -130,6 +136,64 @@ static struct spec_memory describe(const struct eng_driver *driver, uint8_t *k, 
                                 .token_stride_bytes = row_bytes,
                                 .head_stride_bytes = head_bytes};
 }
+
+/* ---- Ahead ---------------------------------------------------------------------------------- */
+
+/* The layer's destination, before its queries. */
+static eng_status tell_ahead(struct eng_driver *driver, uint64_t layer, struct eng_error *reterr)
+{
+    struct eng_kv *kv = driver->kv;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!driver->params.ahead || driver->pass > 0 || layer == driver->layers)
+        return ENG_OK;
+    eng_kv_set_prefix(kv, layer, driver->matched, driver->matched);
+    driver->ahead_memory =
+        describe(driver, eng_kv_k(kv, layer, 0), eng_kv_v(kv, layer, 0), driver->matched);
+    driver->ahead = (struct spec_important){.struct_size = sizeof(driver->ahead),
+                                            .flags = SPEC_ITEM_AHEAD,
+                                            .request = driver->handle,
+                                            .layer = (uint32_t)layer,
+                                            .destination = &driver->ahead_memory};
+    spec_status status = driver->plugin.api->get_important_submit(driver->conn, &driver->ahead, 1,
+                                                                  &driver->ahead_ticket, &error);
+    driver->ahead_runs = status == SPEC_OK;
+    if (status == SPEC_OK || status == SPEC_E_BUSY) /* no room: the layer is asked for at once */
+        return ENG_OK;
+    return fail(reterr, "get_important_submit", &error);
+}
+
+static spec_status await_ahead(struct eng_driver *driver, struct spec_error *error)
+{
+    if (!driver->ahead_runs)
+        return SPEC_OK;
+    driver->ahead_runs = false;
+    return driver->plugin.api->get_important_wait(driver->conn, driver->ahead_ticket, UINT64_MAX,
+                                                  error);
+}
+
+/* get_important, or what is left of it. The item has the cost of both. */
+static spec_status deliver(struct eng_driver *driver, struct spec_important *item,
+                           struct spec_error *error)
+{
+    const struct spec_api *api = driver->plugin.api;
+    const struct spec_important *ahead = &driver->ahead;
+    if (driver->ahead_ticket == 0)
+        return api->get_important(driver->conn, item, 1, error);
+    uint64_t begin_ns = eng_clock_ns();
+    spec_status status = await_ahead(driver, error);
+    uint64_t waited_ns = eng_clock_ns() - begin_ns;
+    item->refine_of = driver->ahead_ticket;
+    driver->ahead_ticket = 0;
+    if (status == SPEC_OK)
+        status = api->get_important(driver->conn, item, 1, error);
+    item->wanted_bytes += ahead->wanted_bytes;
+    item->read_bytes += ahead->read_bytes;
+    item->io_ops += ahead->io_ops;
+    item->io_exposed_ns += ahead->io_exposed_ns < waited_ns ? ahead->io_exposed_ns : waited_ns;
+    return status;
+}
+
+/* ---- The hooks again ------------------------------------------------------------------------ */
 
 static void trace_layer(struct eng_driver *driver, const struct spec_important *item)
 {
@@ -256,7 +320,7 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     const struct spec_api *api = driver->plugin.api;
     if (!loads(driver))
         return ENG_OK;
-    struct eng_kv *kv = view->pass->kv;
+    struct eng_kv *kv = driver->kv = view->pass->kv;
     uint64_t new_rows = 0;
     eng_status laid = lay_out(driver, view, &new_rows, reterr);
     if (laid != ENG_OK)
@@ -282,7 +346,7 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     uint64_t *asked_ns = &driver->asked_ns[view->layer % 2];
     driver->window_ns = *asked_ns == 0 ? 0 : eng_clock_ns() - *asked_ns;
     *asked_ns = 0;
-    spec_status status = api->get_important(driver->conn, &item, 1, &error);
+    spec_status status = deliver(driver, &item, &error);
     if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
         (void)api->release(driver->conn, driver->handle, NULL);
         driver->handle = 0;
@@ -331,7 +395,7 @@ static eng_status after_attention(void *user, uint64_t layer, struct eng_error *
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, NULL,
                                           &error) != SPEC_OK)
         return fail(reterr, "prefetch_next", &error);
-    return ENG_OK;
+    return tell_ahead(driver, layer + 1, reterr);
 }
 
 static const char *store_reason(spec_status status)
@@ -419,6 +483,7 @@ static eng_status settle_request(void *user, struct eng_result *result, struct e
     struct spec_error error = {.struct_size = sizeof(error)};
     (void)result;
     eng_status status = ENG_OK;
+    (void)await_ahead(driver, NULL); /* a pass that was given up: its memory is ours again */
     if (driver->handle != 0 &&
         driver->plugin.api->release(driver->conn, driver->handle, &error) != SPEC_OK)
         status = fail(reterr, "release", &error);

@@ -5,7 +5,8 @@
  *   before_layer     begin_layer
  *   before_attention get_important -> prefix rows straight into the cache
  *                    prefetch_next with queries foreseen before the attention (where asked for)
- *   after_attention  prefetch_next with queries foreseen after it, or without where none are given
+ *   after_attention  prefetch_next with queries foreseen after it, or without where none are given;
+ *                    ahead: get_important_submit for the next layer, which get_important refines
  *   after_layer      store of the prefix's new rows
  *   settle           wait for tickets, release
  *
@@ -49,11 +50,12 @@ struct eng_driver_params {
     const char *model_dir; /* its weight files make the namespace */
     const struct eng_model *model;
     enum eng_dtype kv_dtype;
-    bool store;                       /* false: read only what is there */
-    bool settle; /* close waits until nothing is being built in the background */
-    bool store_query;                 /* also the query's rows, not only the prefix's */
-    struct eng_report *report;        /* for --trace; may be NULL */
+    bool store;                /* false: read only what is there */
+    bool settle;               /* close waits until nothing is being built in the background */
+    bool store_query;          /* also the query's rows, not only the prefix's */
+    struct eng_report *report; /* for --trace; may be NULL */
     const struct spec_select *select; /* for every get_important, copied; NULL: as configured */
+    bool ahead; /* layered: a layer's place is told while the one below is computed; no hint then */
     enum eng_hint hint;
     uint64_t probe_heads; /* as select.probe_heads is configured; 0 reads as 3 */
     bool probe_queries;   /* queries of the probe heads alone */

@@ -207,6 +207,7 @@ static eng_status open_driver(struct session *session, struct eng_error *reterr)
                                        .settle = options->settle,
                                        .report = session->report,
                                        .select = select.struct_size == 0 ? NULL : &select,
+                                       .ahead = options->ahead,
                                        .hint = options->hint,
                                        .probe_heads = options->probe_heads,
                                        .probe_queries = options->probe_queries,

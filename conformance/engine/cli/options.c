@@ -25,6 +25,7 @@ enum option_id {
     OPT_HINT,
     OPT_PROBE_HEADS,
     OPT_QUERIES,
+    OPT_AHEAD,
     OPT_NO_STORE,
     OPT_STORE_QUERY,
     OPT_PREFIX,
@@ -56,6 +57,7 @@ static const struct option long_options[] = {
     {"hint", required_argument, NULL, OPT_HINT},
     {"probe-heads", required_argument, NULL, OPT_PROBE_HEADS},
     {"queries", required_argument, NULL, OPT_QUERIES},
+    {"ahead", no_argument, NULL, OPT_AHEAD},
     {"no-store", no_argument, NULL, OPT_NO_STORE},
     {"store-query", no_argument, NULL, OPT_STORE_QUERY},
     {"settle", no_argument, NULL, OPT_SETTLE},
@@ -106,6 +108,8 @@ static const char usage[] =
     "  --probe-heads N      KV heads whose queries are hinted: as --config's select.probe_heads,\n"
     "                       all (1024) where codes are read; default 3\n"
     "  --queries all|probe  which heads' queries the connector is given; default all\n"
+    "  --ahead              layered: the connector is told a layer's place while the one below is\n"
+    "                       computed, and gives what the queries choose afterwards\n"
     "  --no-store           take what the connector has, add nothing\n"
     "  --store-query        store the query's KV too; default: the prefix's alone\n"
     "  --settle             before the end, wait until the connector has made what it makes\n"
@@ -246,6 +250,9 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
     case OPT_QUERY:
     case OPT_QUERY_IDS:
         return parse_query(options, value, id == OPT_QUERY_IDS, reterr);
+    case OPT_AHEAD:
+        options->ahead = true;
+        break;
     case OPT_NO_STORE:
         options->no_store = true;
         break;
@@ -310,6 +317,10 @@ static eng_status options_check(const struct eng_options *options, struct eng_er
                 "missing";
     else if ((options->no_store || options->store_query) && options->connector == NULL)
         wrong = "--no-store and --store-query belong to --connector, which is missing";
+    else if (options->ahead && options->connector == NULL)
+        wrong = "--ahead belongs to --connector, which is missing";
+    else if (options->ahead && options->hint != ENG_HINT_NONE)
+        wrong = "--ahead and --hint both say what comes before a layer's queries: give one";
     else if (options->settle && options->connector == NULL)
         wrong = "--settle belongs to --connector, which is missing";
     else if (options->no_store && options->store_query)

@@ -33,6 +33,7 @@ struct eng_options {
     double rho;
     const char *select; /* JSON, as select_text.h reads it */
     enum eng_hint hint;
+    bool ahead; /* destinations are told before queries */
     uint64_t probe_heads;
     bool probe_queries;
     bool has_prefix;
@@ -43,7 +44,7 @@ struct eng_options {
     uint64_t pass_tokens; /* 0: the whole prompt in one pass */
     uint64_t repeat;
     enum eng_bos bos;
-    bool settle; /* wait for the connector before the end */
+    bool settle;                /* wait for the connector before the end */
     bool no_store, store_query; /* what the connector keeps; default: the prefix */
     bool all, resident, tokenize, help;
     const char *json, *logits, *trace;

@@ -101,6 +101,8 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --connector s --config c --rho 1.5", "--rho is 1.5"},
         {"--model m --prefix p --connector s --config c --rho .5 --select {}", "give one"},
         {"--model m --prefix p --hint before", "belong to --connector"},
+        {"--model m --prefix p --ahead", "belongs to --connector"},
+        {"--model m --prefix p --connector c --config {} --ahead --hint before", "give one"},
         {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
         {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
         {"--model m --prefix p --connector s", "needs --config"},

@@ -49,7 +49,8 @@ struct fixture {
     uint64_t prefix;
     float *full; /* [vocab]: of every row */
     struct eng_choose_rule rule;
-    bool no_new_keys;
+    bool no_new_keys, ahead, settles;
+    uint64_t refined_layers; /* of the last run */
     struct record records[PASSES_MAX][LAYERS_MAX];
     /* Counts over all runs. */
     uint64_t rows, exempt, sets, fallback_sets, similarity_exempt;
@@ -202,6 +203,8 @@ static struct eng_result run_plugin(struct fixture *fx, const char *members, boo
                                        .kv_dtype = fx->dtype,
                                        .store = store,
                                        .select = select,
+                                       .ahead = fx->ahead,
+                                       .settle = fx->settles,
                                        .hint = hint,
                                        .no_new_keys = fx->no_new_keys,
                                        .observe = store ? NULL : observe,
@@ -211,6 +214,9 @@ static struct eng_result run_plugin(struct fixture *fx, const char *members, boo
     if (eng_driver_store_problem(driver) != NULL)
         fail_msg("%s", eng_driver_store_problem(driver));
     assert_int_equal(result.restarts, 0);
+    struct spec_stats stats = {.struct_size = sizeof(stats)};
+    must(eng_driver_stats(driver, &stats, &error), &error);
+    fx->refined_layers = stats.refined_layers;
     eng_driver_close(driver);
     return result;
 }
@@ -513,6 +519,39 @@ static void what_is_read_ahead_changes_nothing(void **state)
     }
 }
 
+/* Layers whose places were told before their queries are those of one call, in an engine too. */
+static void what_comes_ahead_changes_nothing(void **state)
+{
+    static const char *const members[] = {
+        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"submit\": {\"threads\": 0}",
+        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}",
+        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 1000000}"};
+    (void)state;
+    for (int llama = 0; llama < 2; llama++) {
+        struct fixture fx;
+        open_fixture(&fx, llama != 0, llama != 0 ? ENG_F32 : ENG_F16);
+        fx.rule = eng_choose_rule_default(1);
+        fx.settles = true; /* codes are made of what is stored */
+        struct eng_result result = run_plugin(&fx, members[0], false, 0, NULL, ENG_HINT_NONE);
+        eng_result_done(&result);
+        for (uint64_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+            fx.ahead = false;
+            struct eng_result once = run_plugin(&fx, members[i], false, 0, NULL, ENG_HINT_NONE);
+            assert_int_equal(fx.refined_layers, 0);
+            fx.ahead = true;
+            result = run_plugin(&fx, members[i], false, 0, NULL, ENG_HINT_NONE);
+            assert_int_equal(fx.refined_layers, i == 2 ? 0 : fx.config->layers - 1);
+            assert_same_answer(&fx, &result, &once);
+            assert_int_equal(result.bytes_wanted, once.bytes_wanted);
+            bool is_full = memcmp(result.logits, fx.full, fx.config->vocab * sizeof(float)) == 0;
+            assert_int_equal(is_full, i == 3); /* else codes were used */
+            eng_result_done(&once);
+            eng_result_done(&result);
+        }
+        close_fixture(&fx);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -523,6 +562,7 @@ int main(void)
         cmocka_unit_test(select_of_a_call_changes_what_is_configured),
         cmocka_unit_test(all_rows_are_the_lossless_answer),
         cmocka_unit_test(what_is_read_ahead_changes_nothing),
+        cmocka_unit_test(what_comes_ahead_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
