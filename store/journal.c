@@ -89,14 +89,11 @@ struct window {
     _Atomic uint32_t is_checked; /* or will not be: see status */
 };
 
-struct scan_memory {
-    struct room rooms[WINDOWS];
-};
-
 struct scan {
     struct sc_store *store;
     struct window windows[WINDOWS];
-    struct scan_memory *memory;
+    struct room *rooms; /* [room_count], of the windows that a log of file_bytes has at once */
+    uint32_t room_count;
     uint64_t file_bytes, window_bytes;
     struct sc_io_file *direct; /* NULL: it is read through the page cache */
     _Atomic uint32_t running;  /* reads and checks that are posted */
@@ -323,6 +320,14 @@ static uint64_t window_bytes_of(uint64_t file_bytes)
     return bytes;
 }
 
+/* As read_post begins them: the first is there even if the log is empty. */
+static uint32_t room_count_of(const struct scan *scan)
+{
+    uint64_t count = scan->file_bytes / scan->window_bytes;
+    count += count * scan->window_bytes < scan->file_bytes || count == 0;
+    return count < WINDOWS ? (uint32_t)count : WINDOWS;
+}
+
 /* The log goes on as it begins, maybe. */
 static void pieces_soon(const struct scan *scan, const struct window *first)
 {
@@ -363,7 +368,7 @@ static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, 
         scan->windows[i] = (struct window){.reads = {.step = window_read_step},
                                            .checks = {.step = window_check_step},
                                            .scan = scan,
-                                           .room = &scan->memory->rooms[i],
+                                           .room = i < scan->room_count ? &scan->rooms[i] : NULL,
                                            .error = {.struct_size = sizeof(struct spec_error)},
                                            .gates = i == 0 ? 1 : 0};
     spec_status status = scan_windows(scan, on_payload, user, reterr);
@@ -389,21 +394,23 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
 {
     struct sc_store_journal *journal = &store->journal;
     struct scan scan = {.store = store};
-    scan.memory = sc_alloc_aligned(store->params.alloc, sizeof(*scan.memory), SC_IO_PAGE_BYTES);
-    if (scan.memory == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
     spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
+    if (status != SPEC_OK)
+        return status;
+    scan.window_bytes = window_bytes_of(scan.file_bytes);
+    scan.room_count = room_count_of(&scan);
+    scan.rooms = sc_alloc_aligned(store->params.alloc, scan.room_count * sizeof(*scan.rooms),
+                                  SC_IO_PAGE_BYTES);
+    if (scan.rooms == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
     journal->end = journal->sequence = 0;
     journal->chain = scan.chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    if (status == SPEC_OK) {
-        scan.window_bytes = window_bytes_of(scan.file_bytes);
-        scan.direct = direct_open(store, scan.file_bytes);
-        status = scan_run(&scan, on_payload, user, reterr);
-    }
+    scan.direct = direct_open(store, scan.file_bytes);
+    status = scan_run(&scan, on_payload, user, reterr);
     if (scan.direct != NULL)
         sc_io_file_close(store->io, scan.direct);
-    sc_alloc_free(store->params.alloc, scan.memory);
+    sc_alloc_free(store->params.alloc, scan.rooms);
     *ret_bytes = scan.file_bytes;
     return status;
 }
