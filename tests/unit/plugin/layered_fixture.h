@@ -80,31 +80,59 @@ static inline uint64_t exact_count(const struct shot *shot)
     return count;
 }
 
-/* What the codes of a position stand for, made by ref/ from the rows of its chunk. */
-static inline void decoded(const struct world *world, uint64_t position, uint32_t layer,
-                           uint32_t part, uint32_t bits, uint32_t dst_dtype, void *ret_row)
+/* A row as the host stored it. */
+static inline void stored_row(const struct world *world, uint64_t position, uint32_t layer,
+                              uint32_t part, uint8_t *ret_row)
 {
-    static uint8_t bytes[64][64 * 4], scales[64 * 4], codes[64 * 64];
-    uint64_t first = position / 64 * 64, channels = world->rig.heads * world->rig.head_size;
-    uint64_t end = first + 64 < world->matched ? first + 64 : world->matched;
-    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    const uint64_t d = world->rig.head_size, element = sc_plugin_dtype_bytes(world->rig.dtype);
+    for (uint64_t n = 0; n < world->rig.heads * d; n++)
+        world_put(ret_row + n * element, world->rig.dtype,
+                  world_kv(world, position, layer, part, n / d, n % d));
+}
+
+/* The codes of a chunk's rows, made by ref/; row_count 0: none yet. */
+struct slab {
+    struct sc_kernels_code code;
+    uint64_t first, row_count;
+    uint8_t scales[64 * 4], codes[64 * 64];
+};
+
+static inline void slab_make(const struct world *world, uint64_t first, uint32_t layer,
+                             uint32_t part, uint32_t bits, struct slab *ret_slab)
+{
+    static uint8_t bytes[64][64 * 4];
     const uint8_t *rows[64];
-    uint8_t *dst[1] = {ret_row};
+    uint64_t left = world->matched - first;
     uint32_t dtype = world->rig.dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
                      : world->rig.dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
                                                           : SC_KERNELS_BF16;
-    struct sc_kernels_code code = {channels, bits, dtype};
-    for (uint64_t p = first; p < end; p++) {
-        rows[p - first] = bytes[p - first];
-        for (uint64_t n = 0; n < channels; n++)
-            world_put(bytes[p - first] + n * element, world->rig.dtype,
-                      world_kv(world, p, layer, part, n / world->rig.head_size,
-                               n % world->rig.head_size));
+    ret_slab->code =
+        (struct sc_kernels_code){(uint64_t)world->rig.heads * world->rig.head_size, bits, dtype};
+    ret_slab->first = first;
+    ret_slab->row_count = left < 64 ? left : 64;
+    for (uint64_t i = 0; i < ret_slab->row_count; i++) {
+        rows[i] = bytes[i];
+        stored_row(world, first + i, layer, part, bytes[i]);
     }
-    assert_true(sc_kernels_ref_code_encode(&code, rows, end - first, scales, codes));
+    assert_true(sc_kernels_ref_code_encode(&ret_slab->code, rows, ret_slab->row_count,
+                                           ret_slab->scales, ret_slab->codes));
+}
+
+/* What the codes of a position stand for. The slab, of this layer, part and bits, is made again
+ * where the position is in another chunk. */
+static inline void decoded(const struct world *world, uint64_t position, uint32_t layer,
+                           uint32_t part, uint32_t bits, struct slab *slab, uint32_t dst_dtype,
+                           void *ret_row)
+{
+    uint8_t *dst[1] = {ret_row};
+    if (slab->row_count == 0 || slab->first != position / 64 * 64)
+        slab_make(world, position / 64 * 64, layer, part, bits, slab);
+    assert_true(position - slab->first < slab->row_count);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(slab->code.channels, bits);
     sc_kernels_ref_code_decode(
-        &code, scales, codes + (position - first) * sc_kernels_code_row_bytes(channels, bits), 1, 0,
-        channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : dtype, false, dst);
+        &slab->code, slab->scales, slab->codes + (position - slab->first) * row_bytes, 1, 0,
+        slab->code.channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : slab->code.dtype, false,
+        dst);
 }
 
 /* All rows are there, each as its bit says. */
@@ -112,7 +140,7 @@ static inline void assert_rows(const struct world *world, const struct shot *sho
                                uint32_t bits_k, uint32_t bits_v)
 {
     uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
-    uint64_t element = sc_plugin_dtype_bytes(world->rig.dtype);
+    struct slab slabs[2] = {{.row_count = 0}, {.row_count = 0}};
     uint8_t expected[64 * 4];
     assert_int_equal(shot->item.row_count, rows);
     assert_int_equal(shot->item.next_position, world->matched);
@@ -123,12 +151,9 @@ static inline void assert_rows(const struct world *world, const struct shot *sho
             const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
             if (!is_exact(shot, j))
                 decoded(world, from + j, shot->item.layer, part, part == 0 ? bits_k : bits_v,
-                        world->rig.dtype, expected);
+                        &slabs[part], world->rig.dtype, expected);
             else
-                for (uint64_t n = 0; n < bytes / element; n++)
-                    world_put(expected + n * element, world->rig.dtype,
-                              world_kv(world, from + j, shot->item.layer, part,
-                                       n / world->rig.head_size, n % world->rig.head_size));
+                stored_row(world, from + j, shot->item.layer, part, expected);
             if (memcmp(at + j * bytes, expected, bytes) != 0)
                 fail_msg("layer %u row %lu part %u (%s) is not what it should be", shot->item.layer,
                          j, part, is_exact(shot, j) ? "exact" : "coarse");
@@ -144,10 +169,11 @@ static inline bool set_is_the_best(const struct world *world, const struct shot 
     static float keys[ROWS_MAX][64];
     static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
     static bool in[ROWS_MAX];
+    struct slab slab = {.row_count = 0};
     double gap = 1;
     memset(total, 0, sizeof(total));
     for (uint64_t j = 0; j < rows; j++)
-        decoded(world, from + j, shot->item.layer, 0, bits, SPEC_DTYPE_F32, keys[j]);
+        decoded(world, from + j, shot->item.layer, 0, bits, &slab, SPEC_DTYPE_F32, keys[j]);
     for (uint64_t n = 0; n < FRESH_ROWS * heads * world->group; n++) {
         uint64_t row = world->matched + n / (heads * world->group);
         uint64_t head = n / world->group % heads, seen = row + 1 - from;
