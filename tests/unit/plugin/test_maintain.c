@@ -183,10 +183,11 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
     uint32_t tokens[16] = {0}, spares_max = 0, used = 0;
     for (uint32_t i = 1; i <= 60000; i++) {
         struct sc_store_piece piece = {.id = i, .extent = 1, .row_count = 16, .tokens = tokens};
-        uint64_t mark, word = rig_mix(i);
+        /* As hashes are, all bits of them: in the index a run of numbers would be one long walk. */
+        uint64_t mark, word = rig_mix(i), root = rig_mix(word);
         memcpy(piece.hash, &word, sizeof(word));
-        memcpy(piece.root, &i, sizeof(i));
-        memcpy(piece.chunk_hash, &i, sizeof(i));
+        memcpy(piece.root, &root, sizeof(root));
+        memcpy(piece.chunk_hash, &root, sizeof(root));
         const unsigned char *oldest = radix->spare_count > 0 ? radix->spares[0] : NULL;
         assert_true(sc_plugin_on_piece(&piece, &mark, rig.conn));
         used += oldest != NULL && radix->spares[0] != oldest;
