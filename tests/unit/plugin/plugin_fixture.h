@@ -100,12 +100,15 @@ static inline void rig_row(const struct rig *rig, const struct prompt *prompt, u
                            uint32_t layer, uint32_t part, uint8_t *dst)
 {
     uint64_t word = rig_mix(prompt->history[position] ^ rig_mix(layer * 2 + part));
-    for (uint64_t i = 0; i < rig_part_bytes(rig); i++) {
-        if (i % 8 == 0)
-            word = word * 6364136223846793005ull + 1442695040888963407ull;
-        dst[i] = (uint8_t)(word >> (8 * (i % 8)));
-        if (i % 2 == 1) /* finite and within (-2, 2), whatever the type is */
-            dst[i] &= 0xbf;
+    const uint64_t bytes = rig_part_bytes(rig);
+    for (uint64_t i = 0; i < bytes; i += 8) { /* words, which a sanitizer looks at once each */
+        word = word * 6364136223846793005ull + 1442695040888963407ull;
+        /* finite and within (-2, 2), whatever the type is */
+        const uint64_t small = word & 0xbfffbfffbfffbfffull;
+        if (bytes - i >= 8)
+            memcpy(dst + i, &small, 8);
+        else
+            memcpy(dst + i, &small, bytes - i);
     }
 }
 

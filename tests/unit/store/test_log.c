@@ -17,7 +17,8 @@ static const struct world_setup small = {.name = "small",
                                          .k_row_bytes = 48,
                                          .disk_bytes = 4u << 20,
                                          .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+                                         .op_bytes = 64u << 10,
+                                         .stage_bytes = 2u << 20}; /* it opens 2,700 times */
 
 /* The log as bytes, and where its frames end. */
 struct log_image {

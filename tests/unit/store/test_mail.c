@@ -9,8 +9,10 @@
 #define HEARD_MAX    4096u
 
 static const struct world_setup setups[] = {
-    {"sim", SC_BACKEND_SIM, 0, 2, SC_STORE_PAIRED, 64, 0, 8u << 20, 1u << 20, 1u << 16, 0},
-    {"pread", SC_BACKEND_PREAD, 2, 2, SC_STORE_PAIRED, 64, 0, 8u << 20, 1u << 20, 1u << 16, 0},
+    {"sim", SC_BACKEND_SIM, 0, 2, SC_STORE_PAIRED, 64, 0, 8u << 20, 1u << 20, 1u << 16, 0,
+     2u << 20},
+    {"pread", SC_BACKEND_PREAD, 2, 2, SC_STORE_PAIRED, 64, 0, 8u << 20, 1u << 20, 1u << 16, 0,
+     2u << 20},
 };
 
 /* Two ranks of one store: rank 0 takes what rank 1 posts. */

@@ -236,7 +236,7 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
         uint64_t row = sc_store_pick_row(&scene->load, rows->row_first + i);
         scene_row(scene, row);
         assert_int_equal(row, sc_store_pick_row(&scene->load, rows->row_first) + i);
-        assert_memory_equal(rows->rows + i * bytes, scene->expected + from, bytes);
+        bytes_equal(rows->rows + i * bytes, scene->expected + from, bytes);
     }
     return rows->row_count;
 }

@@ -54,6 +54,14 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
+/* With memory for sketches of whole matches. */
+static struct world *roomy_make(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    world->params.sketch_bytes_max = 16u << 20;
+    return world;
+}
+
 static void match_load_ok(const struct world *world, const struct match *match,
                           struct sc_store_sketch *sketch, uint64_t wanted)
 {
@@ -71,7 +79,7 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 7);
+        struct world *world = roomy_make(&setups[i], 7);
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
@@ -99,7 +107,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 11);
+        struct world *world = roomy_make(&setups[i], 11);
         uint64_t random = 300 + i;
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 400), SPEC_OK);
@@ -142,7 +150,7 @@ static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct 
 static void sketch_that_cannot_be_had_is_not_begun(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 5);
+    struct world *world = roomy_make(&setups[0], 5);
     world->params.probe_row_bytes = 0;
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK); /* no probe rows */
@@ -209,7 +217,7 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
 {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) { /* paired, split */
-        struct world *world = world_make(&setups[i], 5);
+        struct world *world = roomy_make(&setups[i], 5);
         struct sc_store_stats stats;
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
@@ -246,7 +254,7 @@ static void sketch_that_cannot_be_read_says_so(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 5);
+        struct world *world = roomy_make(&setups[i], 5);
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             struct sc_store_sketch *sketch = sketch_make(world);
@@ -275,7 +283,7 @@ static void sketch_that_cannot_be_read_says_so(void **state)
 static void sketch_takes_blocks_of_the_pool_while_it_is_begun(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 5);
+    struct world *world = roomy_make(&setups[0], 5);
     struct sc_store_sketch *sketches[4];
     struct match matches[2] = {{.count = 0}, {.count = 0}};
     const uint64_t block = SC_STORE_POOL_BLOCK_BYTES, whole = 2 * block; /* 1,024 x (96 + 8) */
@@ -349,7 +357,7 @@ static void sketch_says_once_that_it_is_ready(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 5);
+        struct world *world = roomy_make(&setups[i], 5);
         if (world_opens(world)) {
             struct bell bell = {.world = world};
             assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
@@ -377,7 +385,7 @@ static void sketch_says_once_that_it_is_ready(void **state)
 static void sketch_that_ended_says_nothing(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 5);
+    struct world *world = roomy_make(&setups[0], 5);
     struct bell bell = {.world = world};
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
@@ -412,7 +420,7 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 13);
+        struct world *world = roomy_make(&setups[i], 13);
         uint64_t random = 77 + i;
         if (world_opens(world)) {
             struct match matches[2] = {{.count = 0}, {.count = 0}};
@@ -474,7 +482,7 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world_setup setup = setups[i];
         setup.op_bytes = 64u << 10; /* several blocks */
-        struct world *world = world_make(&setup, 3);
+        struct world *world = roomy_make(&setup, 3);
         struct sc_store_reader *readers[8];
         world->config.stage_bytes = 1u << 20; /* 14 frames */
         if (world_opens(world)) {
@@ -506,7 +514,7 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
 static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
+    struct world *world = roomy_make(&setups[0], 3);
     struct sc_store_reader *readers[8];
     struct match match = {.count = 0};
     world->config.stage_bytes = 1u << 20;
@@ -537,7 +545,7 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
 static void sketch_reads_a_run_at_once_when_it_fits(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 5);
+    struct world *world = roomy_make(&setups[0], 5);
     struct sc_store_read_cost cost;
     struct match match = {.count = 0}, last = {.count = 0};
     world_open_ok(world);
