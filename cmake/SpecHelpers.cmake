@@ -14,6 +14,8 @@ function(sc_target_defaults target)
   if(SC_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${SC_SANITIZE} -fno-omit-frame-pointer
                            -fno-sanitize-recover=all)
+    # Unrolled, the kernels' checks take minutes to compile; reports need lines, not variables.
+    target_compile_options(${target} PRIVATE -fno-unroll-loops -g1)
     target_link_options(${target} PRIVATE -fsanitize=${SC_SANITIZE})
     target_compile_definitions(${target} PRIVATE SC_SANITIZED) # long tests take samples
     if(SC_SANITIZE MATCHES thread)

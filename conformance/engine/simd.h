@@ -40,7 +40,9 @@ ENG_INLINE void half_put(uint16_t *p, uint16_t bits)
     memcpy(p, &bits, sizeof(bits));
 }
 
-#if defined(__clang__)
+#if defined(SC_SANITIZED)
+#define ENG_UNROLL
+#elif defined(__clang__)
 #define ENG_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define ENG_UNROLL _Pragma("GCC unroll 32")

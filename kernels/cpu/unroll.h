@@ -1,11 +1,14 @@
 /* SC_UNROLL: the loop behind it is unrolled wholly, so that arrays of registers are registers.
- * Each compiler has its own word for it.
+ * Each compiler has its own word for it. With a sanitizer it stays a loop: every access is checked
+ * in memory, and copies of the checks take minutes to compile.
  *
  * Threads: any. Tests: none (it changes no result). */
 #ifndef SC_KERNELS_CPU_UNROLL_H
 #define SC_KERNELS_CPU_UNROLL_H
 
-#if defined(__clang__)
+#if defined(SC_SANITIZED)
+#define SC_UNROLL
+#elif defined(__clang__)
 #define SC_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SC_UNROLL _Pragma("GCC unroll 24")
