@@ -344,14 +344,16 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
 /* Rows that are only delivered, and are many, go past the caches, so that these keep the few
  * buffers that a shallow back end fills in turn; others are looked at next. On a virtio disk, whose
  * host copies into those buffers, medians of 8 loads: pread 2.10 -> 2.33 GB/s, by eight threads
- * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56. */
+ * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56. Exact rows of a
+ * layered load stand between rows that were decoded past the caches: their lines are not there. */
 static bool streams(const spec_connector *conn, const struct sc_plugin_item *item, uint64_t count)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
     uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
     uint64_t wider = item->widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
-    return is_whole && sc_store_is_shallow(conn->store) &&
-           count * conn->row_bytes * wider >= STREAM_BYTES;
+    bool is_past =
+        item->route == SC_ROUTE_LAYERED || (is_whole && sc_store_is_shallow(conn->store));
+    return is_past && count * conn->row_bytes * wider >= STREAM_BYTES;
 }
 
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
