@@ -77,6 +77,7 @@ struct state {
 
 struct outcome { /* of one request */
     uint64_t ttft_ns, read_bytes, wanted_bytes, ops, exposed_ns, probe_ns, unused_bytes;
+    uint64_t cpu_ns; /* of all threads, the host's wait for its GPU is none */
     uint64_t rows, read_rows, prefetched_rows, union_rows, fallbacks, denses, planted_rows,
         planted_found;
 };
@@ -262,6 +263,14 @@ static struct spec_lookup_result lookup(const struct state *state)
 static uint64_t now_ns(const struct state *state)
 {
     return state->disk != NULL ? sc_exec_now_ns(state->conn->exec) : bench_now_ns();
+}
+
+/* Processor time of this process so far. */
+static uint64_t spent_ns(void)
+{
+    struct timespec spent;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+    return (uint64_t)spent.tv_sec * 1000000000 + (uint64_t)spent.tv_nsec;
 }
 
 static void wait_until(const struct state *state, uint64_t when_ns)
@@ -556,7 +565,7 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     uint32_t variant = (uint32_t)(number % VARIANTS);
     *ret_outcome = (struct outcome){0};
     ids_of(state, prefix);
-    uint64_t begin_ns = now_ns(state);
+    uint64_t begin_ns = now_ns(state), cpu_ns = spent_ns();
     struct spec_lookup_result found = lookup(state);
     if (found.matched_tokens != state->tokens)
         bench_die("%" PRIu64 " of %" PRIu64 " tokens match", found.matched_tokens, state->tokens);
@@ -564,6 +573,7 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     for (uint32_t layer = 0; layer < state->layers; layer++)
         run_layer(state, found.request, layer, variant, rows, &ahead, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
+    ret_outcome->cpu_ns = spent_ns() - cpu_ns;
     must(state->api->release(state->conn, found.request, &error), &error, "release");
     compare(state, prefix, variant, ret_outcome);
 }
@@ -579,17 +589,18 @@ static void print_facts(const struct state *state, const char *name, const struc
         printf("{\"counts\": {\"name\": \"%s\", ", name);
     printf("\"requests\": %" PRIu64 ", \"layers\": %" PRIu32 ", \"read_bytes\": %" PRIu64
            ", \"wanted_bytes\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
-           ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64 ", \"rows\": %" PRIu64
-           ", \"read_rows\": %" PRIu64 ", \"prefetched_rows\": %" PRIu64
+           ", \"probe_ns\": %" PRIu64 ", \"unused_bytes\": %" PRIu64 ", \"cpu_ns\": %" PRIu64
+           ", \"rows\": %" PRIu64 ", \"read_rows\": %" PRIu64 ", \"prefetched_rows\": %" PRIu64
            ", \"union_rows\": %" PRIu64 ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64
            ", \"planted_rows\": %" PRIu64 ", \"planted_found\": %" PRIu64
            ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f"
            ", \"window_ns\": %" PRIu64 ", \"model_bytes_per_s\": %" PRIu64
            ", \"model_op_ns\": %" PRIu64 "}}\n",
            state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
-           sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->rows, sum->read_rows,
-           sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses, sum->planted_rows,
-           sum->planted_found, layer_ns(state, state->new_tokens, picks_of(state)),
+           sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->cpu_ns, sum->rows,
+           sum->read_rows, sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses,
+           sum->planted_rows, sum->planted_found,
+           layer_ns(state, state->new_tokens, picks_of(state)),
            layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->window_ns,
            device.bytes_per_s, device.op_ns);
 }
