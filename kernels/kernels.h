@@ -133,8 +133,9 @@ struct sc_kernels {
                         uint64_t row_count, uint8_t *scales, uint8_t *codes);
     /* Decodes channels [channel_first, + channel_count) of row_count rows to dst[i], of type
      * dst_dtype: code->dtype or SC_KERNELS_F32. A row whose dst is NULL is skipped. Rows of the
-     * codes follow each other, `codes` at the first. streams: stores go past the caches where every
-     * dst lies on a line's border; sc_kernels_stream_end is the caller's. */
+     * codes follow each other, `codes` at the first. streams: stores may go past the caches
+     * (avx512's do, where every dst lies on a line's border); sc_kernels_stream_end is the
+     * caller's. */
     void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
                         const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
                         uint64_t channel_count, uint32_t dst_dtype, bool streams,

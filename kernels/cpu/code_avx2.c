@@ -84,26 +84,16 @@ INLINE void values_store(uint8_t *dst, __m256 values, uint32_t dtype)
         _mm_storeu_si128((void *)dst, narrowed(values, dtype));
 }
 
-/* A unit. streams: past the caches, in whole registers: halves of them keep as many stores waiting
- * for a line, and what is computed meanwhile waits for the stores. */
-INLINE void unit_store(uint8_t *dst, __m256 first, __m256 second, uint32_t dtype, bool streams)
+/* A unit. Whole registers: halves of them keep as many stores waiting for a line. */
+INLINE void unit_store(uint8_t *dst, __m256 first, __m256 second, uint32_t dtype)
 {
-    if (dtype == SC_KERNELS_F32 && streams) {
-        _mm256_stream_ps((float *)(void *)dst, first);
-        _mm256_stream_ps((float *)(void *)(dst + sizeof(first)), second);
-        return;
-    }
     if (dtype == SC_KERNELS_F32) {
         values_store(dst, first, dtype);
         values_store(dst + sizeof(first), second, dtype);
         return;
     }
     __m256i low = _mm256_castsi128_si256(narrowed(first, dtype));
-    __m256i both = _mm256_inserti128_si256(low, narrowed(second, dtype), 1);
-    if (streams)
-        _mm256_stream_si256((void *)dst, both);
-    else
-        _mm256_storeu_si256((void *)dst, both);
+    _mm256_storeu_si256((void *)dst, _mm256_inserti128_si256(low, narrowed(second, dtype), 1));
 }
 
 INLINE __m256 scale_at(const uint8_t *src)
@@ -118,7 +108,8 @@ struct rows { /* those that have a place */
 };
 
 /* Steps [step, step + steps) of rows [first, end), one or an even number; dst of a row is where
- * dst_step stands. */
+ * dst_step stands. Through the caches, whatever streams says: here (measured on Zen 3) what is
+ * computed waits for stores that go past them, and those that do not are a third faster. */
 INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
                         const uint8_t *scales, uint64_t padded, uint64_t step, uint64_t dst_step,
                         uint32_t steps, uint32_t bits, uint32_t dtype, bool streams)
@@ -126,6 +117,7 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
     uint64_t width = bits >= 8 ? 8 : bits >= 4 ? 4 : 2, rest = bits - width;
     uint64_t step_bytes = LANES * (dtype == SC_KERNELS_F32 ? 4 : 2);
     __m256 mins[TILE_STEPS], sizes[TILE_STEPS];
+    (void)streams;
     SC_UNROLL
     for (uint32_t s = 0; s < steps; s++) {
         mins[s] = scale_at(scales + (step + s) * LANES * 2);
@@ -145,7 +137,7 @@ INLINE void tile_decode(const struct rows *rows, uint64_t first, uint64_t end,
             __m256 even, odd;
             unit_halves(low + s * width, high + s * rest, bits, &even, &odd);
             unit_store(dst + s * step_bytes, _mm256_fmadd_ps(even, sizes[s], mins[s]),
-                       _mm256_fmadd_ps(odd, sizes[s + 1], mins[s + 1]), dtype, streams);
+                       _mm256_fmadd_ps(odd, sizes[s + 1], mins[s + 1]), dtype);
         }
     }
 }
@@ -425,13 +417,16 @@ INLINE __m256 product_add(__m256 a, __m256 b, __m256 sum)
 #define CODE_NAME(name) sc_kernels_avx2_code_##name
 #define CODE_LANES      LANES
 #define CODE_TILE       TILE_STEPS
-#define CODE_VECTOR     __m256
-#define CODE_SUMS       8u
-#define CODE_SET        _mm256_set1_ps
-#define CODE_LOAD       _mm256_loadu_ps
-#define CODE_STORE      _mm256_storeu_ps
-#define CODE_ADD        _mm256_add_ps
-#define CODE_MULTIPLY   _mm256_mul_ps
-#define sums_of         sc_kernels_reduce8
+#define CODE_TILE_ROWS  4u /* rows are often a multiple of 4 KiB apart: 8 lines of L1 for them all \
+                            */
+#define CODE_STREAMS  false
+#define CODE_VECTOR   __m256
+#define CODE_SUMS     8u
+#define CODE_SET      _mm256_set1_ps
+#define CODE_LOAD     _mm256_loadu_ps
+#define CODE_STORE    _mm256_storeu_ps
+#define CODE_ADD      _mm256_add_ps
+#define CODE_MULTIPLY _mm256_mul_ps
+#define sums_of       sc_kernels_reduce8
 #include "kernels/cpu/code_rung.h"
 #endif

@@ -286,6 +286,8 @@ INLINE __m512 product_add(__m512 a, __m512 b, __m512 sum)
 
 #define CODE_NAME(name) sc_kernels_avx512_code_##name
 #define CODE_LANES      UNIT
+#define CODE_TILE_ROWS  8u
+#define CODE_STREAMS    true
 #define CODE_TILE       TILE_UNITS
 #define CODE_VECTOR     __m512
 #define CODE_SUMS       16u

@@ -4,6 +4,7 @@
  * Included by code_avx2.c and code_avx512.c, which define before it
  *   CODE_NAME(name)     the rung's public names
  *   CODE_LANES          channels of a register;  CODE_TILE registers of scales that a tile keeps
+ *   CODE_TILE_ROWS      rows of a tile;  CODE_STREAMS whether any store goes past the caches
  *   CODE_VECTOR         a register of floats;  CODE_SUMS how many of them are added up at once
  *   CODE_STEP_VECTORS   what step_vectors is at most
  *   struct rows and tile_decode, encode, step_vectors, centred_of, in_order, product_add, sums_of,
@@ -18,8 +19,7 @@
 
 #include <string.h>
 
-#define CODE_TILE_ROWS 8u
-#define LINE_BYTES     64u
+#define LINE_BYTES 64u
 
 static inline __attribute__((always_inline)) void
 steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, uint64_t step,
@@ -36,7 +36,7 @@ steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, ui
 }
 
 #define BY_STREAMS(bits, dtype)                                                                    \
-    if (streams)                                                                                   \
+    if (CODE_STREAMS && streams)                                                                   \
         steps_decode(rows, scales, padded, step, end, bits, dtype, true);                          \
     else                                                                                           \
         steps_decode(rows, scales, padded, step, end, bits, dtype, false)
