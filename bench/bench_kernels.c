@@ -25,7 +25,7 @@
 #include "kernels/code.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/select.h"
-#include "kernels/stream.h"
+#include "base/stream.h"
 #include "store/tag.h"
 
 #include <inttypes.h>
@@ -338,7 +338,7 @@ static void decode_run(const struct job *job)
             sc_kernels_part_decode(&how, &memory, part, slab * SLAB_ROWS, SLAB_ROWS, scales,
                                    scales + sc_kernels_code_scale_bytes(CHANNELS));
         }
-    sc_kernels_stream_end();
+    sc_stream_end();
     g_sink = g_other[PART_BYTES];
 }
 

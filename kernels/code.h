@@ -84,7 +84,7 @@ struct sc_kernels_decode {
     uint32_t bits;           /* of this part */
     uint32_t dtype;          /* of the rows */
     uint32_t dst_dtype;      /* the same, or SC_KERNELS_F32 */
-    bool streams;            /* stores may go past the caches (stream.h) */
+    bool streams;            /* stores may go past the caches (base/stream.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */
 };
 void sc_kernels_part_decode(const struct sc_kernels_decode *how,

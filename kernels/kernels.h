@@ -134,7 +134,7 @@ struct sc_kernels {
     /* Decodes channels [channel_first, + channel_count) of row_count rows to dst[i], of type
      * dst_dtype: code->dtype or SC_KERNELS_F32. A row whose dst is NULL is skipped. Rows of the
      * codes follow each other, `codes` at the first. streams: stores may go past the caches
-     * (avx512's do, where every dst lies on a line's border); sc_kernels_stream_end is the
+     * (avx512's do, where every dst lies on a line's border); sc_stream_end is the
      * caller's. */
     void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
                         const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
@@ -179,7 +179,7 @@ struct sc_kernels_unpack {
     const struct sc_kernels *kernels;
     uint64_t head_count, head_size, element_bytes; /* of the source */
     uint32_t widen;                                /* enum sc_kernels_widen */
-    uint32_t streams; /* 1: stores go past the caches (stream.h); the bytes are the same */
+    uint32_t streams; /* 1: stores go past the caches (base/stream.h); the bytes are the same */
 };
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,

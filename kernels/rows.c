@@ -3,8 +3,8 @@
  * comes from a slot at or behind r, so nothing is overwritten before it moved.
  *
  * Threads: any. Tests: tests/unit/kernels/test_rows.c */
+#include "base/stream.h"
 #include "kernels/select.h"
-#include "kernels/stream.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
 {
     float wide[WIDE_COUNT];
     if (how->widen == SC_KERNELS_SAME && how->streams)
-        sc_kernels_stream(dst, src, count * how->element_bytes);
+        sc_stream_copy(dst, src, count * how->element_bytes);
     else if (how->widen == SC_KERNELS_SAME)
         memcpy(dst, src, count * how->element_bytes);
     else if (!how->streams)
@@ -64,8 +64,7 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
         for (uint64_t done = 0, now; done < count; done += now) {
             now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
             widen(how, wide, src + done * how->element_bytes, now);
-            sc_kernels_stream(dst + done * sizeof(float), (const uint8_t *)wide,
-                              now * sizeof(float));
+            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
         }
 }
 
@@ -95,7 +94,7 @@ static void parts_unpack(const struct sc_kernels_unpack *how,
         }
     }
     if (how->streams)
-        sc_kernels_stream_end();
+        sc_stream_end();
 }
 
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,

@@ -12,8 +12,8 @@
  * Does not: choose (choose.c), read (select.c began it), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
+#include "base/stream.h"
 #include "kernels/code.h"
-#include "kernels/stream.h"
 #include "plugin/select.h"
 
 #include <string.h>
@@ -83,7 +83,7 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
             row += request->ranges[at++].row_count;
         slab_decode(&how, item, range, row);
     }
-    sc_kernels_stream_end(); /* before another thread hears that this one is done */
+    sc_stream_end(); /* before another thread hears that this one is done */
 }
 
 static void decode_step(struct sc_task *task)
@@ -122,7 +122,7 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
         slab_decode(&how, item, i, row);
         row += request->ranges[i].row_count;
     }
-    sc_kernels_stream_end();
+    sc_stream_end();
 }
 
 /* Every row that has codes, and has not come exactly, as its codes' values; the others exactly.

@@ -10,6 +10,7 @@
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #include "store/sketch.h"
 
+#include "base/stream.h"
 #include "store/tag.h"
 
 #include <string.h>
@@ -200,6 +201,36 @@ static void section_copy(const struct sc_store_sketch_section *section, uint64_t
         memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
 }
 
+/* Where in the frame the section has all of the block [at, at + bytes); NULL: not all of it. */
+static const uint8_t *section_whole(const struct sc_store_sketch_section *section, uint64_t from,
+                                    const uint8_t *frame, uint64_t at, uint64_t bytes)
+{
+    bool has = at >= from && at + bytes <= from + (section->end - section->start);
+    return has ? frame + section->at + (at - from) : NULL;
+}
+
+/* Codes of a range that one read brings, as nearly all are: verified where they were read, then
+ * copied past the caches, since they are looked at layers later. false: they come in parts. */
+static bool codes_take_whole(struct sc_store *store, const struct sc_store_sketch_block *block,
+                             const uint8_t *frame, const struct sc_store_blocks *blocks,
+                             const uint8_t *piece_hash, struct sc_store_coded *coded, uint8_t *run)
+{
+    const uint8_t *k =
+        section_whole(&block->probes, block->k_at, frame, blocks->k_at, blocks->k_bytes);
+    const uint8_t *v =
+        section_whole(&block->probe_tags, block->v_at, frame, blocks->v_at, blocks->v_bytes);
+    if (k == NULL || (coded->has_v && v == NULL))
+        return false;
+    coded->is_good = codes_hold(store, coded, block->layer, SC_STORE_PART_K, blocks, piece_hash, k);
+    sc_stream_copy(run + coded->k_at, k, blocks->k_bytes);
+    if (!coded->has_v)
+        return true;
+    coded->is_good = coded->is_good &&
+                     codes_hold(store, coded, block->layer, SC_STORE_PART_V, blocks, piece_hash, v);
+    sc_stream_copy(run + coded->v_at, v, blocks->v_bytes);
+    return true;
+}
+
 /* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
 static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
                        const uint8_t *frame, uint8_t *run)
@@ -213,6 +244,8 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         if (coded->codes == NULL)
             continue; /* of no rows */
         sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
+        if (codes_take_whole(store, block, frame, &blocks, piece->hash, coded, run))
+            continue;
         uint8_t *k = run + coded->k_at, *v = run + coded->v_at;
         section_copy(&block->probes, block->k_at, frame, blocks.k_at, blocks.k_bytes, k);
         if (coded->has_v)
@@ -223,6 +256,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
                 (!coded->has_v ||
                  codes_hold(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash, v));
     }
+    sc_stream_end();
 }
 
 spec_status sc_store_sketch_memory_fill(struct sc_store *store,

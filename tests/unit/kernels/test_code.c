@@ -2,7 +2,7 @@
  * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
  * against their values in double. */
 #include "kernels/code.h"
-#include "kernels/stream.h"
+#include "base/stream.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -228,7 +228,7 @@ static void decode_compare(const struct slab *slab, const struct sc_kernels_code
                                dst_dtype, streams, to);
     sc_kernels_get(level)->code_decode(code, slab->scales, slab->codes, rows, range.first,
                                        range.count, dst_dtype, streams, at);
-    sc_kernels_stream_end();
+    sc_stream_end();
     assert_memory_equal(expected, found, sizeof(expected));
 }
 

@@ -1,8 +1,8 @@
 /* Streaming copies; stream.h. SSE2 belongs to every x86-64, and four of its stores fill a line as
  * well as one of AVX-512: memory binds. Elsewhere it is memcpy.
  *
- * Threads: any. Tests: tests/unit/kernels/test_stream.c */
-#include "kernels/stream.h"
+ * Threads: any. Tests: tests/unit/base/test_stream.c */
+#include "base/stream.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-void sc_kernels_stream(uint8_t *dst, const uint8_t *src, uint64_t bytes)
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
     uint64_t before = (0 - (uint64_t)(uintptr_t)dst) % LINE_BYTES;
     if (bytes < BYTES_LEAST) {
@@ -33,17 +33,17 @@ void sc_kernels_stream(uint8_t *dst, const uint8_t *src, uint64_t bytes)
     memcpy(dst, src, bytes);
 }
 
-void sc_kernels_stream_end(void)
+void sc_stream_end(void)
 {
     _mm_sfence();
 }
 #else
-void sc_kernels_stream(uint8_t *dst, const uint8_t *src, uint64_t bytes)
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
     memcpy(dst, src, bytes);
 }
 
-void sc_kernels_stream_end(void)
+void sc_stream_end(void)
 {
 }
 #endif

@@ -4,15 +4,15 @@
  *   dst   ....|line|line| ... |line|....      lines go past; the ends before and behind do not
  *
  * Holds: dst is what memcpy makes of it. Does not: order its stores for other threads before
- * sc_kernels_stream_end. Threads: any. Tests: tests/unit/kernels/test_stream.c */
-#ifndef SC_KERNELS_STREAM_H
-#define SC_KERNELS_STREAM_H
+ * sc_stream_end. Threads: any. Tests: tests/unit/base/test_stream.c */
+#ifndef SC_BASE_STREAM_H
+#define SC_BASE_STREAM_H
 
 #include <stdint.h>
 
 /* src, dst [bytes], apart */
-void sc_kernels_stream(uint8_t *dst, const uint8_t *src, uint64_t bytes);
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes);
 /* What this thread streamed is seen by whoever sees what it stores next. */
-void sc_kernels_stream_end(void);
+void sc_stream_end(void);
 
 #endif
