@@ -150,10 +150,10 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
 {
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
-    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, NOW);
+    uint64_t k = rows_wanted(guess, &want), total = want.row_total;
+    struct sc_plugin_scratch *scratch = k > 0 ? sc_plugin_scratch_take(conn, NOW) : NULL;
     if (scratch == NULL)
         return false;
-    uint64_t k = rows_wanted(guess, &want), total = want.row_total;
     bool ranked = true;
     if (conn->config.predictor == SC_PREDICT_SINK) {
         sc_plugin_ranking_sink(rows, k, total);
@@ -406,7 +406,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     if (guess->conn == NULL)
         return;
     learn_trust(conn, guess, item, bits);
-    if (conn->config.predictor != SC_PREDICT_LAYER || sums == NULL ||
+    if (conn->config.predictor != SC_PREDICT_LAYER || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
     uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
