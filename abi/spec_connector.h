@@ -650,9 +650,10 @@ struct spec_api {
      * then the destination is nothing to compute on: the item's own provenance says what it is
      * worth, and what is stored on the request is not held to be computed on it [ABI-167]. At its
      * deadline the rows that are there are exact, as above, and if no set was chosen by then the
-     * next item chooses. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID; where
-     * select.base is not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than its
-     * rows need [ABI-168].
+     * next item chooses; so metric and keep are no error in any item that refines it, and not
+     * looked at after the choice. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID;
+     * where select.base is not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than
+     * its rows need [ABI-168].
      * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where

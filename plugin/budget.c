@@ -73,12 +73,21 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
-/* Rows that keep_before and keep_from name. */
-static uint64_t kept_rows(const struct sc_plugin_want *want)
+/* Rows that keep_before and keep_from name, and that are there. */
+static uint64_t kept_rows(const struct sc_plugin_request *request,
+                          const struct sc_plugin_want *want)
 {
     uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
-    uint64_t both = want->keep_before + last;
-    return both < want->row_total ? both : want->row_total;
+    uint64_t both = want->keep_before + last, gone = 0;
+    if (both >= want->row_total)
+        return want->row_total - request->coarse_rows;
+    if (request->coarse_rows == 0)
+        return both;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
+        for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
+            gone += request->ranges[i].is_coarse != 0 &&
+                    (j < want->keep_before || j >= want->keep_from);
+    return both - gone;
 }
 
 /* Layered: how many rows are exact. budget_bytes 0: no limit. */
@@ -109,7 +118,7 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
     }
     want.selects = want.row_count < total;
     bool is_ranked = want.metric != SPEC_METRIC_RANDOM && config->identify != SC_IDENTIFY_STATIC;
-    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(&want) &&
+    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(request, &want) &&
                      want.row_count < exact_most;
     *ret_want = want;
 }
@@ -179,21 +188,23 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
 }
 
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request, bool chooses,
-                                  struct sc_plugin_want *ret_want, struct spec_error *reterr)
+                                  const struct sc_plugin_request *request, bool came_ahead,
+                                  bool chooses, struct sc_plugin_want *ret_want,
+                                  struct spec_error *reterr)
 {
     struct spec_select select;
     spec_status status = read_select(in->select, &select, reterr);
     if (status != SPEC_OK)
         return status;
-    uint32_t taken = SPEC_SELECT_EXACT | (chooses ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
+    /* Whether a set was chosen already, a host cannot know after a deadline. */
+    uint32_t taken = SPEC_SELECT_EXACT | (came_ahead ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
     if (select.given & ~taken)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: refine_of: select: given is %#" PRIx32 ", expected %#" PRIx32
                        " at most: %s",
                        select.given, taken,
-                       chooses ? "budgets of rows are not layered's"
-                               : "the delivery's rows are ranked already");
+                       came_ahead ? "budgets of rows are not layered's"
+                                  : "the delivery's rows are ranked already");
     resolve_layered(conn, &select, request, in->layer, 0, ret_want);
     ret_want->selects = true; /* as far as one call's items of a request go one by one */
     ret_want->is_scored = ret_want->is_scored && chooses;
@@ -204,8 +215,8 @@ void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want
 {
     if (!want->is_scored || in->queries != NULL)
         return;
-    want->is_scored = want->is_cut = false;
-    want->row_count = kept_rows(want); /* fewer, or they were not scored */
+    want->is_scored = false;
+    want->is_known_only = true;
 }
 
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,

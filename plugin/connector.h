@@ -162,6 +162,7 @@ struct sc_plugin_request {
     _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
     spec_status failed_status;             /* set before it */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
+    spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
 
     /* The open store pass. Host thread. */
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];

@@ -185,12 +185,12 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
     if (status == SPEC_OK)
         status = sc_plugin_refine_check(conn, item, reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_want_refine(conn, in, item->request, sc_plugin_refine_chooses(item),
-                                       &item->want, reterr);
-    if (status == SPEC_OK && sc_plugin_refine_chooses(item)) /* else queries are not looked at */
-        status =
-            sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
-    return status;
+        status = sc_plugin_want_refine(conn, in, item->request, sc_plugin_refine_came_ahead(item),
+                                       sc_plugin_refine_chooses(item), &item->want, reterr);
+    if (status != SPEC_OK || !sc_plugin_refine_chooses(item)) /* queries are not looked at */
+        return status;
+    sc_plugin_want_ranked(conn, in, item->request, &item->want);
+    return sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
 }
 
 /* Inputs that say of which kind the item is. */
@@ -490,12 +490,25 @@ static void clear_results(struct spec_important *in)
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
 }
 
+/* Of a delivery ahead, whose choice a guess of its layer would look at and be measured by. What the
+ * guess reads is of no use: exact rows are read by what is there. */
+static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
+{
+    if (!sc_plugin_refine_chooses(item))
+        return;
+    sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
+    item->in.unused_bytes = item->in.read_bytes =
+        sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
+}
+
 /* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
  * others. Of several items that choose rows of one request, which has one set at a time, the later
  * ones begin when their turn comes. */
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                            uint64_t begin_ns)
 {
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_delivery_hold(&work[i]);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = &work[i];
         uint64_t within_ns = item->in.deadline_ns;
@@ -507,8 +520,10 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
         item->route = SC_ROUTE_REFINE;
-        if (item->in.refine_of != 0)
+        if (item->in.refine_of != 0) {
+            guess_leave(conn, item, begin_ns);
             continue;
+        }
         sc_plugin_guess_end(conn, item->request, item->in.layer, begin_ns);
         if (!item->want.selects)
             item->in.unused_bytes = item->in.read_bytes =

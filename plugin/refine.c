@@ -27,12 +27,15 @@
 
 struct sc_plugin_delivery {
     uint64_t bytes;     /* of the ring, this head included */
-    spec_ticket ticket; /* 0: of no use any more */
+    spec_ticket ticket; /* 0: nothing stands here */
     uint32_t layer;
-    uint32_t busy; /* items of the running call that hold it */
-    bool is_done;  /* it stands in the destination */
-    bool is_whole; /* all of it exactly */
-    bool is_ahead; /* its rows are ranked by what refines it first */
+    uint32_t busy;   /* items of the running call that hold it */
+    bool is_void;    /* of no use any more */
+    bool has_lost;   /* another one of its ticket is not kept */
+    bool is_done;    /* it stands in the destination */
+    bool is_whole;   /* all of it exactly */
+    bool came_ahead; /* of its queries */
+    bool is_ahead;   /* and its rows are ranked by what refines it first */
     uint32_t bits_k, bits_v;
     void *k_base, *v_base;
     uint64_t where; /* digest of the destination's description */
@@ -58,6 +61,19 @@ static struct sc_plugin_delivery *delivery_at(const spec_connector *conn,
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request)
 {
     request->delivery_first = request->delivery_end = 0;
+    request->delivery_lost = 0;
+}
+
+/* A delivery of this ticket is not kept: what it was cannot be said any more. */
+static void lost_note(const spec_connector *conn, struct sc_plugin_request *request,
+                      spec_ticket ticket)
+{
+    struct sc_plugin_delivery *delivery;
+    request->delivery_lost = ticket;
+    for (uint64_t at = request->delivery_first; at < request->delivery_end; at += delivery->bytes) {
+        delivery = delivery_at(conn, request, at);
+        delivery->has_lost = delivery->has_lost || delivery->ticket == ticket;
+    }
 }
 
 /* Room for so many bytes; NULL: it is less than that, or held. */
@@ -71,7 +87,7 @@ static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
     while (request->delivery_end + skipped + bytes - request->delivery_first >
            conn->delivery_bytes) {
         if (request->delivery_first == request->delivery_end) { /* empty: it begins anew */
-            sc_plugin_deliveries_forget(request);
+            request->delivery_first = request->delivery_end = 0;
             skipped = 0;
             break;
         }
@@ -80,6 +96,8 @@ static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
         if (oldest->busy > 0)
             return NULL;
         request->delivery_first += oldest->bytes;
+        if (oldest->ticket != 0)
+            lost_note(conn, request, oldest->ticket);
     }
     struct sc_plugin_delivery *delivery = delivery_at(conn, request, request->delivery_end);
     if (skipped > 0) {
@@ -156,31 +174,38 @@ static uint64_t where_of(const struct sc_plugin_item *item)
     return digest;
 }
 
+void sc_plugin_delivery_hold(const struct sc_plugin_item *item)
+{
+    if (item->delivery != NULL) /* refined: sc_plugin_refine_check found it */
+        item->delivery->busy++;
+}
+
 void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_delivery *delivery;
-    if (item->delivery != NULL) { /* refined: sc_plugin_refine_check found it */
-        item->delivery->busy++;
+    if (item->delivery != NULL)
         return;
-    }
     for (uint64_t at = request->delivery_first; at < request->delivery_end; at += delivery->bytes) {
         delivery = delivery_at(conn, request, at);
         if (delivery->layer == item->in.layer || delivery->k_base == item->memory.k_base)
-            delivery->ticket = 0;
+            delivery->is_void = true;
     }
     if (item->ticket == 0 || conn->delivery_bytes == 0)
         return;
     uint64_t rows = rows_kept(item), tag_bytes = tag_bytes_of(conn, rows);
     uint64_t score_bytes = score_bytes_of(rows);
     delivery = ring_take(conn, request, bytes_of(conn, rows));
-    if (delivery == NULL)
+    if (delivery == NULL) {
+        lost_note(conn, request, item->ticket);
         return;
+    }
     uint8_t *at = (uint8_t *)delivery + GRAIN;
     delivery->ticket = item->ticket;
     delivery->layer = item->in.layer;
     delivery->busy = 1;
-    delivery->is_ahead = sc_plugin_is_ahead(&item->in);
+    delivery->has_lost = request->delivery_lost == item->ticket;
+    delivery->came_ahead = delivery->is_ahead = sc_plugin_is_ahead(&item->in);
     delivery->k_base = item->memory.k_base;
     delivery->v_base = item->memory.v_base;
     delivery->where = where_of(item);
@@ -215,7 +240,7 @@ void sc_plugin_delivery_end(const struct sc_plugin_item *item)
     delivery->is_done = true;
     delivery->is_whole = item->route != SC_ROUTE_LAYERED;
     if (item->in.status != SPEC_OK)
-        delivery->ticket = 0;
+        delivery->is_void = true;
 }
 
 /* ---- Refining ------------------------------------------------------------------------------- */
@@ -227,33 +252,42 @@ spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *
     spec_ticket ticket = item->in.refine_of;
     struct sc_plugin_delivery *delivery;
     uint64_t where = where_of(item);
-    bool is_known = false, is_of_layer = false;
+    bool is_known = false, is_of_layer = false, is_stale = false;
     for (uint64_t at = request->delivery_first; at < request->delivery_end; at += delivery->bytes) {
         delivery = delivery_at(conn, request, at);
         if (delivery->ticket != ticket || !delivery->is_done)
             continue;
         is_known = true;
+        is_stale = is_stale || delivery->has_lost;
         if (delivery->layer != item->in.layer)
             continue;
         is_of_layer = true;
         if (delivery->k_base != item->memory.k_base || delivery->v_base != item->memory.v_base ||
             delivery->where != where)
             continue;
+        is_stale = is_stale || delivery->is_void;
+        if (delivery->is_void)
+            continue;
         item->delivery = delivery;
         return SPEC_OK;
     }
-    if (is_known)
+    if (is_known && !is_stale)
         return sc_fail(
             reterr, SPEC_E_INVALID,
             "get_important: refine_of: ticket %#" PRIx64 " delivered layer %" PRIu32 " %s", ticket,
             item->in.layer, is_of_layer ? "to another destination" : "to nowhere");
-    if (!sc_plugin_submit_knows(conn, ticket))
+    if (!is_known && !sc_plugin_submit_knows(conn, ticket))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: refine_of: %#" PRIx64 " is no submission's ticket", ticket);
     return sc_fail(reterr, SPEC_E_STALE,
                    "get_important: refine_of: of ticket %#" PRIx64
                    " this request keeps no delivery of layer %" PRIu32,
                    ticket, item->in.layer);
+}
+
+bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item)
+{
+    return item->delivery->came_ahead;
 }
 
 bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
@@ -290,7 +324,7 @@ static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
         item->want.is_cut = true;
         return 0;
     }
-    item->delivery->is_ahead = false;
+    item->delivery->is_ahead = item->ranking == NULL;
     return item->row_count;
 }
 
@@ -315,7 +349,7 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
     uint32_t *rows = request->readers[SC_PLUGIN_REST].rows;
     uint64_t count = 0;
     item->set_count = 0;
-    if (delivery->ticket == 0)
+    if (delivery->is_void)
         return sc_fail(reterr, SPEC_E_STALE,
                        "get_important: refine_of: an item of the same call delivers layer %" PRIu32
                        " anew",
@@ -372,6 +406,8 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
         status = sc_plugin_rest_take(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     tell(item, before);
+    if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
+        item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
     uint64_t more = item->in.exact_rows - before;

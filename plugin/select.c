@@ -551,6 +551,7 @@ static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *
 static void choose_all(struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
+    item->ranking = NULL;
     item->row_count = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
         for (uint64_t j = 0; j < request->ranges[i].row_count && request->ranges[i].is_coarse == 0;

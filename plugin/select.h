@@ -44,6 +44,7 @@ struct sc_plugin_want {
     bool is_scored;                    /* queries are needed */
     bool has_head_sets;                /* heads may get rows of their own */
     bool is_layered;                   /* row_count is of the exact rows, 0 allowed */
+    bool is_known_only;                /* and only of those that need no queries */
     bool is_cut;                       /* budget_bytes allows fewer than were asked for */
 };
 
@@ -317,8 +318,9 @@ void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *ite
 
 /* budget.c: what a refining item wants: its row_count of the delivery's ranking. */
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request, bool chooses,
-                                  struct sc_plugin_want *ret_want, struct spec_error *reterr);
+                                  const struct sc_plugin_request *request, bool came_ahead,
+                                  bool chooses, struct sc_plugin_want *ret_want,
+                                  struct spec_error *reterr);
 /* A delivery ahead (SPEC_ITEM_AHEAD) has what is known to be exact without queries. */
 void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want *want);
 /* Its rows may be refined: they are ranked by its queries, if it has such, however few it wants. */
@@ -340,8 +342,11 @@ spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *r
 void sc_plugin_deliveries_close(spec_connector *conn);
 /* Whether a request's share of layered.refine_bytes has room for what the item would leave. */
 bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item);
-/* Begin: what the item writes over is refined no more; what it leaves has room, if its call has a
- * ticket. layered: it stands in the destination, as item->placed says. End: after its status. */
+/* Hold: what a refining item works at keeps its place; of all items of a call before the first
+ * begin. Begin: what the item writes over is refined no more; what it leaves has room, if its call
+ * has a ticket. layered: it stands in the destination, as item->placed says. End: after its status.
+ */
+void sc_plugin_delivery_hold(const struct sc_plugin_item *item);
 void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item *item);
 void sc_plugin_delivery_layered(const spec_connector *conn, const struct sc_plugin_item *item,
                                 uint32_t bits_k, uint32_t bits_v);
@@ -349,6 +354,8 @@ void sc_plugin_delivery_end(const struct sc_plugin_item *item);
 /* Finds the delivery. Its destination was checked. */
 spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr);
+/* It was SPEC_ITEM_AHEAD: whoever refines it may bring what a choice takes. */
+bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item);
 /* Its rows are not ranked yet: the item's queries do that. */
 bool sc_plugin_refine_chooses(const struct sc_plugin_item *item);
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
