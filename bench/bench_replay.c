@@ -526,8 +526,7 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     };
     ahead->ticket = 0;
     bool is_ahead = goes_ahead(state);
-    if (layer == 0 || !is_ahead) /* else prefetch_next begins codes while it computes */
-        must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
+    must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
     if (state->hints == HINTS_BEFORE && !is_ahead)
         prefetch(state, request, layer, &hint);
     must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");

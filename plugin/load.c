@@ -345,7 +345,7 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
  * buffers that a shallow back end fills in turn; others are looked at next. On a virtio disk, whose
  * host copies into those buffers, medians of 8 loads: pread 2.10 -> 2.33 GB/s, by eight threads
  * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56. Exact rows of a
- * layered load stand between rows that were decoded past the caches: their lines are not there. */
+ * layered load are written by nobody else, and their lines are not there. */
 static bool streams(const spec_connector *conn, const struct sc_plugin_item *item, uint64_t count)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
