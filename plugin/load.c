@@ -501,6 +501,16 @@ static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint6
         sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
 }
 
+/* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
+ * the memory of its codes is free for the second of them, and the device has work while the host
+ * computes. */
+static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item)
+{
+    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
+        if (item->in.layer + ahead < conn->layer_count)
+            sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
+}
+
 /* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
  * others. Of several items that choose rows of one request, which has one set at a time, the later
  * ones begin when their turn comes. */
@@ -536,6 +546,8 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
                 conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
         else if (loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
+        if (sc_plugin_is_ahead(&item->in) && count == 1 && loads(item->request))
+            codes_follow(conn, item); /* of other items, some may need that memory */
     }
 }
 

@@ -501,6 +501,28 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
     }
 }
 
+/* What is told ahead begins the codes of the layers behind it, in the memory of the layer below. */
+static void codes_of_two_more_layers_follow(void **state)
+{
+    (void)state;
+    struct world world;
+    struct shot shot;
+    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    wait_for_codes(&world);
+    spec_request handle = look(&world, 0);
+    const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
+    shot_make(&shot, &world, handle, 0, 0, 100000);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    shot_free(&shot);
+    (void)fire_ahead(&world, &shot, handle, 1);
+    assert_int_equal(request->sketches[1].layer, 1);
+    assert_int_equal(request->sketches[2].layer, 2);
+    assert_int_equal(request->sketches[0].layer, 3);
+    shot_free(&shot);
+    rig_release(&world.rig, handle);
+    world_done(&world);
+}
+
 static spec_status submit(struct world *world, struct shot *shot)
 {
     spec_ticket ticket;
@@ -655,6 +677,7 @@ int main(void)
         cmocka_unit_test(queries_of_a_choice_are_checked),
         cmocka_unit_test(what_did_not_choose_leaves_it_to_the_next),
         cmocka_unit_test(without_memory_for_codes_a_choice_is_every_row),
+        cmocka_unit_test(codes_of_two_more_layers_follow),
         cmocka_unit_test(what_cannot_be_ahead_is_refused),
         cmocka_unit_test(what_came_ahead_is_not_computed_on),
         cmocka_unit_test(four_threads_refine_at_once),
