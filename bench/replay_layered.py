@@ -51,9 +51,10 @@ WINDOWS = ("no window", "window")
 class Cell:
     """One shape and share of fallbacks, on one device."""
 
-    def __init__(self, shape, fallback, build, read_series, is_sim):
+    def __init__(self, shape, fallback, build, read_series, is_sim, layers=0):
         self.shape, self.build, self.read_series, self.is_sim = shape, build, read_series, is_sim
-        self.args = {"layers": SHAPES[shape][0 if is_sim else 1], "tokens": TOKENS, "prefixes": 1,
+        layers = layers or SHAPES[shape][0 if is_sim else 1]
+        self.args = {"layers": layers, "tokens": TOKENS, "prefixes": 1,
                      "new": 64, "similarity": 0.8, "recall": 0.6, "fallback": fallback,
                      "hint_recall": HINT_RECALL}
         self.line, self.t_op = SIM["bytes_per_s"], 1 / SIM["ops_per_s"]
@@ -251,13 +252,14 @@ def replay_cells(quick):
             yield f"layered {shape} fallback {fallback}", shape, fallback
 
 
-def replay_all(quick, build, read_series, verdict, only, is_sim):
-    """All cells, or those whose names hold `only`: do the floors hold, and the raw samples."""
+def replay_all(quick, build, read_series, verdict, only, is_sim, layers):
+    """All cells, or those whose names hold `only`: do the floors hold, and the raw samples.
+    layers: of the model, 0: as many as SHAPES says."""
     ok, out = True, {}
     for name, shape, fallback in replay_cells(quick):
         if only not in name:
             continue
-        cell = Cell(shape, fallback, build, read_series, is_sim)
+        cell = Cell(shape, fallback, build, read_series, is_sim, layers)
         if is_sim:
             cell.measure_sim()
         else:
