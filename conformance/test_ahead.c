@@ -50,13 +50,18 @@ static void aim_at(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm, st
     shot->answer.item.new_keys = late.new_keys;
 }
 
-static void expect_same(const struct shot *shot, const struct shot *other)
+/* The shot is what one call gives to another request. */
+static void expect_one_call(struct coded *coded, const struct shot *shot, struct shot once)
 {
-    assert_int_equal(shot->answer.item.exact_rows, other->answer.item.exact_rows);
-    assert_int_equal(shot->answer.area.byte_count, other->answer.area.byte_count);
-    assert_memory_equal(shot->answer.area.bytes, other->answer.area.bytes,
-                        other->answer.area.byte_count);
-    assert_memory_equal(shot->bits, other->bits, sizeof(other->bits));
+    struct spec_lookup_result beside = scene_find(&coded->scene, 0);
+    (void)fire_in(coded, &once, &beside);
+    assert_int_equal(shot->answer.item.exact_rows, once.answer.item.exact_rows);
+    assert_int_equal(shot->answer.area.byte_count, once.answer.area.byte_count);
+    assert_memory_equal(shot->answer.area.bytes, once.answer.area.bytes,
+                        once.answer.area.byte_count);
+    assert_memory_equal(shot->bits, once.bits, sizeof(once.bits));
+    shot_free(&once);
+    fixture_release(coded->scene.fx, beside.request);
 }
 
 /* ---- 166 ---- */
@@ -78,15 +83,11 @@ static void abi_166_what_came_ahead_becomes_what_one_call_delivers(void **state)
         aim_at(&shot, ticket, SHARES[i % 4], late);
         assert_ok(fx, refine(&coded, &shot, i % 2 == 0));
         shot_expect(&coded, &shot);
-        struct spec_lookup_result beside = scene_find(&coded.scene, 0);
-        (void)fire_in(&coded, &once, &beside);
-        expect_same(&shot, &once);
+        expect_one_call(&coded, &shot, once);
         aim(&shot, ticket, SHARES[i % 4] < PPM ? 600000 : PPM, 0); /* its ranking stays */
         assert_ok(fx, refine(&coded, &shot, false));
         shot_expect(&coded, &shot);
-        shot_free(&once);
         shot_free(&shot);
-        fixture_release(fx, beside.request);
         fixture_release(fx, found.request);
     }
     coded_expect_sure(&coded);
@@ -196,12 +197,8 @@ static void abi_168_a_deadline_leaves_the_choice_to_the_next(void **state)
         aim_at(&shot, ticket, 400000, late);
         assert_ok(fx, refine(&coded, &shot, i % 2 == 1));
         shot_expect(&coded, &shot);
-        struct spec_lookup_result beside = scene_find(&coded.scene, 0);
-        (void)fire_in(&coded, &once, &beside);
-        expect_same(&shot, &once);
-        shot_free(&once);
+        expect_one_call(&coded, &shot, once);
         shot_free(&shot);
-        fixture_release(fx, beside.request);
         fixture_release(fx, found.request);
     }
     coded_expect_sure(&coded);

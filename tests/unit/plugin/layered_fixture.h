@@ -236,4 +236,35 @@ static inline void negate(struct shot *shot)
         shot->pass.queries[i] ^= 0x80;
 }
 
+/* The layer's new rows, behind the match; the last layer's ticket is done when all are visible. */
+static inline spec_ticket store_fresh(const struct world *world, spec_request request,
+                                      uint32_t layer)
+{
+    struct area area = world_area(world, world->matched, FRESH_ROWS, layer);
+    spec_ticket ticket = 0;
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = request,
+                                       .layer = layer,
+                                       .first_token = world->matched,
+                                       .token_count = FRESH_ROWS,
+                                       .memory = &area.memory};
+    assert_int_equal(sc_plugin_store(world->rig.conn, &params, &ticket, NULL), SPEC_OK);
+    rig_area_free(&area);
+    return ticket;
+}
+
+/* Lookups say what the rows that were stored behind the match were computed on. */
+static inline void expect_lossy(struct world *world, uint32_t exact_ppm)
+{
+    struct spec_lookup_result result;
+    uint64_t end = world->matched + FRESH_ROWS;
+    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, 0, end, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, end);
+    assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_LOSSY);
+    assert_int_equal(result.provenance.bits_k, 4);
+    assert_int_equal(result.provenance.bits_v, 2);
+    assert_int_equal(result.provenance.exact_ppm, exact_ppm);
+    rig_release(&world->rig, result.request);
+}
+
 #endif /* SC_TEST_LAYERED_FIXTURE_H */

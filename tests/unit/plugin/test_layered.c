@@ -265,28 +265,13 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
         struct shot shot;
         shot_make(&shot, &world, result.request, layer, 0, 100000);
         assert_int_equal(fire(&world, &shot), SPEC_OK);
-        struct area area = world_area(&world, 128, FRESH_ROWS, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = 128,
-                                           .token_count = FRESH_ROWS,
-                                           .memory = &area.memory};
-        assert_int_equal(sc_plugin_store(world.rig.conn, &params, &ticket, NULL), SPEC_OK);
-        rig_area_free(&area);
+        ticket = store_fresh(&world, result.request, layer);
         shot_free(&shot);
     }
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     rig_release(&world.rig, result.request);
     wait_for_codes(&world);
-    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, 128 + FRESH_ROWS, &result),
-                     SPEC_OK);
-    assert_int_equal(result.matched_tokens, 128 + FRESH_ROWS);
-    assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_LOSSY);
-    assert_int_equal(result.provenance.bits_k, 4);
-    assert_int_equal(result.provenance.bits_v, 2);
-    assert_int_equal(result.provenance.exact_ppm, 101562);
-    rig_release(&world.rig, result.request);
+    expect_lossy(&world, 101562);
     world_done(&world);
 }
 
