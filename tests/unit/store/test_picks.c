@@ -330,7 +330,7 @@ static void whether_picks_are_there_is_told(void **state)
     for (uint32_t fails = 0; fails < 2; fails++) {
         uint64_t random = 11, taken = 0;
         spec_status status = SPEC_OK;
-        scene_open(&scene, &setups[FIRST], 5);
+        scene_open(&scene, &setups[0], 5);
         assert_true(sc_store_reader_is_there(scene.reader)); /* nothing is read */
         scene_load_shape(&scene, &random);
         scene.load.whole_slabs = false;
