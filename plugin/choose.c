@@ -333,11 +333,15 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
             scores[row + j] = is_coarse ? -INFINITY : INFINITY;
         item->forced_rows += is_coarse ? 0 : request->ranges[i].row_count;
     }
-    uint64_t known = 0; /* without codes, or always kept */
-    for (uint64_t row = 0; item->want.is_known_only && row < item->want.row_total; row++)
-        known += scores[row] >= FLT_MAX;
-    item->want.is_cut = item->want.is_cut && !(item->want.is_known_only && known <= count);
-    count = item->want.is_known_only && known < count ? known : count;
+    if (item->want.is_known_only) { /* without codes, or always kept */
+        uint64_t known = 0;
+        for (uint64_t row = 0; row < item->want.row_total; row++)
+            known += scores[row] >= FLT_MAX;
+        if (known <= count) {
+            count = known;
+            item->want.is_cut = false;
+        }
+    }
     item->row_count = count > item->forced_rows ? count : item->forced_rows;
     if (item->ranking != NULL)
         memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));

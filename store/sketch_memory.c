@@ -191,6 +191,16 @@ static bool codes_hold(struct sc_store *store, const struct sc_store_coded *code
     return holds;
 }
 
+/* K's block, and V's where there is one. */
+static bool both_hold(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
+                      const struct sc_store_blocks *blocks, const uint8_t *piece_hash,
+                      const uint8_t *k, const uint8_t *v)
+{
+    return codes_hold(store, coded, layer, SC_STORE_PART_K, blocks, piece_hash, k) &&
+           (!coded->has_v ||
+            codes_hold(store, coded, layer, SC_STORE_PART_V, blocks, piece_hash, v));
+}
+
 /* What of [at, at + bytes), a block, the section brings that begins at `from`. */
 static void section_copy(const struct sc_store_sketch_section *section, uint64_t from,
                          const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
@@ -221,13 +231,10 @@ static bool codes_take_whole(struct sc_store *store, const struct sc_store_sketc
         section_whole(&block->probe_tags, block->v_at, frame, blocks->v_at, blocks->v_bytes);
     if (k == NULL || (coded->has_v && v == NULL))
         return false;
-    coded->is_good = codes_hold(store, coded, block->layer, SC_STORE_PART_K, blocks, piece_hash, k);
+    coded->is_good = both_hold(store, coded, block->layer, blocks, piece_hash, k, v);
     sc_stream_copy(run + coded->k_at, k, blocks->k_bytes);
-    if (!coded->has_v)
-        return true;
-    coded->is_good = coded->is_good &&
-                     codes_hold(store, coded, block->layer, SC_STORE_PART_V, blocks, piece_hash, v);
-    sc_stream_copy(run + coded->v_at, v, blocks->v_bytes);
+    if (coded->has_v)
+        sc_stream_copy(run + coded->v_at, v, blocks->v_bytes);
     return true;
 }
 
@@ -251,10 +258,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         if (coded->has_v)
             section_copy(&block->probe_tags, block->v_at, frame, blocks.v_at, blocks.v_bytes, v);
         if (atomic_fetch_sub(&coded->left, 1) == 1)
-            coded->is_good =
-                codes_hold(store, coded, block->layer, SC_STORE_PART_K, &blocks, piece->hash, k) &&
-                (!coded->has_v ||
-                 codes_hold(store, coded, block->layer, SC_STORE_PART_V, &blocks, piece->hash, v));
+            coded->is_good = both_hold(store, coded, block->layer, &blocks, piece->hash, k, v);
     }
     sc_stream_end();
 }
