@@ -21,11 +21,11 @@
  * DTYPE LEVEL.
  *
  * Threads: one. Tests: none (a measurement). */
+#include "base/stream.h"
 #include "bench/bench.h"
 #include "kernels/code.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/select.h"
-#include "base/stream.h"
 #include "store/tag.h"
 
 #include <inttypes.h>

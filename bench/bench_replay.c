@@ -9,7 +9,7 @@
  *   --mode sim    fill and windows in one process on the simulated device and its clock
  *                 (store/io_sim.h), the executor one seeded loop
  *   --ahead 1     layered: where there is compute, a layer is submitted ahead of its queries while
- * the one below is computed, hints being its queries then, and refined by the real ones
+ *                 the one below is computed, hints being its queries, and refined by the real ones
  *
  * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
  * dimension v of a key stands how important its token is to query variant v, and a query is the
