@@ -330,27 +330,35 @@ void sc_exec_post(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane 
     sc_exec_post_at(exec, task, lane, 0);
 }
 
-void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
-                     uint64_t due_ns)
+/* Lock held. Into its list, and wakes who takes it from there. */
+static void insert(struct sc_exec *exec, struct sc_task *task, bool is_due)
 {
-    uint32_t was_posted = atomic_exchange(&task->posted, 1u);
-    SC_ASSERT(exec->poison, was_posted == 0);
-    SC_ASSERT(exec->poison, (uint32_t)lane < SC_LANES);
-    if (was_posted != 0)
-        return; /* it is in a list: a second insertion would break that list */
-    task->lane = (uint32_t)lane < SC_LANES ? (uint32_t)lane : SC_LANE_BACKGROUND;
-    task->due_ns = due_ns;
-    bool is_due = due_ns == 0 || due_ns <= sc_exec_now_ns(exec);
-
-    pthread_mutex_lock(&exec->lock);
-    task->order = exec->order_next++;
     if (is_due) {
         list_append(lane_of(exec, task), task);
         wake_for_work(exec);
-    } else {
-        timers_insert(&exec->timers, task);
-        if (exec->timers.head == task || !exec->has_watcher)
-            wake_for_timer(exec);
+        return;
+    }
+    timers_insert(&exec->timers, task);
+    if (exec->timers.head == task || !exec->has_watcher)
+        wake_for_timer(exec);
+}
+
+void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_lane lane,
+                     uint64_t due_ns)
+{
+    bool is_due = due_ns == 0 || due_ns <= sc_exec_now_ns(exec);
+
+    /* All of the task is written under the lock: cancel may look for it from another thread, and
+     * finds it either as it was or in the list that its fields name. */
+    pthread_mutex_lock(&exec->lock);
+    uint32_t was_posted = atomic_exchange(&task->posted, 1u);
+    SC_ASSERT(exec->poison, was_posted == 0);
+    SC_ASSERT(exec->poison, (uint32_t)lane < SC_LANES);
+    if (was_posted == 0) { /* else it is in a list: a second insertion would break that list */
+        task->lane = (uint32_t)lane < SC_LANES ? (uint32_t)lane : SC_LANE_BACKGROUND;
+        task->due_ns = due_ns;
+        task->order = exec->order_next++;
+        insert(exec, task, is_due);
     }
     pthread_mutex_unlock(&exec->lock);
 }

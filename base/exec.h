@@ -61,7 +61,8 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_la
                      uint64_t due_ns);
 
 /* Takes a posted task back. true: it is posted no more and its step will not run for that post.
- * false: it was not posted, or a worker has taken it (its step runs now, or has run). */
+ * false: it was not posted, or a worker has taken it (its step runs now, or has run). From any
+ * thread, beside the post too, which then has happened before it or happens after. */
 bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task);
 
 /* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode (it starts at 1 s, so

@@ -6,6 +6,7 @@
 #include "base/exec.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -191,6 +192,7 @@ struct poster {
     struct fixture *fx;
     uint32_t number;
     _Atomic uint32_t done;
+    _Atomic uint32_t taken; /* taken back: the canceller's */
     struct counted tasks[POSTER_TASKS];
 };
 
@@ -251,6 +253,56 @@ static void four_threads_post_and_each_post_is_stepped_exactly_once(void **state
             assert_int_equal(posters[i].tasks[j].steps, ROUNDS);
     }
     free(posters);
+}
+
+/* What a thread posts, another takes back or does not, while it is being posted: each post is
+ * taken back or stepped, never both, and TSan sees no field read while it is written. */
+static void *canceller_main(void *argument)
+{
+    struct poster *poster = argument;
+    uint32_t taken = 0;
+    while (atomic_load(&poster->done) + taken < ROUNDS * POSTER_TASKS) {
+        for (uint32_t i = 0; i < POSTER_TASKS; i++)
+            taken += sc_exec_cancel(poster->fx->exec, &poster->tasks[i].task);
+        atomic_store(&poster->taken, taken);
+    }
+    return NULL;
+}
+
+static void a_cancel_beside_the_post_takes_it_back_or_leaves_it(void **state)
+{
+    struct fixture *fx = *state;
+    open_exec(fx, 1, 0);
+    struct noted holder = hold_worker(fx);
+    sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
+    sem_wait(&fx->entered); /* of the first round all is taken back: nobody could step it */
+    struct poster *poster = calloc(1, sizeof(*poster));
+    assert_non_null(poster);
+    poster->fx = fx;
+    for (uint32_t i = 0; i < POSTER_TASKS; i++)
+        poster->tasks[i] = (struct counted){.task = {.step = count_step}, .poster = poster};
+    pthread_t canceller;
+    assert_int_equal(pthread_create(&canceller, NULL, canceller_main, poster), 0);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        if (round == 2)
+            sem_post(&fx->gate); /* by now a round was taken back */
+        for (uint32_t i = 0; i < POSTER_TASKS; i++) {
+            struct sc_task *task = &poster->tasks[i].task;
+            while (atomic_load(&task->posted) != 0)
+                sched_yield();
+            uint64_t due_ns = i % 2 == 0 ? 0 : sc_exec_now_ns(fx->exec) + 20000;
+            sc_exec_post_at(fx->exec, task, (enum sc_exec_lane)((i + round) % SC_LANES), due_ns);
+        }
+    }
+    pthread_join(canceller, NULL);
+    sc_exec_close(fx->exec); /* joins: what the worker wrote is visible */
+    fx->exec = NULL;
+    uint32_t steps = 0;
+    for (uint32_t i = 0; i < POSTER_TASKS; i++)
+        steps += poster->tasks[i].steps;
+    assert_int_equal(steps + atomic_load(&poster->taken), ROUNDS * POSTER_TASKS);
+    assert_true(atomic_load(&poster->taken) >= POSTER_TASKS);
+    free(poster);
 }
 
 static void free_own_task(struct sc_task *task)
@@ -475,6 +527,7 @@ int main(void)
         EXEC_TEST(a_due_task_is_never_early_and_the_nearest_comes_first),
         EXEC_TEST(a_timer_comes_due_while_the_other_worker_is_busy),
         EXEC_TEST(four_threads_post_and_each_post_is_stepped_exactly_once),
+        EXEC_TEST(a_cancel_beside_the_post_takes_it_back_or_leaves_it),
         EXEC_TEST(a_step_may_free_its_task),
         EXEC_TEST(a_step_may_post_its_own_task_again),
         EXEC_TEST(a_wait_ends_at_its_deadline_and_not_before),
