@@ -45,6 +45,10 @@ void *sc_alloc_zero(struct sc_alloc *alloc, uint64_t bytes);
 void *sc_alloc_array(struct sc_alloc *alloc, uint64_t count, uint64_t item_bytes);
 void *sc_alloc_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes);
 void *sc_alloc_zero_aligned(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_bytes);
+/* Memory of that many bytes in huge pages, whole ones, where it takes two of them or more; else
+ * page-aligned. For what the device transfers to and what is read throughout. Advice only: where it
+ * is refused, nothing else changes. It stays on the range until the allocator unmaps it. */
+void *sc_alloc_huge(struct sc_alloc *alloc, uint64_t bytes);
 /* Copies a NUL-ended string. */
 char *sc_alloc_string(struct sc_alloc *alloc, const char *text);
 

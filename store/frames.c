@@ -6,14 +6,12 @@
 #include "store/frames.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #define LINE_BYTES 64u
 #define NONE       UINT32_MAX
-#define HUGE_BYTES (2u << 20) /* a huge page of x86-64, and of arm64 with 4 KiB pages */
 
 struct kept {            /* a frame that is free, and in no hurry */
     uint64_t ticket;     /* 0: it is not kept */
@@ -54,19 +52,6 @@ static uint32_t class_of(uint32_t lane)
     return lane == SC_LANE_WRITER ? CLASS_WRITER : CLASS_SPECULATIVE;
 }
 
-/* In huge pages a direct transfer is a few long segments instead of one a page: 1 MiB reads by two
- * threads went from 1.4 to 2.9 GB/s on a virtio disk. Advice only: where it is refused, nothing
- * else changes. It stays on the range until the allocator unmaps it. */
-static uint8_t *memory_open(struct sc_alloc *alloc, uint64_t bytes)
-{
-    if (bytes < 2 * HUGE_BYTES)
-        return sc_alloc_aligned(alloc, bytes, SC_IO_PAGE_BYTES);
-    uint8_t *memory = sc_alloc_aligned(alloc, bytes, HUGE_BYTES);
-    if (memory != NULL)
-        (void)madvise(memory, (size_t)(bytes / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
-    return memory;
-}
-
 spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_frames **ret_frames,
                            struct spec_error *reterr)
 {
@@ -100,7 +85,7 @@ spec_status sc_frames_open(const struct sc_frames_params *params, struct sc_fram
     frames->free_stack = sc_alloc_array(params->alloc, count, sizeof(*frames->free_stack));
     frames->is_taken = sc_alloc_array(params->alloc, count, sizeof(*frames->is_taken));
     frames->kept = sc_alloc_array(params->alloc, count, sizeof(*frames->kept));
-    frames->memory = memory_open(params->alloc, count * frame_bytes);
+    frames->memory = sc_alloc_huge(params->alloc, count * frame_bytes);
     if (frames->free_stack == NULL || frames->is_taken == NULL || frames->kept == NULL ||
         frames->memory == NULL)
         goto no_memory;

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define ALIGN 4096u
-
 bool sc_store_pool_open(struct sc_store_pool *pool, struct sc_alloc *alloc,
                         struct sc_poison *poison, uint64_t bytes)
 {
@@ -21,7 +19,7 @@ bool sc_store_pool_open(struct sc_store_pool *pool, struct sc_alloc *alloc,
     if (count > UINT32_MAX || !sc_store_space_init(&pool->map, alloc, poison, 1, count))
         return false;
     pool->runs = sc_alloc_array(alloc, count, sizeof(*pool->runs));
-    pool->base = sc_alloc_aligned(alloc, count * SC_STORE_POOL_BLOCK_BYTES, ALIGN);
+    pool->base = sc_alloc_huge(alloc, count * SC_STORE_POOL_BLOCK_BYTES);
     if (pool->runs == NULL || pool->base == NULL)
         return false;
     pool->block_count = count;

@@ -110,6 +110,23 @@ static void zero_array_and_string_have_their_contents(void **state)
 }
 
 /* libc gives again what was freed, full of what stood there. */
+static void large_blocks_begin_on_a_huge_page_and_small_ones_on_a_page(void **state)
+{
+    (void)state;
+    struct sc_alloc alloc;
+    sc_alloc_init(&alloc);
+    static const uint64_t bytes[] = {1, 4096, (4u << 20) - 1, 4u << 20, (6u << 20) + 4097};
+    for (uint32_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+        uint8_t *memory = sc_alloc_huge(&alloc, bytes[i]);
+        assert_non_null(memory);
+        assert_int_equal((uintptr_t)memory % (i < 3 ? 4096 : 2u << 20), 0);
+        memory[0] = memory[bytes[i] - 1] = 1;
+        assert_int_equal(atomic_load(&alloc.live_bytes), bytes[i]);
+        sc_alloc_free(&alloc, memory);
+    }
+    sc_alloc_done(&alloc);
+}
+
 static void zeroed_blocks_are_aligned_and_zero_from_used_memory(void **state)
 {
     (void)state;
@@ -243,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_aligned_writable_and_counted),
         cmocka_unit_test(zero_array_and_string_have_their_contents),
+        cmocka_unit_test(large_blocks_begin_on_a_huge_page_and_small_ones_on_a_page),
         cmocka_unit_test(zeroed_blocks_are_aligned_and_zero_from_used_memory),
         cmocka_unit_test(sizes_that_overflow_are_refused),
         cmocka_unit_test(a_host_that_refuses_or_misaligns_means_no_memory),
