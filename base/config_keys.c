@@ -278,8 +278,8 @@ static const struct sc_config_row rows[] = {
      MEMBER(sticky),
      .choices = {"last", "first"}},
     {{"select.sketch_bytes", "size", "128MiB", "0 .. 1TiB",
-      "Memory for keys of probe heads and tags that are read ahead, taken at open in blocks of "
-      "64 KiB; layers that find no room in it are delivered whole."},
+      "Memory for keys of probe heads, codes and tags that are read ahead, taken at open in blocks "
+      "of 64 KiB; layers that find no room in it are delivered whole."},
      .kind = KIND_SIZE,
      MEMBER(sketch_bytes),
      .max = TIB},

@@ -255,7 +255,9 @@ static uint64_t sketch_bytes(const spec_connector *conn)
     uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens, conn->probe_row_bytes,
                                           conn->config.layout);
     if (conn->reads_codes) /* codes of 8 bits, and their scales, are less than rows */
-        each += conn->config.max_request_tokens * conn->row_bytes;
+        each += conn->config.max_request_tokens * conn->row_bytes +
+                (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
+                    SC_STORE_SKETCH_SLACK_BYTES;
     uint64_t most = each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
     if (!sc_plugin_can_select(conn))
         return 0;

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define FRAME_PAGES 6u /* that three sections' ends may take of a frame (sketch_plan.c) */
-
 static uint64_t chunk_of(const struct sc_store *store, uint64_t position)
 {
     return position / store->params.config->chunk_tokens;
@@ -55,7 +53,7 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
 
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
 {
-    return store->op_bytes + SC_FRAMES_SLACK_BYTES - FRAME_PAGES * SC_IO_PAGE_BYTES;
+    return store->op_bytes + SC_FRAMES_SLACK_BYTES - SC_STORE_SKETCH_SLACK_BYTES;
 }
 
 uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count)

@@ -1,5 +1,5 @@
-/* Sketches: one layer's probe rows and row tags of a match, or its codes, read, verified and copied
- * out by whoever completes the reads. Their parts: store/sketch.h.
+/* Sketches: one layer's probe rows and row tags of a match, read, verified and copied out by
+ * whoever completes the reads; or its codes, read to where they stay. Their parts: store/sketch.h.
  *
  *   begin -> [block in a slot: up to three reads in one frame]... -> copied out -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
@@ -8,10 +8,12 @@
  * copies it out, gives its frame back and issues what follows; so a sketch holds no frame that
  * waits for its caller. A sketch that is waited for and gets no frame, because readers whose rows
  * nobody consumes hold them all, takes the store's spare one, and gives it back when the block is
- * copied: whoever waits progresses.
+ * copied: whoever waits progresses. A block of codes needs no frame: it is read into the load's
+ * memory, where its codes stay.
  *
- * A load takes its memory when it is begun and leaves it when it ends; a completion that copies and
- * a thread that reads keys hold it meanwhile, so it is nobody else's before they are through.
+ * A load takes its memory when it is begun and leaves it when it ends; a read into it, a completion
+ * that copies and a thread that reads keys hold it meanwhile, so it is nobody else's before they
+ * are through.
  *
  * Holds: after end nobody looks at the ranges, and late completions write nothing that a later load
  * reads.
@@ -34,6 +36,7 @@ struct slot {
     struct slot *next; /* free list */
     uint8_t *frame;
     uint64_t generation;
+    uint8_t *run;  /* the memory that it is read into, and holds; NULL: it has a frame */
     uint32_t left; /* operations that have not completed; 0: free, or being copied */
     bool is_spare, has_right;
     spec_status status;
@@ -97,7 +100,9 @@ static void slot_free(struct sc_store_sketch *sketch, struct slot *slot)
         sc_store_spare_put(sketch->store);
     else if (slot->has_right)
         sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
-    slot->frame = NULL;
+    if (slot->run != NULL)
+        sc_store_pool_leave(&sketch->store->pool, slot->run);
+    slot->frame = slot->run = NULL;
     slot->is_spare = slot->has_right = false;
     slot->next = sketch->free_slots;
     sketch->free_slots = slot;
@@ -133,7 +138,7 @@ static struct slot *slot_take(struct sc_store_sketch *sketch)
     return slot;
 }
 
-/* Lock held. Gives the planned block a slot and the frame. */
+/* Lock held. Gives the planned block a slot and the frame; of codes, the load's memory. */
 static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_spare,
                        struct batch *batch)
 {
@@ -142,11 +147,17 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     struct sc_store_sketch_block *block = &slot->block;
     *block = sketch->plan.block;
     sketch->has_block = false;
-    slot->frame = is_spare ? frame : NULL;
     slot->is_spare = is_spare;
-    slot->has_right = !is_spare;
-    if (slot->has_right)
+    slot->has_right = frame != NULL && !is_spare;
+    if (slot->has_right) {
         sc_frames_lay(store->frames, frame);
+    } else if (is_spare) {
+        slot->frame = frame;
+    } else {
+        slot->run = sketch->memory.run;
+        slot->frame = slot->run + block->area;
+        sc_store_pool_hold(&store->pool, slot->run); /* the load may end before the read does */
+    }
     slot->generation = sketch->generation;
     slot->status = SPEC_OK;
     slot->sys_errno = 0;
@@ -202,6 +213,10 @@ static void pump(struct sc_store_sketch *sketch, uint8_t *given)
             if (sketch->is_planned)
                 break;
             sketch->has_block = true;
+        }
+        if (sketch->plan.is_codes) {
+            slot_start(sketch, NULL, false, &batch);
+            continue;
         }
         uint8_t *frame = given;
         given = NULL;
@@ -452,6 +467,17 @@ struct load {
     void *user;
 };
 
+static struct sc_store_sketch_plan plan_of(const struct sc_store *store, const struct load *load)
+{
+    return (struct sc_store_sketch_plan){.store = store,
+                                         .ranges = load->ranges,
+                                         .range_count = load->range_count,
+                                         .wanted_bytes = load->wanted_bytes,
+                                         .layer = load->layer,
+                                         .is_codes = load->is_codes,
+                                         .k_alone = load->k_alone};
+}
+
 /* Lock held. Its memory is taken. */
 static void load_start(struct sc_store_sketch *sketch, const struct load *load)
 {
@@ -461,14 +487,10 @@ static void load_start(struct sc_store_sketch *sketch, const struct load *load)
     sketch->row_count = load->rows;
     sketch->rows_done = 0;
     sketch->blocks_left = 0;
-    sketch->plan = (struct sc_store_sketch_plan){.store = sketch->store,
-                                                 .ranges = load->ranges,
-                                                 .range_count = load->range_count,
-                                                 .wanted_bytes = load->wanted_bytes,
-                                                 .run = sketch->memory.run,
-                                                 .layer = load->layer,
-                                                 .is_codes = load->is_codes,
-                                                 .k_alone = load->k_alone};
+    sketch->plan = plan_of(sketch->store, load);
+    sketch->plan.run = sketch->memory.run;
+    sketch->plan.area = sketch->memory.area;
+    sketch->plan.area_end = sketch->memory.area_end;
     sketch->cost = (struct sc_store_read_cost){0};
     sketch->on_ready = load->on_ready;
     sketch->user = load->user;
@@ -518,11 +540,11 @@ bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
                         .on_ready = on_ready,
                         .user = user};
     load.rows = rows_count(sketch, layer, ranges, range_count, 0);
+    const struct sc_store_sketch_plan plan = plan_of(store, &load);
     pthread_mutex_lock(&sketch->lock);
     load_end(sketch);
     bool begins = load.rows > 0 && load.rows <= sketch->rows_max &&
-                  sc_store_sketch_memory_take_codes(store, ranges, range_count, load.rows, k_alone,
-                                                    &sketch->memory);
+                  sc_store_sketch_memory_take_codes(store, &plan, load.rows, &sketch->memory);
     if (begins)
         load_start(sketch, &load);
     pthread_mutex_unlock(&sketch->lock);

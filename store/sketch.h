@@ -9,12 +9,15 @@
  *            first two may lie in the extent's annex
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
- *            of a load of codes: [a struct sc_store_coded a range][K, V block of each][row tags]
+ *            of a load of codes: [a struct sc_store_coded a range][area of each block][K, V block
+ *            of the ranges that come in parts][row tags]
  *
  * A load of codes has blocks of codes (store/codes.h) in the place of probe rows, and those of V in
  * that of their tags; those of as many ranges as a frame takes, or, where the blocks of one range
- * are more than that, a part of them after another. Who copies the last part out verifies the
- * whole. A range without good codes is marked so and fails nothing.
+ * are more than that, a part of them after another. They are read into the load's memory, each
+ * into an area of whole pages that is its own, and stay there: only what comes in parts, and row
+ * tags, is copied to where it is looked for. Who copies the last part verifies the whole. A range
+ * without good codes is marked so and fails nothing.
  *
  * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool. */
 #ifndef SC_STORE_SKETCH_H
@@ -40,6 +43,7 @@ struct sc_store_sketch_block {
     uint32_t layer, part_count;
     uint64_t range_first, range_count; /* of codes; 0, 0: it has none, or is of probe rows */
     uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
+    uint64_t area;                     /* of codes: where it is read to, behind the run's start */
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
     struct sc_store_sketch_section probes, probe_tags, tags;
     struct {
@@ -53,7 +57,8 @@ struct sc_store_sketch_plan {
     const struct sc_store *store;
     const struct sc_store_range *ranges;
     uint64_t range_count, wanted_bytes; /* of each probe row; 0: none */
-    const uint8_t *run;                 /* the load's memory: of codes, which ranges have them */
+    const uint8_t *run;      /* the load's memory: of codes, which ranges have them; NULL: as now */
+    uint64_t area, area_end; /* of codes: the next block's area; where areas end */
     uint32_t layer;
     bool is_codes, k_alone;
 
@@ -70,11 +75,14 @@ struct sc_store_sketch_plan {
  * range was dropped since begin. ret_skipped: rows before it of which nothing is to be read. */
 spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped);
 
+/* Walks a copy of the plan to its end. Returns where the last area ends. */
+uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan);
+
 /* ---- Memory (sketch_memory.c) --------------------------------------------------------------- */
 
 struct sc_store_coded { /* of a range, in memory */
     uint64_t piece;
-    uint64_t k_at, v_at;                /* its blocks, behind the run's start */
+    uint64_t k_at, v_at;                /* its blocks, behind the run's start; once it is good */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* reads of it that are not copied out */
@@ -84,17 +92,22 @@ struct sc_store_coded { /* of a range, in memory */
 struct sc_store_sketch_memory { /* of a load */
     uint8_t *run;     /* of the pool; the keys; NULL: the load is of no rows, or none is begun */
     uint64_t tags_at; /* bytes behind the run's start */
+    uint64_t area, area_end; /* the same; of codes: where areas begin and end */
 };
 
 /* Memory of a load of probe rows. false: the pool has no such run. */
 bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
                                  struct sc_store_sketch_memory *ret_memory);
-/* The same, of a load of codes: every range's are laid out in it. */
-bool sc_store_sketch_memory_take_codes(struct sc_store *store, const struct sc_store_range *ranges,
-                                       uint64_t range_count, uint64_t rows, bool k_alone,
+/* The same, of a load of codes that is planned so; the plan has no run yet. */
+bool sc_store_sketch_memory_take_codes(struct sc_store *store,
+                                       const struct sc_store_sketch_plan *plan, uint64_t rows,
                                        struct sc_store_sketch_memory *ret_memory);
-/* What a block brought, from its frame. CORRUPT: a probe row fails verification. The memory is
- * held; no lock. */
+/* What codes the range has, that fit what may be read at once; NULL: none. */
+const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+                                                      const struct sc_store_range *range,
+                                                      struct sc_store_blocks *ret_blocks);
+/* What a block brought, from its frame, or its area. CORRUPT: a probe row fails verification. The
+ * memory is held; no lock. */
 spec_status sc_store_sketch_memory_fill(struct sc_store *store,
                                         const struct sc_store_sketch_block *block,
                                         const uint8_t *frame,

@@ -1,7 +1,10 @@
 /* A load's memory: how it is laid out, and how a block comes into it.
  *
  *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
- *   codes        [struct sc_store_coded of range 0, 1 ...][K 0][V 0][K 1][V 1]...[row tags]
+ *   codes        [struct sc_store_coded of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
+ *   area         [K 0][K 1].. [V 0][V 1].. [tags]    of one block, the pages as they were read;
+ *                codes stay where they are, tags go to the rows' others
+ *   K, V         of a range that comes in parts: put together here
  *
  * Holds: a probe row that is copied out agrees with its tag (namespace, piece, layer, position); a
  * range is marked good when its blocks of codes are there whole and verified.
@@ -10,7 +13,6 @@
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #include "store/sketch.h"
 
-#include "base/stream.h"
 #include "store/tag.h"
 
 #include <string.h>
@@ -41,10 +43,9 @@ bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t
     return rows == 0 || memory.run != NULL;
 }
 
-/* What codes the range has; NULL: none. */
-static const struct sc_store_annex *codes_find(const struct sc_store *store,
-                                               const struct sc_store_range *range,
-                                               struct sc_store_blocks *ret_blocks)
+const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+                                                      const struct sc_store_range *range,
+                                                      struct sc_store_blocks *ret_blocks)
 {
     const struct sc_store_extent_entry *extent;
     const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, range->piece, &extent);
@@ -58,50 +59,76 @@ static const struct sc_store_annex *codes_find(const struct sc_store *store,
     return fits ? annex : NULL;
 }
 
-/* Lays the ranges' codes out behind `run`, or (NULL) counts: bytes up to the tags. What would end
- * behind `most`, because codes came meanwhile, is left out. */
-static uint64_t codes_lay(const struct sc_store *store, const struct sc_store_range *ranges,
-                          uint64_t range_count, bool k_alone, uint8_t *run, uint64_t most)
+/* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
+ * only. Returns bytes, from `at` on, of the blocks that come in parts. */
+static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sketch_plan *plan,
+                          uint64_t at, struct sc_store_coded *ret_coded)
 {
-    uint64_t at = sc_store_up(range_count * sizeof(struct sc_store_coded), LINE);
-    for (uint64_t i = 0; i < range_count; i++) {
+    uint64_t start = at;
+    for (uint64_t i = 0; i < plan->range_count; i++) {
+        const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
-        struct sc_store_coded coded = {.piece = ranges[i].piece,
-                                       .codes = codes_find(store, &ranges[i], &blocks)};
-        uint64_t bytes = sc_store_up(blocks.k_bytes, LINE);
-        bytes += k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE);
-        if (bytes > most - at)
-            coded.codes = NULL;
+        struct sc_store_coded coded = {
+            .piece = range->piece, .codes = sc_store_sketch_codes_of(store, range, &blocks)};
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
-            coded.row =
-                ranges[i].row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
-            coded.k_at = at;
-            coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
-            at += bytes;
-            coded.has_v = !k_alone;
-            atomic_init(&coded.left, (uint32_t)sc_store_sketch_reads(store, &blocks,
-                                                                     ranges[i].row_count, k_alone));
+            uint64_t reads =
+                sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
+            coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
+            coded.has_v = !plan->k_alone;
+            atomic_init(&coded.left, (uint32_t)reads);
+            if (reads > 1) {
+                coded.k_at = at;
+                coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
+                at = coded.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
+            }
         }
-        if (run != NULL)
-            ((struct sc_store_coded *)(void *)run)[i] = coded;
+        if (ret_coded != NULL)
+            ret_coded[i] = coded;
     }
-    return at;
+    return at - start;
 }
 
-bool sc_store_sketch_memory_take_codes(struct sc_store *store, const struct sc_store_range *ranges,
-                                       uint64_t range_count, uint64_t rows, bool k_alone,
-                                       struct sc_store_sketch_memory *ret_memory)
+/* As it would be now. false: the pool has no such run. */
+static bool codes_take_run(struct sc_store *store, const struct sc_store_sketch_plan *plan,
+                           uint64_t rows, struct sc_store_sketch_memory *ret_memory)
 {
+    struct sc_store_sketch_plan dry = *plan;
     struct sc_store_sketch_memory memory = {0};
+    dry.area = memory.area =
+        sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
+    dry.area_end = UINT64_MAX;
+    memory.area_end = sc_store_sketch_plan_areas(&dry);
     memory.tags_at =
-        sc_store_up(codes_lay(store, ranges, range_count, k_alone, NULL, UINT64_MAX), LINE);
+        sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
     memory.run =
         sc_store_pool_take(&store->pool, memory.tags_at + sc_store_sketch_tags_bytes(store, rows));
-    if (memory.run != NULL)
-        (void)codes_lay(store, ranges, range_count, k_alone, memory.run, memory.tags_at);
     *ret_memory = memory;
     return memory.run != NULL;
+}
+
+bool sc_store_sketch_memory_take_codes(struct sc_store *store,
+                                       const struct sc_store_sketch_plan *plan, uint64_t rows,
+                                       struct sc_store_sketch_memory *ret_memory)
+{
+    struct sc_store_sketch_memory memory;
+    while (codes_take_run(store, plan, rows, &memory)) {
+        uint64_t parts = coded_lay(store, plan, memory.area_end,
+                                   (struct sc_store_coded *)(void *)memory.run);
+        struct sc_store_sketch_plan now = *plan;
+        now.run = memory.run;
+        now.area = memory.area;
+        now.area_end = UINT64_MAX;
+        if (sc_store_sketch_plan_areas(&now) <= memory.area_end &&
+            memory.area_end + parts <= memory.tags_at) {
+            *ret_memory = memory;
+            return true;
+        }
+        /* Codes came since they were counted, as they do once an extent. */
+        sc_store_pool_leave(&store->pool, memory.run);
+    }
+    *ret_memory = (struct sc_store_sketch_memory){0};
+    return false;
 }
 
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
@@ -211,36 +238,9 @@ static void section_copy(const struct sc_store_sketch_section *section, uint64_t
         memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
 }
 
-/* Where in the frame the section has all of the block [at, at + bytes); NULL: not all of it. */
-static const uint8_t *section_whole(const struct sc_store_sketch_section *section, uint64_t from,
-                                    const uint8_t *frame, uint64_t at, uint64_t bytes)
-{
-    bool has = at >= from && at + bytes <= from + (section->end - section->start);
-    return has ? frame + section->at + (at - from) : NULL;
-}
-
-/* Codes of a range that one read brings, as nearly all are: verified where they were read, then
- * copied past the caches, since they are looked at layers later. false: they come in parts. */
-static bool codes_take_whole(struct sc_store *store, const struct sc_store_sketch_block *block,
-                             const uint8_t *frame, const struct sc_store_blocks *blocks,
-                             const uint8_t *piece_hash, struct sc_store_coded *coded, uint8_t *run)
-{
-    const uint8_t *k =
-        section_whole(&block->probes, block->k_at, frame, blocks->k_at, blocks->k_bytes);
-    const uint8_t *v =
-        section_whole(&block->probe_tags, block->v_at, frame, blocks->v_at, blocks->v_bytes);
-    if (k == NULL || (coded->has_v && v == NULL))
-        return false;
-    coded->is_good = both_hold(store, coded, block->layer, blocks, piece_hash, k, v);
-    sc_stream_copy(run + coded->k_at, k, blocks->k_bytes);
-    if (coded->has_v)
-        sc_stream_copy(run + coded->v_at, v, blocks->v_bytes);
-    return true;
-}
-
 /* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
 static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
-                       const uint8_t *frame, uint8_t *run)
+                       const uint8_t *area, uint8_t *run)
 {
     for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
         struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)run)[i];
@@ -251,16 +251,19 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         if (coded->codes == NULL)
             continue; /* of no rows */
         sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
-        if (codes_take_whole(store, block, frame, &blocks, piece->hash, coded, run))
-            continue;
-        uint8_t *k = run + coded->k_at, *v = run + coded->v_at;
-        section_copy(&block->probes, block->k_at, frame, blocks.k_at, blocks.k_bytes, k);
-        if (coded->has_v)
-            section_copy(&block->probe_tags, block->v_at, frame, blocks.v_at, blocks.v_bytes, v);
+        const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
+        if (coded->k_at == 0) { /* they are whole, and stay where they were read */
+            coded->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
+            coded->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
+        } else {
+            section_copy(k, block->k_at, area, blocks.k_at, blocks.k_bytes, run + coded->k_at);
+            if (coded->has_v)
+                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + coded->v_at);
+        }
         if (atomic_fetch_sub(&coded->left, 1) == 1)
-            coded->is_good = both_hold(store, coded, block->layer, &blocks, piece->hash, k, v);
+            coded->is_good = both_hold(store, coded, block->layer, &blocks, piece->hash,
+                                       run + coded->k_at, run + coded->v_at);
     }
-    sc_stream_end();
 }
 
 spec_status sc_store_sketch_memory_fill(struct sc_store *store,

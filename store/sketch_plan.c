@@ -135,6 +135,16 @@ static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_st
     block->probe_tags = section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_bytes);
 }
 
+/* What codes the range is read with. */
+static const struct sc_store_annex *annex_of(const struct sc_store_sketch_plan *plan,
+                                             uint64_t range)
+{
+    struct sc_store_blocks blocks;
+    if (plan->run != NULL)
+        return sc_store_coded_of(plan->run, range)->codes;
+    return sc_store_sketch_codes_of(plan->store, &plan->ranges[range], &blocks);
+}
+
 /* The block at the cursor is a part of the codes of one range, if they are more than a frame takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
 static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex)
@@ -171,12 +181,12 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     uint64_t first = plan->range, i = first, k_end = 0, v_end = 0, rows = 0;
     uint64_t most = sc_store_codes_frame_bytes(store);
     const struct sc_store_extent_entry *extent = plan->extent;
-    const struct sc_store_annex *annex = sc_store_coded_of(plan->run, first)->codes;
+    const struct sc_store_annex *annex = annex_of(plan, first);
     if (annex != NULL && codes_plan_part(plan, annex))
         return;
     for (; i < plan->range_count && rows < plan->left; i++) {
         struct sc_store_blocks blocks = {0};
-        if (ranges[i].row_count > 0 && sc_store_coded_of(plan->run, i)->codes != annex)
+        if (ranges[i].row_count > 0 && annex_of(plan, i) != annex)
             break; /* none, or those of a follower that has read its log anew */
         if (annex != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
@@ -201,6 +211,22 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     block->range_count = annex != NULL ? i - first : 0;
     if (annex != NULL)
         codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
+}
+
+/* The block's pages, behind those of the blocks before it. false: there are no more, which the
+ * walk that counted them rules out. */
+static bool area_take(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < block->part_count; i++)
+        bytes += block->parts[i].bytes;
+    SC_ASSERT(plan->store->params.poison, bytes <= plan->area_end - plan->area);
+    block->area = plan->area;
+    if (bytes > plan->area_end - plan->area)
+        return false;
+    plan->area += bytes;
+    return true;
 }
 
 /* As sc_store_sketch_plan_next, but maybe one of which nothing is to be read. */
@@ -249,7 +275,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         block->tags.end = block->tags.start;
     block_parts(block, plan->store->op_bytes + SC_FRAMES_SLACK_BYTES);
     cursor_advance(plan, count);
-    return SPEC_PENDING;
+    return !plan->is_codes || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
 }
 
 spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped)
@@ -259,4 +285,12 @@ spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_
     while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
         *ret_skipped += plan->block.row_count; /* coarse rows without codes */
     return status;
+}
+
+uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_plan walked = *plan;
+    while (block_next(&walked) == SPEC_PENDING)
+        ;
+    return walked.area;
 }

@@ -566,9 +566,13 @@ const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
 void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
 struct sc_store_read_cost;
 void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
-/* What flies is let go; the memory may be used by others. Never blocks. */
+/* What flies is let go; the memory may be used by others (codes': once what flies into it has
+ * ended). Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
+/* What a load of codes takes of sketch_bytes_max at most for each of its reads, beside what it
+ * reads of codes and tags: its three sections are rounded out to pages. */
+#define SC_STORE_SKETCH_SLACK_BYTES (6ull * 4096)
 /* What a load of so many rows takes of sketch_bytes_max. */
 uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 

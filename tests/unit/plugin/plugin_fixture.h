@@ -14,6 +14,7 @@
 #include "store/io_sim.h"
 
 #include <ftw.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -478,6 +479,14 @@ static inline void rig_settle(struct rig *rig)
             break;
         (void)sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
     }
+}
+
+/* No sketch is begun any more. Waits until what flew into their memory has ended. */
+static inline void rig_landed(struct rig *rig)
+{
+    while (sc_store_sketch_bytes_used(rig->conn->store) > 0)
+        if (!sc_exec_is_loop(rig->conn->exec) || !sc_exec_step_one(rig->conn->exec))
+            sched_yield();
 }
 
 /* Until no job waits or runs. */

@@ -148,6 +148,7 @@ static void truth_sets(struct truth *truth)
             memcpy(truth->sets[layer][share], shot.exact, sizeof(truth->sets[0][0]));
             shot_free(&shot);
             rig_release(&truth->world.rig, request);
+            rig_landed(&truth->world.rig); /* what flies for it keeps memory that is tight */
         }
 }
 

@@ -205,6 +205,43 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
     assert_true(failed >= 4 * 2); /* two parts a piece */
 }
 
+/* Codes are read to where they stay. What still flies of a load that was ended keeps the memory
+ * that it flies into; the next load, of another layer, has another. */
+static void reads_of_an_ended_load_keep_their_memory(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 6);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    reopen(world);
+    build_all(world, 0);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    codes_load(&match, sketch, 0, false);
+    uint64_t whole = match.count - raw_count(world, &match, 1);
+    uint64_t each = sc_store_sketch_bytes_used(world->store), flew = 0, is_there = 0;
+    for (uint64_t steps = 0; is_there == 0; steps++) {
+        sc_store_sketch_end(sketch);
+        assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+        assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
+                                                SC_LANE_DEMAND, NULL, NULL));
+        for (uint64_t i = 0; i < steps; i++)
+            (void)sc_exec_step_one(world->exec);
+        is_there += sc_store_sketch_state(sketch) == SPEC_OK;
+        assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
+                                                SC_LANE_DEMAND, NULL, NULL));
+        flew += sc_store_sketch_bytes_used(world->store) == 2 * each;
+        assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+        assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
+        while (sc_exec_step_one(world->exec))
+            ;
+        assert_int_equal(sc_store_sketch_bytes_used(world->store), each);
+    }
+    assert_true(flew > 1);
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
 /* Blocks that stand in each other's place fail: of another piece, layer, or part. */
 static void a_misdirected_block_is_never_believed(void **state)
 {
@@ -473,6 +510,7 @@ int main(void)
         cmocka_unit_test(codes_pass_over_rows_that_no_piece_has),
         cmocka_unit_test(a_damaged_block_is_never_believed),
         cmocka_unit_test(parts_of_blocks_come_all_or_the_load_fails),
+        cmocka_unit_test(reads_of_an_ended_load_keep_their_memory),
         cmocka_unit_test(a_misdirected_block_is_never_believed),
         cmocka_unit_test(codes_give_their_pages_back_with_the_extent),
         cmocka_unit_test(codes_survive_every_fault),
