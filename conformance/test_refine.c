@@ -130,7 +130,10 @@ static void abi_164_a_row_that_fails_stays_coarse_and_is_told(void **state)
             assert_true(status == SPEC_E_CORRUPT || status == SPEC_E_IO);
             assert_false(shot_bit(&shot, WHERE[i]));
             assert_true(shot.answer.item.failed_position <= WHERE[i]);
+            shot.bits[0] ^= 0xa5;
             assert_status(refine(&coded, &shot, false), status); /* void, at every layer */
+            assert_int_equal(shot.answer.item.exact_rows, shot_count_bits(&shot));
+            shot_expect_area(&coded, &shot);
         }
         shot_free(&shot);
         fixture_release(fx, found.request);

@@ -452,10 +452,13 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
 {
     struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
-    if (request->failed_position != UINT64_MAX)
+    if (request->failed_position != UINT64_MAX) {
+        if (item->route == SC_ROUTE_REFINE)
+            sc_plugin_refine_tell(item);
         return sc_fail(reterr, request->failed_status,
                        "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
                        in->failed_position);
+    }
     if (row_total(request) == 0)
         return SPEC_OK;
     if (item->is_late)
@@ -490,15 +493,17 @@ static void clear_results(struct spec_important *in)
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
 }
 
-/* Of a delivery ahead, whose choice a guess of its layer would look at and be measured by. What the
- * guess reads is of no use: exact rows are read by what is there. */
+/* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item
+ * chooses rows to read. */
 static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
 {
-    if (!sc_plugin_refine_chooses(item))
+    bool refines = item->in.refine_of != 0;
+    if (refines && !sc_plugin_refine_chooses(item))
         return;
     sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
-    item->in.unused_bytes = item->in.read_bytes =
-        sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
+    if (refines || !item->want.selects) /* refining reads by what is there */
+        item->in.unused_bytes = item->in.read_bytes =
+            sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
 }
 
 /* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
@@ -529,15 +534,10 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
+        guess_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
-        if (item->in.refine_of != 0) {
-            guess_leave(conn, item, begin_ns);
+        if (item->in.refine_of != 0)
             continue;
-        }
-        sc_plugin_guess_end(conn, item->request, item->in.layer, begin_ns);
-        if (!item->want.selects)
-            item->in.unused_bytes = item->in.read_bytes =
-                sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;

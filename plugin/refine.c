@@ -376,15 +376,15 @@ static uint64_t exact_rows(const struct sc_plugin_item *item)
     return count;
 }
 
-/* What stands in the destination, also after a failure. */
-static void tell(struct sc_plugin_item *item, uint64_t before)
+void sc_plugin_refine_tell(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
     const struct sc_plugin_delivery *delivery = item->delivery;
     uint64_t total = item->want.row_total;
+    if (delivery->is_void)
+        return;
     in->row_count = in->union_rows = total;
     in->exact_rows = exact_rows(item);
-    in->tier_rows[SPEC_TIER_DISK] = in->exact_rows - before;
     for (uint64_t j = 0; in->positions != NULL && j < total; j++)
         in->positions[j] = (uint32_t)(item->request->from_token + j);
     if (in->exact_bits != NULL && delivery->is_whole)
@@ -405,7 +405,8 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
     if (item->set_count > 0)
         status = sc_plugin_rest_take(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
-    tell(item, before);
+    sc_plugin_refine_tell(item);
+    item->in.tier_rows[SPEC_TIER_DISK] = item->in.exact_rows - before;
     if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
         item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)

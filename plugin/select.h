@@ -363,6 +363,8 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
 /* After an error too, what stands in the destination is told. */
 spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
+/* The same where nothing is begun, because the match is void. */
+void sc_plugin_refine_tell(struct sc_plugin_item *item);
 
 /* batch.c: room for SC_LIMIT_BATCH items. More than a few at one time wait for one another. */
 #define SC_PLUGIN_ITEMS_FEW 8u /* of a call, that stand on its stack: 6 KiB */
