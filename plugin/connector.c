@@ -249,16 +249,17 @@ static struct sc_store_codes codes_of(spec_connector *conn)
         .user = conn};
 }
 
-/* No more than all requests can use at once. */
+/* No more than all requests can use at once, twice: loads that ended keep theirs while it is read
+ * into. */
 static uint64_t sketch_bytes(const spec_connector *conn)
 {
     uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens, conn->probe_row_bytes,
                                           conn->config.layout);
-    if (conn->reads_codes) /* codes of 8 bits, and their scales, are less than rows */
+    if (conn->reads_codes) /* codes of 8 bits are half of rows, and lie there twice in parts */
         each += conn->config.max_request_tokens * conn->row_bytes +
                 (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
                     SC_STORE_SKETCH_SLACK_BYTES;
-    uint64_t most = each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
+    uint64_t most = 2 * each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
     if (!sc_plugin_can_select(conn))
         return 0;
     return conn->config.sketch_bytes < most ? conn->config.sketch_bytes : most;

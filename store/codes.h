@@ -42,7 +42,8 @@ static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
     return blocks->v_at + blocks->v_bytes <= annex->stride;
 }
 
-/* Bytes of blocks and row tags that a frame takes, each section of them rounded out to pages. */
+/* Bytes of blocks and row tags that one read takes, each section of them rounded out to pages: what
+ * a frame has room for. */
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
 /* Bytes of K's block (and then V's) that one read takes beside the tags of so many rows. They are
  * more than all where the blocks were made, but io.op_bytes may be less today. 0: no chunk has so

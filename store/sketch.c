@@ -1,7 +1,7 @@
 /* Sketches: one layer's probe rows and row tags of a match, read, verified and copied out by
  * whoever completes the reads; or its codes, read to where they stay. Their parts: store/sketch.h.
  *
- *   begin -> [block in a slot: up to three reads in one frame]... -> copied out -> next block ...
+ *   begin -> [block in a slot: up to three reads to one place]... -> copied out -> next block ...
  *                                                    all rows done, or one failed -> on_ready, wait
  *
  * Blocks may come in any order and none waits for another. Who completes a block's last read
@@ -34,7 +34,7 @@ struct slot {
     struct sc_io_op ops[SC_STORE_SKETCH_SECTIONS];
     struct sc_store_sketch *sketch;
     struct slot *next; /* free list */
-    uint8_t *frame;
+    uint8_t *frame; /* or the block's area; NULL: no read has begun */
     uint64_t generation;
     uint8_t *run;  /* the memory that it is read into, and holds; NULL: it has a frame */
     uint32_t left; /* operations that have not completed; 0: free, or being copied */
@@ -109,6 +109,18 @@ static void slot_free(struct sc_store_sketch *sketch, struct slot *slot)
     sketch->flying--;
 }
 
+/* Lock held. Its first read begins: where to. */
+static void slot_place(struct sc_store_sketch *sketch, struct slot *slot)
+{
+    if (slot->has_right) {
+        slot->frame = sc_frames_pick(sketch->store->frames);
+        return;
+    }
+    slot->run = sketch->memory.run;
+    slot->frame = slot->run + slot->block.area;
+    sc_store_pool_hold(&sketch->store->pool, slot->run); /* the load may end before the read does */
+}
+
 static bool on_read_start(struct sc_io_op *op)
 {
     struct slot *slot = op->user;
@@ -116,7 +128,7 @@ static bool on_read_start(struct sc_io_op *op)
     pthread_mutex_lock(&sketch->lock);
     bool starts = is_wanted(sketch, slot);
     if (starts && slot->frame == NULL)
-        slot->frame = sc_frames_pick(sketch->store->frames);
+        slot_place(sketch, slot);
     if (starts)
         op->buffer = slot->frame + slot->block.parts[op - slot->ops].at;
     pthread_mutex_unlock(&sketch->lock);
@@ -138,7 +150,7 @@ static struct slot *slot_take(struct sc_store_sketch *sketch)
     return slot;
 }
 
-/* Lock held. Gives the planned block a slot and the frame; of codes, the load's memory. */
+/* Lock held. Gives the planned block a slot and the frame; of codes NULL: they need none. */
 static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_spare,
                        struct batch *batch)
 {
@@ -149,15 +161,9 @@ static void slot_start(struct sc_store_sketch *sketch, uint8_t *frame, bool is_s
     sketch->has_block = false;
     slot->is_spare = is_spare;
     slot->has_right = frame != NULL && !is_spare;
-    if (slot->has_right) {
+    slot->frame = is_spare ? frame : NULL;
+    if (slot->has_right)
         sc_frames_lay(store->frames, frame);
-    } else if (is_spare) {
-        slot->frame = frame;
-    } else {
-        slot->run = sketch->memory.run;
-        slot->frame = slot->run + block->area;
-        sc_store_pool_hold(&store->pool, slot->run); /* the load may end before the read does */
-    }
     slot->generation = sketch->generation;
     slot->status = SPEC_OK;
     slot->sys_errno = 0;

@@ -1,23 +1,23 @@
 /* The parts of a sketch: what is to be read of a layer, block by block, and where it goes.
  *
- *   sketch_plan.c    ranges -> blocks: which bytes of which segments, in one frame
- *   sketch.c         blocks -> reads in flight -> frames; who waits, who is told
- *   sketch_memory.c  frames -> the load's memory: verified, copied out
+ *   sketch_plan.c    ranges -> blocks: which bytes of which segments
+ *   sketch.c         blocks -> reads in flight -> frames, or areas; who waits, who is told
+ *   sketch_memory.c  frames -> the load's memory: verified, copied out. areas: verified
  *
  *   run      adjacent rows of one extent
- *   block    rows of a run: their probe rows, the tags of those, the rows' tags; one frame. The
- *            first two may lie in the extent's annex
+ *   block    rows of a run: their probe rows, the tags of those, the rows' tags; read into one
+ *            frame, or an area of the load's memory. The first two may lie in the extent's annex
  *   layer    [....pppp....][....tttt....][....TTTT....]   up to three reads, or one over small gaps
  *   memory   [probe rows][zeros to 64][row tags]    a run of the store's pool, for one load alone
  *            of a load of codes: [a struct sc_store_coded a range][area of each block][K, V block
  *            of the ranges that come in parts][row tags]
  *
  * A load of codes has blocks of codes (store/codes.h) in the place of probe rows, and those of V in
- * that of their tags; those of as many ranges as a frame takes, or, where the blocks of one range
- * are more than that, a part of them after another. They are read into the load's memory, each
- * into an area of whole pages that is its own, and stay there: only what comes in parts, and row
- * tags, is copied to where it is looked for. Who copies the last part verifies the whole. A range
- * without good codes is marked so and fails nothing.
+ * that of their tags; those of as many ranges as one read takes (codes_frame_bytes), or, where the
+ * blocks of one range are more than that, a part of them after another. Each is read into an area
+ * of whole pages of its own and stays there: only what comes in parts, and row tags, is copied to
+ * where it is looked for. Who copies the last part verifies the whole. A range without good codes
+ * is marked so and fails nothing.
  *
  * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool. */
 #ifndef SC_STORE_SKETCH_H
@@ -31,7 +31,7 @@
 
 struct sc_store_sketch_section {
     uint64_t start, end; /* of the segment file */
-    uint64_t at;         /* of start, in the frame */
+    uint64_t at;         /* of start, in the frame or area */
     uint32_t segment;
 };
 
@@ -47,7 +47,7 @@ struct sc_store_sketch_block {
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
     struct sc_store_sketch_section probes, probe_tags, tags;
     struct {
-        uint64_t offset, bytes, at; /* pages of the segment file, and of the frame */
+        uint64_t offset, bytes, at; /* pages of the segment file, and of that */
         uint32_t segment;
     } parts[SC_STORE_SKETCH_SECTIONS];
 };
@@ -82,10 +82,11 @@ uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan);
 
 struct sc_store_coded { /* of a range, in memory */
     uint64_t piece;
-    uint64_t k_at, v_at;                /* its blocks, behind the run's start; once it is good */
+    uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
+                                           ones are not there, 0 (of those in parts never) */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
-    _Atomic uint32_t left;              /* reads of it that are not copied out */
+    _Atomic uint32_t left;              /* reads of it that have not come */
     bool is_good, has_v;
 };
 

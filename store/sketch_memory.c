@@ -17,7 +17,8 @@
 
 #include <string.h>
 
-#define LINE 64u /* tags begin on a cache line */
+#define LINE  64u /* tags begin on a cache line */
+#define TRIES 4u  /* to count codes while more of them come */
 
 /* ---- Layout --------------------------------------------------------------------------------- */
 
@@ -112,7 +113,7 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
                                        struct sc_store_sketch_memory *ret_memory)
 {
     struct sc_store_sketch_memory memory;
-    while (codes_take_run(store, plan, rows, &memory)) {
+    for (uint32_t i = 0; i < TRIES && codes_take_run(store, plan, rows, &memory); i++) {
         uint64_t parts = coded_lay(store, plan, memory.area_end,
                                    (struct sc_store_coded *)(void *)memory.run);
         struct sc_store_sketch_plan now = *plan;
@@ -124,7 +125,7 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
             *ret_memory = memory;
             return true;
         }
-        /* Codes came since they were counted, as they do once an extent. */
+        /* Codes came, of an extent, since they were counted. */
         sc_store_pool_leave(&store->pool, memory.run);
     }
     *ret_memory = (struct sc_store_sketch_memory){0};

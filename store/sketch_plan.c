@@ -1,11 +1,11 @@
-/* Which bytes a sketch reads: one layer's ranges, cut into blocks that fit a frame each.
+/* Which bytes a sketch reads: one layer's ranges, cut into blocks that one read brings.
  *
  *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs     [ one extent, adjacent rows             ] [ another          ]
  *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
  *
  * Holds: blocks cover every row once, in order; each is complete in itself: no other is needed to
- * verify it, but where the codes of one range are more than a frame takes.
+ * verify it, but where the codes of one range are more than a read takes.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the sketch's lock.
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
@@ -76,8 +76,10 @@ static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
     }
 }
 
-/* The sections as reads of whole pages, small gaps read through while the frame has room. */
-static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_bytes)
+/* The sections as reads of whole pages, gaps read through up to gap_bytes while frame_bytes have
+ * room. */
+static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_bytes,
+                        uint64_t gap_bytes)
 {
     struct sc_store_sketch_section *const sections[SC_STORE_SKETCH_SECTIONS] = {
         &block->probes, &block->probe_tags, &block->tags};
@@ -93,7 +95,7 @@ static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_byte
         if (section->start >= section->end)
             continue;
         uint64_t gap = first > end ? first - end : 0;
-        bool is_near = block->part_count > 0 && first >= begin && gap <= GAP_BYTES && gap <= room &&
+        bool is_near = block->part_count > 0 && first >= begin && gap <= gap_bytes && gap <= room &&
                        block->parts[block->part_count - 1].segment == section->segment;
         if (!is_near) {
             begin = first;
@@ -145,7 +147,7 @@ static const struct sc_store_annex *annex_of(const struct sc_store_sketch_plan *
     return sc_store_sketch_codes_of(plan->store, &plan->ranges[range], &blocks);
 }
 
-/* The block at the cursor is a part of the codes of one range, if they are more than a frame takes:
+/* The block at the cursor is a part of the codes of one range, if they are more than a read takes:
  * the next bytes of K's block and then of V's; the last has the range's rows. */
 static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_store_annex *annex)
 {
@@ -213,15 +215,14 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
         codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
-/* The block's pages, behind those of the blocks before it. false: there are no more, which the
- * walk that counted them rules out. */
+/* The block's pages, behind those of the blocks before it. false: not so many were counted. (A
+ * range that was dropped since makes blocks shorter, never longer.) */
 static bool area_take(struct sc_store_sketch_plan *plan)
 {
     struct sc_store_sketch_block *block = &plan->block;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < block->part_count; i++)
         bytes += block->parts[i].bytes;
-    SC_ASSERT(plan->store->params.poison, bytes <= plan->area_end - plan->area);
     block->area = plan->area;
     if (bytes > plan->area_end - plan->area)
         return false;
@@ -273,7 +274,9 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     }
     if (plan->ranges[plan->range].is_coarse != 0)
         block->tags.end = block->tags.start;
-    block_parts(block, plan->store->op_bytes + SC_FRAMES_SLACK_BYTES);
+    /* A gap in codes would stay in the load's memory. */
+    block_parts(block, plan->store->op_bytes + SC_FRAMES_SLACK_BYTES,
+                plan->is_codes ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
     return !plan->is_codes || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
 }

@@ -566,8 +566,8 @@ const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
 void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
 struct sc_store_read_cost;
 void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
-/* What flies is let go; the memory may be used by others (codes': once what flies into it has
- * ended). Never blocks. */
+/* What flies is let go, what is queued never flies; the memory may be used by others (codes': once
+ * what flies into it has ended). Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
 /* What a load of codes takes of sketch_bytes_max at most for each of its reads, beside what it

@@ -109,7 +109,6 @@ static void zero_array_and_string_have_their_contents(void **state)
     sc_alloc_done(&alloc);
 }
 
-/* libc gives again what was freed, full of what stood there. */
 static void large_blocks_begin_on_a_huge_page_and_small_ones_on_a_page(void **state)
 {
     (void)state;
@@ -127,6 +126,7 @@ static void large_blocks_begin_on_a_huge_page_and_small_ones_on_a_page(void **st
     sc_alloc_done(&alloc);
 }
 
+/* libc gives again what was freed, full of what stood there. */
 static void zeroed_blocks_are_aligned_and_zero_from_used_memory(void **state)
 {
     (void)state;

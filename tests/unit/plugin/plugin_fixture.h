@@ -485,8 +485,10 @@ static inline void rig_settle(struct rig *rig)
 static inline void rig_landed(struct rig *rig)
 {
     while (sc_store_sketch_bytes_used(rig->conn->store) > 0)
-        if (!sc_exec_is_loop(rig->conn->exec) || !sc_exec_step_one(rig->conn->exec))
+        if (!sc_exec_is_loop(rig->conn->exec))
             sched_yield();
+        else
+            assert_true(sc_exec_step_one(rig->conn->exec));
 }
 
 /* Until no job waits or runs. */

@@ -242,6 +242,63 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     world_free(world);
 }
 
+/* Loads that end before the device has taken their reads leave nothing behind, however many. */
+static void queued_reads_of_ended_loads_keep_nothing(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 6);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    reopen(world);
+    build_all(world, 0);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    for (uint32_t i = 0; i < 40; i++) {
+        assert_true(sc_store_sketch_begin_codes(sketch, i % 2, match.ranges, match.count, false,
+                                                SC_LANE_SPECULATIVE, NULL, NULL));
+        sc_store_sketch_end(sketch);
+        assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
+    }
+    codes_load(&match, sketch, 0, false);
+    assert_int_equal(codes_check(world, &match, 0, 0, false, sketch),
+                     match.count - raw_count(world, &match, 0));
+    sc_store_sketch_close(sketch);
+    world_free(world);
+}
+
+/* A piece that goes while the load's blocks are still being planned makes the load CORRUPT, and
+ * nothing else: what was planned before is as long as it was counted, or shorter. */
+static void a_piece_that_goes_during_a_load_fails_it(void **state)
+{
+    (void)state;
+    for (uint64_t gone = 0; gone < 40; gone += 3)
+        for (uint64_t op_pages = 36; op_pages < 42; op_pages++) {
+            struct world *world = world_bare(&setups[0], 6);
+            world->params.sketch_bytes_max = 16u << 20;
+            for (uint64_t key = 1; key <= 16; key++)
+                assert_int_equal(world_store(world, key, 0, 1), SPEC_OK);
+            assert_int_equal(world_store(world, 17, 0, 40 * 64), SPEC_OK);
+            world->config.io_op_bytes = op_pages * 4096;
+            reopen(world);
+            build_all(world, 0);
+            struct sc_store_sketch *sketch = sketch_make(world);
+            struct match match = {.count = 0}, whole = {.count = 0};
+            for (uint64_t key = 1; key <= 16; key++) /* which fill the slots */
+                match_key(world, &match, key);
+            match_key(world, &whole, 17);
+            assert_true(whole.count == 40);
+            for (uint64_t i = 0; i < 30; i++)
+                match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
+            assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
+                                                    SC_LANE_DEMAND, NULL, NULL));
+            sc_store_piece_drop(world->store, whole.twins[gone]->id);
+            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+            assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);
+            sc_store_sketch_close(sketch);
+            world_free(world);
+        }
+}
+
 /* Blocks that stand in each other's place fail: of another piece, layer, or part. */
 static void a_misdirected_block_is_never_believed(void **state)
 {
@@ -511,6 +568,8 @@ int main(void)
         cmocka_unit_test(a_damaged_block_is_never_believed),
         cmocka_unit_test(parts_of_blocks_come_all_or_the_load_fails),
         cmocka_unit_test(reads_of_an_ended_load_keep_their_memory),
+        cmocka_unit_test(queued_reads_of_ended_loads_keep_nothing),
+        cmocka_unit_test(a_piece_that_goes_during_a_load_fails_it),
         cmocka_unit_test(a_misdirected_block_is_never_believed),
         cmocka_unit_test(codes_give_their_pages_back_with_the_extent),
         cmocka_unit_test(codes_survive_every_fault),
