@@ -31,6 +31,20 @@ static void reopen(struct world *world)
     world_open_ok(world);
 }
 
+/* A store of key 1 alone, with its codes; a sketch, and the key's match. */
+static struct world *world_coded(uint64_t rows, struct sc_store_sketch **ret_sketch,
+                                 struct match *ret_match)
+{
+    struct world *world = world_bare(&setups[0], 6);
+    assert_int_equal(world_store(world, 1, 0, rows), SPEC_OK);
+    reopen(world);
+    build_all(world, 0);
+    *ret_sketch = sketch_make(world);
+    *ret_match = (struct match){.count = 0};
+    match_key(world, ret_match, 1);
+    return world;
+}
+
 /* ---- Making and reading --------------------------------------------------------------------- */
 
 static void codes_are_made_of_what_was_stored(void **state)
@@ -210,13 +224,9 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
 static void reads_of_an_ended_load_keep_their_memory(void **state)
 {
     (void)state;
-    struct world *world = world_bare(&setups[0], 6);
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    reopen(world);
-    build_all(world, 0);
-    struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct sc_store_sketch *sketch;
+    struct match match;
+    struct world *world = world_coded(200, &sketch, &match);
     codes_load(&match, sketch, 0, false);
     uint64_t whole = match.count - raw_count(world, &match, 1);
     uint64_t each = sc_store_sketch_bytes_used(world->store), flew = 0, is_there = 0;
@@ -246,13 +256,9 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
 static void queued_reads_of_ended_loads_keep_nothing(void **state)
 {
     (void)state;
-    struct world *world = world_bare(&setups[0], 6);
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    reopen(world);
-    build_all(world, 0);
-    struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct sc_store_sketch *sketch;
+    struct match match;
+    struct world *world = world_coded(200, &sketch, &match);
     for (uint32_t i = 0; i < 40; i++) {
         assert_true(sc_store_sketch_begin_codes(sketch, i % 2, match.ranges, match.count, false,
                                                 SC_LANE_SPECULATIVE, NULL, NULL));
@@ -303,10 +309,9 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
 static void a_misdirected_block_is_never_believed(void **state)
 {
     (void)state;
-    struct world *world = world_bare(&setups[0], 4);
-    assert_int_equal(world_store(world, 1, 0, 192), SPEC_OK);
-    reopen(world);
-    build_all(world, 0);
+    struct sc_store_sketch *sketch;
+    struct match match;
+    struct world *world = world_coded(192, &sketch, &match);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     const struct sc_store_annex *annex = atomic_load(&extent->codes);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
@@ -316,9 +321,6 @@ static void a_misdirected_block_is_never_believed(void **state)
     assert_true(sc_io_sim_disk_peek(world->disk, path, at, layer, annex->stride));
     assert_true(
         sc_io_sim_disk_poke(world->disk, path, at + 2 * annex->stride, layer, annex->stride));
-    struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
     codes_load(&match, sketch, 2, false);
     assert_int_equal(codes_check(world, &match, 0, 2, false, sketch), 0);
     sc_store_sketch_close(sketch);
