@@ -648,7 +648,8 @@ struct spec_api {
      * that rows which were exact before stay so; codes are read again only where their memory went
      * to others meanwhile, and where they cannot be had any more every row is read [ABI-166]. Until
      * then the destination is nothing to compute on: the item's own provenance says what it is
-     * worth, and what is stored on the request is not held to be computed on it [ABI-167]. At its
+     * worth, and what is stored on the request is held to be computed on it only if its layer is
+     * stored before an item has refined it or delivered it anew [ABI-167]. At its
      * deadline the rows that are there are exact, as above, and if no set was chosen by then the
      * next item chooses; so metric and keep are no error in any item that refines it, and not
      * looked at after the choice. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID;

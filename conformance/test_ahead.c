@@ -174,6 +174,57 @@ static void abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on(void **sta
     }
 }
 
+/* A host that stores a layer and never refined what came ahead of it has computed on codes, and
+ * what it stored says so; not where the layer was delivered anew before. */
+static void abi_167_what_was_never_refined_is_told_of_what_is_stored(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, WIDE);
+    coded_configure(fx, 5, 3, "");
+    for (uint32_t is_anew = 0; is_anew < 2; is_anew++) {
+        struct coded coded = coded_make(fx, 1745 + is_anew, 5, 3, STORED);
+        bool is_lossy = false;
+        coded_store(&coded);
+        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        spec_status status = SPEC_E_DROPPED;
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+            struct shot shot = shot_of(layer, 50000);
+            spec_ticket ticket, stored;
+            struct late late = fire_ahead(&coded, &shot, &found, NULL, &ticket);
+            bool is_coarse = shot.answer.item.provenance.kind == SPEC_PROVENANCE_LOSSY;
+            if (layer != 1)
+                aim_at(&shot, ticket, PPM, late);
+            if (layer != 1)
+                assert_ok(fx, refine(&coded, &shot, layer % 2 == 0));
+            else
+                is_lossy = is_coarse && !is_anew;
+            shot_free(&shot);
+            shot = shot_of(layer, PPM);
+            if (layer == 1 && is_anew)
+                (void)fire_in(&coded, &shot, &found);
+            shot_free(&shot);
+            assert_ok(fx,
+                      fixture_put(fx, found.request, &coded.scene.prompt, found.matched_tokens,
+                                  coded.scene.prompt.count - found.matched_tokens, layer, &stored));
+            status = fixture_wait(fx, stored);
+        }
+        fixture_release(fx, found.request);
+        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
+        params.max_tokens = coded.scene.prompt.count;
+        is_lossy = is_lossy && status == SPEC_OK && found.matched_tokens > 0;
+        found = fixture_lookup(fx, &params);
+        is_lossy = is_lossy && found.matched_tokens > STORED;
+        assert_int_equal(found.provenance.kind,
+                         is_lossy ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
+        if (is_lossy)
+            assert_int_equal(found.provenance.exact_ppm, 0);
+        if (conf_options.require_hits)
+            assert_int_equal(is_lossy, !is_anew);
+        fixture_release(fx, found.request);
+        coded_close(&coded);
+    }
+}
+
 /* ---- 168 ---- */
 
 /* Whether the deadline came before the choice or after, the next item has the whole set. */
@@ -262,6 +313,7 @@ const struct conf_test CONF_AHEAD[] = {
     BARE(abi_166_what_came_ahead_becomes_what_one_call_delivers),
     BARE(abi_166_a_guess_of_the_queries_decides_nothing),
     BARE(abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on),
+    BARE(abi_167_what_was_never_refined_is_told_of_what_is_stored),
     BARE(abi_168_a_deadline_leaves_the_choice_to_the_next),
     BARE(abi_168_what_cannot_be_ahead_is_refused),
     OPENED(abi_168_without_codes_nothing_is_ahead),

@@ -156,6 +156,8 @@ struct sc_plugin_request {
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
+    struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
+    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers whose last delivery that was */
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
     _Atomic uint32_t turn;
@@ -518,6 +520,11 @@ void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct 
 uint32_t sc_plugin_provenance_kind(const struct sc_store_provenance *of);
 /* What is computed now by the request is computed on this: its match, and what was delivered. */
 struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request);
+/* The layer was delivered, or refined. worth: it came ahead as codes; NULL: it did not. */
+void sc_plugin_provenance_ahead(struct sc_plugin_request *request, uint32_t layer,
+                                const struct spec_provenance *worth);
+/* The layer has been computed, on what came ahead if nothing has refined that. */
+void sc_plugin_provenance_computed(struct sc_plugin_request *request, uint32_t layer);
 struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst);
 /* store.lossy, store.pruned. */
 bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kind);

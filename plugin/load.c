@@ -573,7 +573,12 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 /* Whatever is stored next is computed on this, or not stored. */
 static void tell_request(struct sc_plugin_item *item)
 {
-    if (!sc_plugin_is_ahead(&item->in)) /* nothing is computed on that */
+    bool is_ahead = sc_plugin_is_ahead(&item->in);
+    bool is_coarse = is_ahead && item->delivered.kind != SPEC_PROVENANCE_EXACT;
+    if (item->in.status == SPEC_OK)
+        sc_plugin_provenance_ahead(item->request, item->in.layer,
+                                   is_coarse ? &item->delivered : NULL);
+    if (!is_ahead) /* nothing is computed on that */
         sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
     if (item->request->failed_position != UINT64_MAX)
         sc_plugin_pass_void(item->request);

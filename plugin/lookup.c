@@ -248,7 +248,8 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     atomic_store(&request->submission, 0);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;
-    request->delivered = (struct spec_provenance){0};
+    request->delivered = request->ahead = (struct spec_provenance){0};
+    memset(request->unrefined, 0, sizeof(request->unrefined));
     request->pass_layer = 0;
     request->pass_saves = 0;
     request->stored_end = request->matched_tokens;

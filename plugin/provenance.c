@@ -4,6 +4,9 @@
  *           held:        rows, or codes alone
  *   match   the worst of its pieces; request: the worst of its match and of what was delivered
  *
+ *   ahead   what came ahead of its queries counts once its layer is stored and nothing refined it:
+ *           the host has computed on it, though it should not
+ *
  * Where several inexact parts meet, each member is the worst that any has: the largest kind,
  * computed_on, held and metric, the fewest bits that are not 0 (which stands for exact rows), the
  * smallest share of exact rows, the smallest share of rows kept. So a match may be told worse than
@@ -87,6 +90,23 @@ struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provena
                                         .exact_ppm = worst->exact_ppm,
                                         .retain_ppm = worst->retain_ppm,
                                         .metric = worst->metric};
+}
+
+void sc_plugin_provenance_ahead(struct sc_plugin_request *request, uint32_t layer,
+                                const struct spec_provenance *worth)
+{
+    uint64_t bit = UINT64_C(1) << (layer % 64);
+    request->unrefined[layer / 64] &= ~bit;
+    if (worth == NULL)
+        return;
+    request->unrefined[layer / 64] |= bit;
+    sc_plugin_provenance_add(&request->ahead, worth);
+}
+
+void sc_plugin_provenance_computed(struct sc_plugin_request *request, uint32_t layer)
+{
+    if (request->unrefined[layer / 64] >> (layer % 64) & 1)
+        sc_plugin_provenance_add(&request->delivered, &request->ahead);
 }
 
 struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request)

@@ -341,6 +341,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         memcpy(request->tokens + request->token_count, params.tokens,
                params.tokens_count * sizeof(uint32_t));
     request->token_count += params.tokens_count;
+    sc_plugin_provenance_computed(request, params.layer);
     if (params.layer == 0)
         status = begin_pass(conn, request, &params, reterr);
     if (status != SPEC_OK) {
