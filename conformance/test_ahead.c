@@ -129,6 +129,38 @@ static void abi_166_a_guess_of_the_queries_decides_nothing(void **state)
 
 /* ---- 167 ---- */
 
+/* Stores a layer of what follows the match; what its ticket says. */
+static spec_status put_layer(struct coded *coded, const struct spec_lookup_result *found,
+                             uint32_t layer)
+{
+    struct fixture *fx = coded->scene.fx;
+    spec_ticket stored;
+    assert_ok(fx, fixture_put(fx, found->request, &coded->scene.prompt, found->matched_tokens,
+                              coded->scene.prompt.count - found->matched_tokens, layer, &stored));
+    return fixture_wait(fx, stored);
+}
+
+/* What a pass that ended with `status` says it was computed on: codes with so large a share of
+ * exact rows (PPM: exact rows alone). */
+static void expect_pass(struct coded *coded, const struct spec_lookup_result *pass,
+                        spec_status status, uint32_t exact_ppm)
+{
+    struct fixture *fx = coded->scene.fx;
+    bool was_stored = status == SPEC_OK && pass->matched_tokens > 0;
+    fixture_release(fx, pass->request);
+    struct spec_lookup_params params = lookup_params(&coded->scene.prompt);
+    params.max_tokens = coded->scene.prompt.count;
+    struct spec_lookup_result found = fixture_lookup(fx, &params);
+    if (was_stored)
+        expect_match(&found, coded->scene.prompt.count);
+    bool is_lossy = was_stored && found.matched_tokens > STORED && exact_ppm < PPM;
+    assert_int_equal(found.provenance.kind,
+                     is_lossy ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
+    if (is_lossy)
+        assert_int_equal(found.provenance.exact_ppm, exact_ppm);
+    fixture_release(fx, found.request);
+}
+
 static void abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on(void **state)
 {
     struct fixture *fx = *state;
@@ -143,7 +175,7 @@ static void abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on(void **sta
         spec_status status = SPEC_E_DROPPED;
         for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
             struct shot shot = shot_of(layer, 50000);
-            spec_ticket ticket, stored;
+            spec_ticket ticket;
             struct late late = fire_ahead(&coded, &shot, &found, NULL, &ticket);
             aim_at(&shot, ticket, SHARES[i], late);
             assert_ok(fx, refine(&coded, &shot, layer % 2 == 0));
@@ -152,24 +184,9 @@ static void abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on(void **sta
             if (worth->kind == SPEC_PROVENANCE_LOSSY && worth->exact_ppm < worst)
                 worst = worth->exact_ppm;
             shot_free(&shot);
-            assert_ok(fx,
-                      fixture_put(fx, found.request, &coded.scene.prompt, found.matched_tokens,
-                                  coded.scene.prompt.count - found.matched_tokens, layer, &stored));
-            status = fixture_wait(fx, stored);
+            status = put_layer(&coded, &found, layer);
         }
-        fixture_release(fx, found.request);
-        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
-        params.max_tokens = coded.scene.prompt.count;
-        bool was_stored = status == SPEC_OK && found.matched_tokens > 0;
-        found = fixture_lookup(fx, &params);
-        if (was_stored)
-            expect_match(&found, coded.scene.prompt.count);
-        bool is_lossy = was_stored && found.matched_tokens > STORED && worst < PPM;
-        assert_int_equal(found.provenance.kind,
-                         is_lossy ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
-        if (is_lossy)
-            assert_int_equal(found.provenance.exact_ppm, worst);
-        fixture_release(fx, found.request);
+        expect_pass(&coded, &found, status, worst);
         coded_close(&coded);
     }
 }
@@ -183,44 +200,30 @@ static void abi_167_what_was_never_refined_is_told_of_what_is_stored(void **stat
     coded_configure(fx, 5, 3, "");
     for (uint32_t is_anew = 0; is_anew < 2; is_anew++) {
         struct coded coded = coded_make(fx, 1745 + is_anew, 5, 3, STORED);
-        bool is_lossy = false;
+        uint32_t worst = PPM;
         coded_store(&coded);
         struct spec_lookup_result found = scene_find(&coded.scene, 0);
         spec_status status = SPEC_E_DROPPED;
         for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
-            struct shot shot = shot_of(layer, 50000);
-            spec_ticket ticket, stored;
+            struct shot shot = shot_of(layer, 50000), anew = shot_of(layer, PPM);
+            spec_ticket ticket;
             struct late late = fire_ahead(&coded, &shot, &found, NULL, &ticket);
-            bool is_coarse = shot.answer.item.provenance.kind == SPEC_PROVENANCE_LOSSY;
-            if (layer != 1)
+            const struct spec_provenance *worth = &shot.answer.item.provenance;
+            if (layer != 1) {
                 aim_at(&shot, ticket, PPM, late);
-            if (layer != 1)
                 assert_ok(fx, refine(&coded, &shot, layer % 2 == 0));
-            else
-                is_lossy = is_coarse && !is_anew;
+            } else if (is_anew) {
+                (void)fire_in(&coded, &anew, &found);
+            } else if (worth->kind == SPEC_PROVENANCE_LOSSY) {
+                worst = worth->exact_ppm;
+            }
+            shot_free(&anew);
             shot_free(&shot);
-            shot = shot_of(layer, PPM);
-            if (layer == 1 && is_anew)
-                (void)fire_in(&coded, &shot, &found);
-            shot_free(&shot);
-            assert_ok(fx,
-                      fixture_put(fx, found.request, &coded.scene.prompt, found.matched_tokens,
-                                  coded.scene.prompt.count - found.matched_tokens, layer, &stored));
-            status = fixture_wait(fx, stored);
+            status = put_layer(&coded, &found, layer);
         }
-        fixture_release(fx, found.request);
-        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
-        params.max_tokens = coded.scene.prompt.count;
-        is_lossy = is_lossy && status == SPEC_OK && found.matched_tokens > 0;
-        found = fixture_lookup(fx, &params);
-        is_lossy = is_lossy && found.matched_tokens > STORED;
-        assert_int_equal(found.provenance.kind,
-                         is_lossy ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
-        if (is_lossy)
-            assert_int_equal(found.provenance.exact_ppm, 0);
         if (conf_options.require_hits)
-            assert_int_equal(is_lossy, !is_anew);
-        fixture_release(fx, found.request);
+            assert_int_equal(worst, is_anew ? PPM : 0);
+        expect_pass(&coded, &found, status, worst);
         coded_close(&coded);
     }
 }
