@@ -214,6 +214,16 @@ void coded_store(struct coded *coded)
     coded_settle(coded->scene.fx);
 }
 
+spec_status coded_put(struct coded *coded, const struct spec_lookup_result *found, uint32_t layer)
+{
+    struct fixture *fx = coded->scene.fx;
+    uint64_t first = found->matched_tokens;
+    spec_ticket ticket;
+    assert_ok(fx, fixture_put(fx, found->request, &coded->scene.prompt, first,
+                              coded->scene.prompt.count - first, layer, &ticket));
+    return fixture_wait(fx, ticket);
+}
+
 struct coded coded_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
                         uint32_t bits_v)
 {
@@ -512,6 +522,13 @@ void shot_make(struct coded *coded, struct shot *shot, const struct spec_lookup_
 void shot_free(struct shot *shot)
 {
     answer_free(&shot->answer);
+}
+
+uint32_t shot_worse(const struct shot *shot, uint32_t exact_ppm)
+{
+    const struct spec_provenance *worth = &shot->answer.item.provenance;
+    bool is_worse = worth->kind == SPEC_PROVENANCE_LOSSY && worth->exact_ppm < exact_ppm;
+    return is_worse ? worth->exact_ppm : exact_ppm;
 }
 
 bool fire_in(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found)

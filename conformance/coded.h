@@ -83,6 +83,8 @@ struct coded coded_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint
 uint64_t coded_store_part(struct coded *coded, uint64_t end);
 /* Stores what is described, in two passes where it is cut, and waits for its codes. */
 void coded_store(struct coded *coded);
+/* Stores a layer of what follows the match that was found; what its ticket says. */
+spec_status coded_put(struct coded *coded, const struct spec_lookup_result *found, uint32_t layer);
 /* Configures, makes and stores STORED tokens. */
 struct coded coded_open(struct fixture *fx, struct shape shape, uint64_t seed, uint32_t bits_k,
                         uint32_t bits_v);
@@ -96,6 +98,8 @@ struct shot shot_of(uint32_t layer, uint32_t exact_ppm);
 /* What the item needs; the call is the caller's. */
 void shot_make(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found);
 void shot_free(struct shot *shot);
+/* The smaller of `exact_ppm` and the item's, where that is LOSSY. */
+uint32_t shot_worse(const struct shot *shot, uint32_t exact_ppm);
 
 /* One item of a request; the hint may be of any use or none. False: it was late. */
 bool fire_in(struct coded *coded, struct shot *shot, const struct spec_lookup_result *found);

@@ -129,17 +129,6 @@ static void abi_166_a_guess_of_the_queries_decides_nothing(void **state)
 
 /* ---- 167 ---- */
 
-/* Stores a layer of what follows the match; what its ticket says. */
-static spec_status put_layer(struct coded *coded, const struct spec_lookup_result *found,
-                             uint32_t layer)
-{
-    struct fixture *fx = coded->scene.fx;
-    spec_ticket stored;
-    assert_ok(fx, fixture_put(fx, found->request, &coded->scene.prompt, found->matched_tokens,
-                              coded->scene.prompt.count - found->matched_tokens, layer, &stored));
-    return fixture_wait(fx, stored);
-}
-
 /* What a pass that ended with `status` says it was computed on: codes with so large a share of
  * exact rows (PPM: exact rows alone). */
 static void expect_pass(struct coded *coded, const struct spec_lookup_result *pass,
@@ -180,11 +169,9 @@ static void abi_167_what_came_ahead_is_not_what_a_pass_is_computed_on(void **sta
             aim_at(&shot, ticket, SHARES[i], late);
             assert_ok(fx, refine(&coded, &shot, layer % 2 == 0));
             shot_expect(&coded, &shot);
-            const struct spec_provenance *worth = &shot.answer.item.provenance;
-            if (worth->kind == SPEC_PROVENANCE_LOSSY && worth->exact_ppm < worst)
-                worst = worth->exact_ppm;
+            worst = shot_worse(&shot, worst);
             shot_free(&shot);
-            status = put_layer(&coded, &found, layer);
+            status = coded_put(&coded, &found, layer);
         }
         expect_pass(&coded, &found, status, worst);
         coded_close(&coded);
@@ -208,18 +195,17 @@ static void abi_167_what_was_never_refined_is_told_of_what_is_stored(void **stat
             struct shot shot = shot_of(layer, 50000), anew = shot_of(layer, PPM);
             spec_ticket ticket;
             struct late late = fire_ahead(&coded, &shot, &found, NULL, &ticket);
-            const struct spec_provenance *worth = &shot.answer.item.provenance;
             if (layer != 1) {
                 aim_at(&shot, ticket, PPM, late);
                 assert_ok(fx, refine(&coded, &shot, layer % 2 == 0));
             } else if (is_anew) {
                 (void)fire_in(&coded, &anew, &found);
-            } else if (worth->kind == SPEC_PROVENANCE_LOSSY) {
-                worst = worth->exact_ppm;
+            } else {
+                worst = shot_worse(&shot, worst);
             }
             shot_free(&anew);
             shot_free(&shot);
-            status = put_layer(&coded, &found, layer);
+            status = coded_put(&coded, &found, layer);
         }
         if (conf_options.require_hits)
             assert_int_equal(worst, is_anew ? PPM : 0);

@@ -315,16 +315,10 @@ static bool run_pass(struct coded *coded, uint32_t exact_ppm, uint32_t *ret_exac
     *ret_exact_ppm = PPM;
     for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
         struct shot shot = shot_of(layer, exact_ppm);
-        spec_ticket ticket;
         (void)fire_in(coded, &shot, &found);
-        if (shot.answer.item.provenance.kind == SPEC_PROVENANCE_LOSSY &&
-            shot.answer.item.provenance.exact_ppm < *ret_exact_ppm)
-            *ret_exact_ppm = shot.answer.item.provenance.exact_ppm;
+        *ret_exact_ppm = shot_worse(&shot, *ret_exact_ppm);
         shot_free(&shot);
-        assert_ok(fx,
-                  fixture_put(fx, found.request, &coded->scene.prompt, found.matched_tokens,
-                              coded->scene.prompt.count - found.matched_tokens, layer, &ticket));
-        status = fixture_wait(fx, ticket);
+        status = coded_put(coded, &found, layer);
     }
     fixture_release(fx, found.request);
     return status == SPEC_OK && found.matched_tokens > 0;
