@@ -75,8 +75,10 @@ struct sc_store_sketch_plan {
  * range was dropped since begin. ret_skipped: rows before it of which nothing is to be read. */
 spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped);
 
-/* Walks a copy of the plan to its end. Returns where the last area ends. */
-uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan);
+/* Walks a copy of the plan, with that run, to its end. Returns where the last area ends, if the
+ * first one is at `area`. */
+uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
+                                    uint64_t area);
 
 /* ---- Memory (sketch_memory.c) --------------------------------------------------------------- */
 

@@ -94,12 +94,9 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
 static bool codes_take_run(struct sc_store *store, const struct sc_store_sketch_plan *plan,
                            uint64_t rows, struct sc_store_sketch_memory *ret_memory)
 {
-    struct sc_store_sketch_plan dry = *plan;
     struct sc_store_sketch_memory memory = {0};
-    dry.area = memory.area =
-        sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
-    dry.area_end = UINT64_MAX;
-    memory.area_end = sc_store_sketch_plan_areas(&dry);
+    memory.area = sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
+    memory.area_end = sc_store_sketch_plan_areas(plan, NULL, memory.area);
     memory.tags_at =
         sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
     memory.run =
@@ -116,11 +113,7 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
     for (uint32_t i = 0; i < TRIES && codes_take_run(store, plan, rows, &memory); i++) {
         uint64_t parts = coded_lay(store, plan, memory.area_end,
                                    (struct sc_store_coded *)(void *)memory.run);
-        struct sc_store_sketch_plan now = *plan;
-        now.run = memory.run;
-        now.area = memory.area;
-        now.area_end = UINT64_MAX;
-        if (sc_store_sketch_plan_areas(&now) <= memory.area_end &&
+        if (sc_store_sketch_plan_areas(plan, memory.run, memory.area) <= memory.area_end &&
             memory.area_end + parts <= memory.tags_at) {
             *ret_memory = memory;
             return true;

@@ -290,9 +290,13 @@ spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_
     return status;
 }
 
-uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan)
+uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, const uint8_t *run,
+                                    uint64_t area)
 {
     struct sc_store_sketch_plan walked = *plan;
+    walked.run = run;
+    walked.area = area;
+    walked.area_end = UINT64_MAX;
     while (block_next(&walked) == SPEC_PENDING)
         ;
     return walked.area;
