@@ -18,7 +18,6 @@
 #include <math.h>
 
 #include "conformance/engine/model.h"
-#include "conformance/engine/model_parts.h"
 #include "conformance/engine/safetensors.h"
 #include "conformance/engine/vecmath.h"
 
@@ -30,7 +29,6 @@ struct golden_case {
     const char *model;  /* NULL: SmolLM2, which a script fetches */
     const char *golden; /* NULL: golden.safetensors beside the model */
     double tolerance;
-    bool rounded; /* made with rotary frequencies of the weights' dtype: see the README */
 };
 
 struct run {
@@ -164,17 +162,6 @@ static void run_prompt(struct run *run, struct eng_model *model, int prompt)
     free(tokens);
 }
 
-/* Rounds the model's rotary frequencies to the dtype of its weights. */
-static void round_frequencies(struct eng_model *model)
-{
-    uint64_t pairs = model->config.head_dim / 2;
-    void *rounded = calloc(pairs, sizeof(float));
-    assert_non_null(rounded);
-    eng_narrow(model->inv_freq, model->table_dtype, pairs, rounded);
-    eng_widen(rounded, model->table_dtype, pairs, model->inv_freq);
-    free(rounded);
-}
-
 static void equals_golden(void **state)
 {
     const struct golden_case *golden_case = *state;
@@ -195,8 +182,6 @@ static void equals_golden(void **state)
         eng_tensors_open_file(path, &run.golden, &error) != ENG_OK)
         fail_msg("%s: %s", golden_case->name, error.text);
     run.config = eng_model_config(model);
-    if (golden_case->rounded)
-        round_frequencies(model);
     for (int prompt = 0; prompt < 3; prompt++)
         run_prompt(&run, model, prompt);
     assert_true(run.compared >= 3 * 5); /* logits, and K and V of two layers at the least */
@@ -206,36 +191,36 @@ static void equals_golden(void **state)
     eng_model_close(model);
 }
 
-#define IN_REPOSITORY(name, rounded)                                                               \
+#define IN_REPOSITORY(name)                                                                        \
     {                                                                                              \
-        name, LOCAL name, NULL, 1e-5, rounded                                                      \
+        name, LOCAL name, NULL, 1e-5                                                               \
     }
-#define IN_SHARED(name, rounded)                                                                   \
+#define IN_SHARED(name)                                                                            \
     {                                                                                              \
-        name, SHARED "golden/models/" name, NULL, 1e-5, rounded                                    \
+        name, SHARED "golden/models/" name, NULL, 1e-5                                             \
     }
 #define TRAINED(name)                                                                              \
     {                                                                                              \
-        name, SHARED "data/models/" name, SHARED "golden/" name ".safetensors", 1e-5, false        \
+        name, SHARED "data/models/" name, SHARED "golden/" name ".safetensors", 1e-5               \
     }
 
 static struct golden_case cases[] = {
-    IN_REPOSITORY("opt-postln-proj-fp32", false),
-    IN_REPOSITORY("opt-gelu-new-fp16", false),
-    IN_REPOSITORY("llama-gqa-bias-fp32", false),
-    IN_REPOSITORY("llama-gqa-rope3-sharded-fp16", true),
-    IN_SHARED("opt-nobias-gelu-fp32", false),
-    IN_SHARED("opt-preln-bf16", false),
-    IN_SHARED("opt-preln-fp16", false),
-    IN_SHARED("opt-preln-proj-fp16", false),
-    IN_SHARED("opt-sharded-fp16", false),
-    IN_SHARED("llama-gqa-tied-fp16", true),
-    IN_SHARED("llama-mha-untied-fp32", false),
-    IN_SHARED("llama-mqa-headdim-bf16", true),
+    IN_REPOSITORY("opt-postln-proj-fp32"),
+    IN_REPOSITORY("opt-gelu-new-fp16"),
+    IN_REPOSITORY("llama-gqa-bias-fp32"),
+    IN_REPOSITORY("llama-gqa-rope3-sharded-fp16"),
+    IN_SHARED("opt-nobias-gelu-fp32"),
+    IN_SHARED("opt-preln-bf16"),
+    IN_SHARED("opt-preln-fp16"),
+    IN_SHARED("opt-preln-proj-fp16"),
+    IN_SHARED("opt-sharded-fp16"),
+    IN_SHARED("llama-gqa-tied-fp16"),
+    IN_SHARED("llama-mha-untied-fp32"),
+    IN_SHARED("llama-mqa-headdim-bf16"),
     TRAINED("stories260K"),
     TRAINED("tinychat-opt"),
     TRAINED("opt-recall"),
-    {"smollm2", NULL, SHARED "golden/smollm2.safetensors", 5e-5, false},
+    {"smollm2", NULL, SHARED "golden/smollm2.safetensors", 5e-5},
 };
 
 int main(void)
