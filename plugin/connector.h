@@ -161,8 +161,10 @@ struct sc_plugin_request {
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
     _Atomic uint32_t turn;
-    _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
-    spec_status failed_status;             /* set before it */
+    const struct sc_store_sketch
+        *lent;                        /* that is decoded now, maybe by a worker: it does not end */
+    _Atomic uint64_t failed_position; /* UINT64_MAX: nothing failed; store looks at it */
+    spec_status failed_status;        /* set before it */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
     spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
 
@@ -458,7 +460,9 @@ spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important 
                                     uint64_t count, struct spec_error *reterr);
 spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
                                     const struct spec_queries *hint, struct spec_error *reterr);
-void sc_plugin_readers_cancel(struct sc_plugin_request *request); /* sketches too */
+/* The one place where the memory that a request's loads work on (readers, sketches) is given up for
+ * good. Whose turn it is calls it, between items: see request.c. */
+void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
 /* refine.c: a new request has the slot. */
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
@@ -479,7 +483,8 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
 /* The host lets the request go: true: a submission has the turn, and ends it with its own. */
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 
-void sc_plugin_sketches_end(struct sc_plugin_request *request); /* select.c */
+/* select.c */
+void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request);
 
 /* learn.c */
 spec_status sc_plugin_averages_make(spec_connector *conn, struct spec_error *reterr);

@@ -5,13 +5,14 @@
  *         [c c . c c c . . c c c c . c c c]        | all there: each to its place, and its bit
  *         [c c E c c c E E c c c c E c c c]  <-----'  is set
  *
- * Holds: a row that is wanted exactly is decoded only after the reads have ended, if it did not
- * come: nobody writes a row while another does. A row's bit is set after its exact bytes stand in
- * the destination, and rows without codes are all there when the item is SPEC_OK; what a deadline
- * leaves out stays coarse.
- * Does not: choose (choose.c), read (select.c began it), verify (the store did).
- * Threads: the request's host thread; a worker of the executor's helps it to decode.
- * Tests: tests/unit/plugin/test_layered.c, conformance (abi_150_* .. abi_156_*) */
+ * Holds: whatever becomes of the reads, nobody decodes when rows_deliver returns, and until then
+ * the codes are lent: the item's failure ends nothing (request.c). A row that is wanted exactly is
+ * decoded only after the reads have ended, if it did not come: nobody writes a row while another
+ * does. A row's bit is set after its exact bytes stand in the destination, and rows without codes
+ * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse. Does not: choose
+ * (choose.c), read (select.c began it), verify (the store did). Threads: the request's host thread;
+ * a worker of the executor's helps it to decode. Tests: tests/unit/plugin/test_layered.c,
+ * conformance (abi_150_* .. abi_156_*) */
 #include "base/stream.h"
 #include "kernels/code.h"
 #include "plugin/select.h"
@@ -96,11 +97,14 @@ static void decode_step(struct sc_task *task)
     sc_exec_wake(exec, ended);
 }
 
-/* What nobody has decoded; nobody decodes any more. */
-static void decode_end(struct decoding *decoding)
+/* What nobody has decoded, where it is wanted; nobody decodes any more. */
+static void decode_end(struct decoding *decoding, bool is_wanted)
 {
     struct sc_exec *exec = decoding->conn->exec;
-    decode_some(decoding, NULL);
+    if (is_wanted)
+        decode_some(decoding, NULL);
+    else
+        atomic_store(&decoding->next, decoding->item->request->range_count);
     if (!decoding->is_shared || sc_exec_cancel(exec, &decoding->task))
         return;
     while (atomic_load(&decoding->ended) == 0)
@@ -136,13 +140,16 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
     struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
     decoding.is_shared = !sc_exec_is_loop(conn->exec) &&
                          item->want.row_total * conn->row_bytes >= DECODE_SHARED_BYTES;
+    request->lent = item->sketch;
     if (decoding.is_shared)
         sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);
     decode_some(&decoding, request->readers[SC_PLUGIN_REST].reader);
     spec_status status = sc_plugin_set_take(conn, item, reterr);
-    decode_end(&decoding);
-    if (status == SPEC_OK || status == SPEC_E_TIMEOUT)
+    bool is_wanted = status == SPEC_OK || status == SPEC_E_TIMEOUT;
+    decode_end(&decoding, is_wanted);
+    if (is_wanted)
         decode_missing(conn, item, set);
+    request->lent = NULL;
     return status;
 }
 

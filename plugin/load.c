@@ -31,14 +31,14 @@ static bool loads(const struct sc_plugin_request *request)
     return request->range_count > 0 && request->failed_position == UINT64_MAX;
 }
 
-void sc_plugin_readers_cancel(struct sc_plugin_request *request)
+void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_guess_stop(request);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++) {
         sc_store_reader_cancel(request->readers[i].reader);
         request->readers[i].layer = SC_PLUGIN_NO_LAYER;
     }
-    sc_plugin_sketches_end(request);
+    sc_plugin_sketches_end(conn, request);
 }
 
 /* Makes sure that the layer is being read whole; returns true when it was already. */
@@ -78,18 +78,19 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
     spec_status status = check_layer(conn, layer, "begin_layer", reterr);
     if (status != SPEC_OK)
         return status;
-    for (uint64_t i = 0; i < count; i++)
-        if (sc_plugin_request_find(conn, requests[i]) == NULL)
+    struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may come any time */
+    for (uint64_t i = 0; i < count; i++) {
+        found[i] = sc_plugin_request_find(conn, requests[i]);
+        if (found[i] == NULL)
             return sc_plugin_stale(requests[i], reterr);
+    }
     for (uint64_t i = 0; i < count; i++)
-        if (sc_plugin_is_submitted(sc_plugin_request_find(conn, requests[i])))
+        if (sc_plugin_is_submitted(found[i]))
             return sc_plugin_submitted(requests[i], reterr);
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        for (uint64_t i = 0; i < count && layer + ahead < conn->layer_count; i++) {
-            struct sc_plugin_request *request = sc_plugin_request_find(conn, requests[i]);
-            if (loads(request))
-                sc_plugin_select_ahead(conn, request, layer + ahead, ahead < SC_PLUGIN_AHEAD);
-        }
+        for (uint64_t i = 0; i < count && layer + ahead < conn->layer_count; i++)
+            if (loads(found[i]))
+                sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
     return SPEC_OK;
 }
 
@@ -251,7 +252,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
 }
 
 /* The match is void from the failed piece on; later lookups do not find it, unless it is one that
- * has codes by now, and rows were asked for on a promise that is over. */
+ * has codes by now, and rows were asked for on a promise that is over. After a reset nothing is
+ * wrong with it: what the store had was void at once. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why)
 {
@@ -261,14 +263,16 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     uint64_t first = 0;
     while (request->segments[first].value.piece != piece)
         first++;
-    request->failed_status = why;
+    bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
+    request->failed_status = is_outrun ? SPEC_E_STALE : why;
     request->failed_position = request->segments[first].first > request->from_token
                                    ? request->segments[first].first
                                    : request->from_token;
+    if (is_outrun)
+        return;
     atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
            piece, request->segments[first].first, sc_status_name(why));
-    sc_plugin_readers_cancel(request);
     if (is_over)
         return;
     sc_plugin_failed_tell(conn, piece, request->ranges[range].is_coarse != 0);
@@ -479,11 +483,10 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
         return sc_plugin_stale(in->request, reterr);
     spec_status status = serve_rows(conn, item, reterr);
     in->failed_position = request->failed_position;
-    /* A reset voids what the store has at once: reads that had not begun find nothing. */
-    bool is_lost = status == SPEC_E_CORRUPT || status == SPEC_E_IO;
-    if (is_lost && !sc_plugin_epoch_is_current(conn, request))
-        return sc_plugin_stale(in->request, reterr);
-    return status;
+    if (request->failed_position == UINT64_MAX)
+        return status;
+    sc_plugin_loads_end(conn, request); /* not before: the item's work is through with them now */
+    return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(in->request, reterr) : status;
 }
 
 /* Results are zero unless they are set. */

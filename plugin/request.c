@@ -2,7 +2,21 @@
  *
  *   spec_request  [generation 32][slot + 1 32]
  *
- * Holds: a slot is FREE only when its handle was released and no save needs its tokens.
+ * Who may end what. One thread at a time has a request's turn (a call of the host for it, or its
+ * submission), and only that one begins, consumes or ends what its loads work on: readers,
+ * sketches, guesses, the set. So:
+ *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
+ *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
+ *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure
+ *     too (layered.c, choose.c); a guess holds what it reads (guess.c);
+ *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
+ *     item that failed, and at release (by a submission that has the turn, when it ends);
+ *   - resets, by whomever, and the epochs' turn (peers.c, reset.c) touch no request: they move
+ * numbers that finds and loads look at. A call looks its handles up once: asked again a moment
+ * later, the answer may be another.
+ *
+ * Holds: a slot is FREE only when its handle was released and no save needs its tokens. Of several
+ * releases of one handle one does it, the others are STALE.
  * Threads: take and find any; end the request's host thread, or whose turn its loads were when it
  * was released; the rest the request's host thread or the last holder.
  * Tests: conformance (abi_027_*, abi_110_*) */
@@ -68,8 +82,10 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
+    uint32_t generation = (uint32_t)(handle >> 32); /* of several that release, one is it */
+    if (!atomic_compare_exchange_strong(&request->generation, &generation, generation + 1))
+        return sc_plugin_stale(handle, reterr);
     atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
-    atomic_fetch_add_explicit(&request->generation, 1, memory_order_release);
     if (!sc_plugin_submit_leaves(request))
         sc_plugin_request_end(conn, request);
     return SPEC_OK;
@@ -77,7 +93,7 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
 
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request)
 {
-    sc_plugin_readers_cancel(request);
+    sc_plugin_loads_end(conn, request);
     sc_plugin_pass_abort(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};

@@ -83,14 +83,21 @@ void sc_plugin_select_close(spec_connector *conn)
 
 /* ---- Sketches ------------------------------------------------------------------------------- */
 
-void sc_plugin_sketches_end(struct sc_plugin_request *request)
+/* Its memory may be anybody's from here on. */
+static void sketch_end(spec_connector *conn, struct sc_plugin_request *request,
+                       struct sc_plugin_sketch *sketch)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES; i++) {
-        struct sc_plugin_sketch *sketch = &request->sketches[i];
-        if (sketch->sketch != NULL && sketch->layer != SC_PLUGIN_NO_LAYER)
-            sc_store_sketch_end(sketch->sketch);
-        sketch->layer = SC_PLUGIN_NO_LAYER;
-    }
+    if (sketch->layer == SC_PLUGIN_NO_LAYER)
+        return;
+    SC_ASSERT(&conn->poison, sketch->sketch != request->lent);
+    sc_store_sketch_end(sketch->sketch);
+    sketch->layer = SC_PLUGIN_NO_LAYER;
+}
+
+void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request)
+{
+    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->can_select; i++)
+        sketch_end(conn, request, &request->sketches[i]);
 }
 
 /* The layer's sketch, begun; NULL: it cannot be had. */
@@ -105,9 +112,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     }
     if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
         return NULL;
-    if (sketch->layer != SC_PLUGIN_NO_LAYER)
-        sc_store_sketch_end(sketch->sketch);
-    sketch->layer = SC_PLUGIN_NO_LAYER;
+    sketch_end(conn, request, sketch);
     bool k_alone = conn->config.base == SC_BASE_NONE;
     bool begins = conn->reads_codes
                       ? sc_store_sketch_begin_codes(sketch->sketch, layer, request->ranges,

@@ -476,7 +476,7 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         wait_for_codes(&world);
         spec_request request = look(&world, 0);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
-        sc_plugin_sketches_end(sc_plugin_request_find(world.rig.conn, request));
+        sc_plugin_sketches_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
         rig_landed(&world.rig);
         spec_request other = look(&world, 0);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &other, 1, 0, NULL), SPEC_OK);
