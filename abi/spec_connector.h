@@ -427,7 +427,8 @@ struct spec_store_params {
     uint64_t token_count;             /* > 0 */
     const struct spec_memory *memory; /* token j of the range is token j of the memory */
     const uint32_t *tokens; /* token ids past those that lookup was given (decoded ones), or NULL */
-    uint64_t tokens_count;  /* appended to the request's tokens before the range is checked */
+    uint64_t tokens_count;  /* appended to the request's tokens before the range is checked; the
+                             * first of them lies in the range [ABI-169] */
 };
 
 /* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
@@ -728,6 +729,10 @@ struct spec_api {
      * on better KV replaces worse of the same tokens; among equals the first complete copy wins
      * [ABI-123]. ret_ticket: one a call; the last layer's is done when the range is visible to
      * lookup and found again after kill -9 [ABI-087], an earlier layer's at once.
+     * Token ids (tokens) are given once, with layer 0 of the range that the first of them stands
+     * in: a position that has an id keeps it, and ids whose first position lies outside the range
+     * are INVALID, so that no row is stored under an id that it was not computed for; store_abort
+     * takes the open pass's back [ABI-169].
      * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
      * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
@@ -735,7 +740,10 @@ struct spec_api {
 
     /* Drops what is incomplete from a token on (preemption, failed forward): the open pass, whole,
      * when any of its tokens lie there; complete chunks stay. [ABI-090] release and death do the
-     * same. [ABI-091]
+     * same. [ABI-091] Ids that were given with the dropped pass are forgotten: the request knows
+     * the tokens again that it knew before the pass, and the step may be stored with others
+     * [ABI-169]. A pass that was given up (its tickets say so) is open until its last layer, and
+     * ends so as well; one that had its last layer keeps its ids, stored or not.
      * Errors: STALE.  Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
                                struct spec_error *reterr);

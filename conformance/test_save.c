@@ -462,6 +462,117 @@ static void abi_091_release_drops_what_is_incomplete(void **state)
     prompt_free(&prompt);
 }
 
+/* ---- 169 ---- */
+
+/* One layer of one token at the end of what is known, with its id where one is given. */
+static spec_status put_step(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                            uint64_t at, uint32_t layer, bool with_id, spec_ticket *ret_ticket)
+{
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, 1);
+    area_fill(&area, &fx->shape, prompt, at, layer);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = request,
+                                       .layer = layer,
+                                       .first_token = at,
+                                       .token_count = 1,
+                                       .memory = &area.memory,
+                                       .tokens = with_id ? prompt->tokens + at : NULL,
+                                       .tokens_count = with_id};
+    spec_status status = fx->api->store(fx->conn, &params, ret_ticket, &fx->error);
+    area_free(&area);
+    return status;
+}
+
+static void put_layers(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                       uint64_t at, uint32_t first, uint32_t end)
+{
+    for (uint32_t layer = first; layer < end; layer++) {
+        spec_ticket ticket = 0;
+        assert_ok(fx, put_step(fx, request, prompt, at, layer, layer == 0, &ticket));
+        (void)fixture_wait(fx, ticket);
+    }
+}
+
+/* A request for the first 100 tokens, which are stored. */
+static spec_request begin_decoding(struct fixture *fx, const struct prompt *prompt)
+{
+    struct prompt start = {.count = 100, .tokens = prompt->tokens, .history = prompt->history};
+    struct spec_lookup_result found = fixture_find(fx, &start);
+    (void)fixture_store_range(fx, found.request, prompt, 0, 100);
+    return found.request;
+}
+
+/* Given up behind each layer, from below, at and above its first token (but inside it); then run
+ * again with another token, twice over. */
+static void abi_169_an_aborted_step_is_stored_again_with_another_token(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t FROM[] = {0, 99, 100};
+    for (uint32_t layers = 1; layers < fx->shape.layers; layers++)
+        for (uint32_t f = 0; f < 3; f++) {
+            struct prompt gone = prompt_make(180 + layers * 3 + f, 102);
+            struct prompt other = prompt_diverge(&gone, 100, 102, 181);
+            struct prompt kept = prompt_diverge(&gone, 100, 102, 182);
+            spec_request request = begin_decoding(fx, &gone);
+            put_layers(fx, request, &gone, 100, 0, layers);
+            assert_ok(fx, fx->api->store_abort(fx->conn, request, FROM[f], &fx->error));
+            put_layers(fx, request, &other, 100, 0, layers);
+            assert_ok(fx, fx->api->store_abort(fx->conn, request, FROM[f], &fx->error));
+            put_layers(fx, request, &kept, 100, 0, fx->shape.layers);
+            fixture_check(fx, &gone, 100);
+            fixture_check(fx, &other, 100);
+            fixture_check(fx, &kept, 101);
+            fixture_release(fx, request);
+            fixture_check(fx, &gone, 100);
+            prompt_free(&gone);
+            prompt_free(&other);
+            prompt_free(&kept);
+        }
+}
+
+/* What lookup was given, and what complete passes were, stays known. */
+static void abi_169_an_abort_forgets_no_token_of_before_the_pass(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(183, 103);
+    spec_request request = begin_decoding(fx, &prompt);
+    put_layers(fx, request, &prompt, 100, 0, fx->shape.layers);
+    put_layers(fx, request, &prompt, 101, 0, 1);
+    assert_ok(fx, fx->api->store_abort(fx->conn, request, 102, &fx->error)); /* behind it: open */
+    put_layers(fx, request, &prompt, 101, 1, fx->shape.layers);
+    put_layers(fx, request, &prompt, 102, 0, 1);
+    assert_ok(fx, fx->api->store_abort(fx->conn, request, 0, &fx->error));
+    spec_ticket ticket = 0; /* the last one's id is forgotten, those before are not */
+    assert_status(put_step(fx, request, &prompt, 102, 0, false, &ticket), SPEC_E_INVALID);
+    assert_ok(fx, put_step(fx, request, &prompt, 101, 0, false, &ticket));
+    (void)fixture_wait(fx, ticket);
+    fixture_release(fx, request);
+    fixture_check(fx, &prompt, 102);
+    prompt_free(&prompt);
+}
+
+/* A position that has an id keeps it: others are refused, and change nothing. */
+static void abi_169_ids_outside_the_range_are_invalid(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(184, 103), other = prompt_diverge(&prompt, 100, 103, 185);
+    spec_request request = begin_decoding(fx, &prompt);
+    spec_ticket ticket = 0;
+    assert_status(put_step(fx, request, &other, 99, 0, true, &ticket), SPEC_E_INVALID);
+    put_layers(fx, request, &prompt, 100, 0, 1);
+    assert_status(put_step(fx, request, &prompt, 100, 1, true, &ticket), SPEC_E_INVALID);
+    put_layers(fx, request, &prompt, 100, 1, fx->shape.layers);
+    assert_ok(fx, fx->api->store_abort(fx->conn, request, 100, &fx->error)); /* it is complete */
+    assert_status(put_step(fx, request, &other, 100, 0, true, &ticket), SPEC_E_INVALID);
+    assert_int_equal(ticket, 0);
+    put_layers(fx, request, &prompt, 101, 0, fx->shape.layers);
+    fixture_release(fx, request);
+    fixture_check(fx, &prompt, 102);
+    fixture_check(fx, &other, 100);
+    prompt_free(&prompt);
+    prompt_free(&other);
+}
+
 const struct conf_test CONF_SAVE[] = {
     OPENED(abi_080_layers_ascend_with_one_range),
     OPENED(abi_080_a_range_has_no_gap_and_no_unknown_token),
@@ -479,5 +590,8 @@ const struct conf_test CONF_SAVE[] = {
     OPENED(abi_090_abort_drops_what_is_incomplete),
     OPENED(abi_091_release_drops_what_is_incomplete),
     BARE(abi_091_an_incomplete_store_dies_with_its_process),
+    OPENED(abi_169_an_aborted_step_is_stored_again_with_another_token),
+    OPENED(abi_169_an_abort_forgets_no_token_of_before_the_pass),
+    OPENED(abi_169_ids_outside_the_range_are_invalid),
     END,
 };

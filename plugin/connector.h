@@ -143,7 +143,8 @@ struct sc_plugin_request {
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
-    /* The host thread that calls for this request. Tokens only grow: saves read those before. */
+    /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
+     * is given up; saves that are committed read those before. */
     uint64_t token_count;
     uint64_t chosen_rows; /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
@@ -172,6 +173,7 @@ struct sc_plugin_request {
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
     uint64_t pass_saves;
     uint64_t pass_first, pass_count;
+    uint64_t pass_known;     /* tokens that were known before it */
     uint32_t pass_layer;     /* next layer; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */

@@ -285,6 +285,13 @@ static spec_status check_tokens(const spec_connector *conn, const struct sc_plug
     if (params->tokens_count > conn->config.max_request_tokens - request->token_count)
         return sc_fail(reterr, SPEC_E_BUSY, "store: more than max_request_tokens %" PRIu32,
                        conn->config.max_request_tokens);
+    if (params->tokens_count > 0 &&
+        (request->token_count < params->first_token ||
+         request->token_count - params->first_token >= params->token_count))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: tokens begin at position %" PRIu64
+                       ", expected inside the range %" PRIu64 " + %" PRIu64,
+                       request->token_count, params->first_token, params->token_count);
     uint64_t known = request->token_count + params->tokens_count;
     if (params->token_count == 0 || params->first_token > known ||
         params->token_count > known - params->first_token)
@@ -337,6 +344,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     if (!last && ticket == 0)
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
                        SC_LIMIT_TICKETS);
+    uint64_t known_before = request->token_count;
     if (params.tokens_count > 0)
         memcpy(request->tokens + request->token_count, params.tokens,
                params.tokens_count * sizeof(uint32_t));
@@ -345,7 +353,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     if (params.layer == 0)
         status = begin_pass(conn, request, &params, reterr);
     if (status != SPEC_OK) {
-        request->token_count -= params.tokens_count;
+        request->token_count = known_before;
         if (ticket != 0) { /* nobody will ask for it, and nothing is left to be done for it */
             sc_plugin_ticket_forget(conn, ticket);
             sc_plugin_ticket_resolve(conn, ticket, status);
@@ -354,6 +362,8 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     }
     if (request->pass_status == SPEC_OK && !is_good_enough(conn, request))
         give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
+    if (params.layer == 0)
+        request->pass_known = known_before;
     put_layer(conn, request, params.layer, &memory);
     request->pass_layer = params.layer + 1;
     if (!last)
@@ -368,6 +378,8 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     return SPEC_OK;
 }
 
+/* Ids that came with the pass go with it: the step may be run again with others, and no save that
+ * will be committed reads these. */
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request)
 {
     if (request->pass_layer == 0)
@@ -375,6 +387,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     if (request->pass_status == SPEC_OK)
         give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
+    request->token_count = request->pass_known;
     request->pass_layer = 0;
     request->pass_saves = 0;
     atomic_fetch_add_explicit(&conn->stats.aborted_stores, 1, memory_order_relaxed);

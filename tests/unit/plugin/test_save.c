@@ -182,6 +182,50 @@ static void an_abort_behind_the_pass_changes_nothing(void **state)
     rig_done(&rig);
 }
 
+/* Passes that store nothing (here: too short) are open until their last layer like any other: an
+ * abort takes their ids back, without one they stay. */
+static void an_abort_takes_back_the_ids_of_a_pass_that_was_given_up(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"store\": {\"min_tokens\": 16}");
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(7, 0, 0, 100), start = {60, prompt.tokens, prompt.history};
+    spec_request handle = rig_lookup(&rig, &start).request;
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, handle);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, handle, &prompt, 0, 60)), SPEC_OK);
+    struct area area = rig_area(&rig, 2);
+    for (uint32_t id = 1; id <= 3; id++)
+        for (uint32_t layer = 0; layer < rig.layers; layer++) {
+            uint32_t ids[2] = {id, id};
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = handle,
+                                               .layer = layer,
+                                               .first_token = 60,
+                                               .token_count = 2,
+                                               .memory = &area.memory,
+                                               .tokens = ids,
+                                               .tokens_count = layer == 0 ? 2 : 0};
+            spec_ticket ticket;
+            assert_int_equal(sc_plugin_store(rig.conn, &params, &ticket, NULL), SPEC_OK);
+            assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
+            assert_int_equal(request->token_count, 62);
+            assert_int_equal(request->tokens[61], id);
+            if (id < 3 && layer + 2 == rig.layers) {
+                assert_int_equal(sc_plugin_store_abort(rig.conn, handle, 61, NULL), SPEC_OK);
+                assert_int_equal(request->token_count, 60);
+                break;
+            }
+        }
+    assert_int_equal(sc_plugin_store_abort(rig.conn, handle, 0, NULL), SPEC_OK);
+    assert_int_equal(request->token_count, 62);
+    rig_area_free(&area);
+    rig_release(&rig, handle);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 60);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* Two requests compute the same: one copy is kept, both are told OK, whole chunks are counted. */
 static void the_second_copy_is_counted_in_chunks_and_dropped(void **state)
 {
@@ -504,6 +548,7 @@ int main(void)
         cmocka_unit_test(decoded_tokens_are_stored_one_by_one),
         cmocka_unit_test(a_pass_that_ends_early_leaves_nothing),
         cmocka_unit_test(an_abort_behind_the_pass_changes_nothing),
+        cmocka_unit_test(an_abort_takes_back_the_ids_of_a_pass_that_was_given_up),
         cmocka_unit_test(the_second_copy_is_counted_in_chunks_and_dropped),
         cmocka_unit_test(an_orphan_is_dropped),
         cmocka_unit_test(a_refused_store_gives_its_ticket_back),
