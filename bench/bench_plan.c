@@ -17,6 +17,7 @@
  * Threads: the store's. Tests: none (a measurement). */
 #include "base/config.h"
 #include "bench/bench.h"
+#include "store/internal.h"
 #include "store/picks.h"
 #include "store/tag.h"
 
@@ -133,6 +134,14 @@ static void pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_cou
                  dst + i * state->row_bytes);
 }
 
+/* The number of the extent that has the row. */
+static uint64_t copy_of(const struct state *state, uint64_t row)
+{
+    const struct sc_store_table *table = &state->store->table;
+    uint64_t piece = state->ranges[row / CHUNK].piece;
+    return sc_store_table_extent(table, sc_store_table_piece(table, piece)->extent)->copy;
+}
+
 static void tags_make(struct state *state)
 {
     static const uint8_t digest[SC_STORE_HASH_BYTES];
@@ -141,7 +150,8 @@ static void tags_make(struct state *state)
         for (uint64_t i = 0; i < state->row_count; i++) {
             piece_hash(i / CHUNK * CHUNK + CHUNK, hash);
             row_fill(state, layer, i, row);
-            sc_store_tag_make(sc_store_tag_base(digest, hash, (uint32_t)layer, SC_STORE_PART_ROW),
+            sc_store_tag_make(sc_store_tag_base(digest, hash, copy_of(state, i), (uint32_t)layer,
+                                                SC_STORE_PART_ROW),
                               i, row, state->row_bytes, state->row_bytes, 1,
                               &state->tags[layer * state->row_count + i], 1);
         }

@@ -20,6 +20,7 @@
  * Threads: start, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/store/test_build.c, test_codes.c, tests/fault/test_store_faults.c */
 #include "store/codes.h"
+#include "store/extent.h"
 
 #include "store/tag.h"
 
@@ -286,7 +287,8 @@ static bool slab_take(struct sc_store_build *build, uint64_t at)
     const uint64_t *tags =
         (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(store, extent, &store->params.codes.shape, piece, &blocks);
+    sc_store_codes_blocks(store, extent, build->annex->copy, &store->params.codes.shape, piece,
+                          &blocks);
     if (is_split(store)) {
         k += piece->skip * k_bytes;
         v = k + piece->row_count * k_bytes;
@@ -295,7 +297,8 @@ static bool slab_take(struct sc_store_build *build, uint64_t at)
         uint32_t part = !is_split(store) ? SC_STORE_PART_ROW
                         : p == 0         ? SC_STORE_PART_K
                                          : SC_STORE_PART_V;
-        uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, build->layer, part);
+        uint64_t base =
+            sc_store_tag_base(store->shape.digest, piece->hash, extent->copy, build->layer, part);
         if (sc_store_tag_verify(base, blocks.position, p == 0 ? k : v, bytes, bytes,
                                 blocks.row_count, tags + p, step) != blocks.row_count)
             return false;
@@ -325,7 +328,8 @@ static bool span_take(struct sc_store_build *build, uint64_t row, uint64_t count
     const uint8_t *rows = build->bytes + build->rows_in + at * bytes;
     const uint64_t *tags =
         (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
-    uint64_t base = sc_store_tag_base(store->shape.digest, plan->hash, build->layer,
+    uint64_t copy = sc_store_table_extent(&store->table, build->extent_id)->copy;
+    uint64_t base = sc_store_tag_base(store->shape.digest, plan->hash, copy, build->layer,
                                       is_split(store) ? SC_STORE_PART_K : SC_STORE_PART_ROW);
     uint64_t position = plan->first_position + (row - build->spans[build->span].first);
     if (sc_store_tag_verify(base, position, rows, bytes, bytes, count, tags, step) != count)

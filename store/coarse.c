@@ -57,7 +57,7 @@ static bool piece_holds(const struct sc_store *store, const struct sc_store_exte
     const struct sc_store_code_shape *shape = &annex->code_shape;
     struct sc_store_blocks blocks;
     bool is_bad;
-    sc_store_codes_blocks(store, extent, shape, piece, &blocks);
+    sc_store_codes_blocks(store, extent, annex->copy, shape, piece, &blocks);
     return sc_store_codes_fit(annex, &blocks) &&
            sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_K, &blocks,
                                 bytes + blocks.k_at, &is_bad) &&

@@ -33,7 +33,7 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
 }
 
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                           const struct sc_store_code_shape *shape,
+                           uint64_t copy, const struct sc_store_code_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks)
 {
@@ -48,7 +48,8 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                                  .k_bytes = fixed + rows * shape->k_row_bytes,
                                  .v_bytes = fixed + rows * shape->v_row_bytes,
                                  .position = piece->first_position + piece->skip,
-                                 .row_count = rows};
+                                 .row_count = rows,
+                                 .copy = copy};
 }
 
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
@@ -64,11 +65,13 @@ uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count)
 }
 
 static uint64_t checksum(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
-                         uint32_t part, uint64_t position, const uint8_t *block, uint64_t bytes)
+                         uint32_t part, const struct sc_store_blocks *blocks, const uint8_t *block,
+                         uint64_t bytes)
 {
     uint32_t kind = part == SC_STORE_PART_K ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES;
-    uint64_t base = sc_store_tag_base(store->shape.digest, piece_hash, layer, kind), sum;
-    sc_store_tag_make(base, position, block, bytes - 8, bytes - 8, 1, &sum, 1);
+    uint64_t base, sum;
+    base = sc_store_tag_base(store->shape.digest, piece_hash, blocks->copy, layer, kind);
+    sc_store_tag_make(base, blocks->position, block, bytes - 8, bytes - 8, 1, &sum, 1);
     return sum;
 }
 
@@ -98,7 +101,7 @@ void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[
                              scales + codes->shape.scale_bytes);
     head_make(part, is_k ? codes->shape.bits_k : codes->shape.bits_v, blocks->row_count, !has,
               block);
-    uint64_t sum = checksum(store, piece_hash, layer, part, blocks->position, block, bytes);
+    uint64_t sum = checksum(store, piece_hash, layer, part, blocks, block, bytes);
     memcpy(block + bytes - 8, &sum, 8);
 }
 
@@ -112,6 +115,6 @@ bool sc_store_block_holds(const struct sc_store *store, const struct sc_store_co
     uint8_t head[SC_STORE_BLOCK_HEAD_BYTES];
     memcpy(&sum, block + bytes - 8, 8);
     head_make(part, is_k ? shape->bits_k : shape->bits_v, blocks->row_count, false, head);
-    *ret_is_bad = checksum(store, piece_hash, layer, part, blocks->position, block, bytes) != sum;
+    *ret_is_bad = checksum(store, piece_hash, layer, part, blocks, block, bytes) != sum;
     return !*ret_is_bad && memcmp(head, block, sizeof(head)) == 0;
 }

@@ -8,10 +8,9 @@
  * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
  * the piece alone. Rows that it skips have no codes.
  *
- * Holds: a block that is believed was made of this piece's rows, at this layer, with these bits.
- * Does not: know what codes mean (the plugin's encoder and decoder do).
- * Threads: any.
- * Tests: tests/unit/store/test_codes.c */
+ * Holds: a block that is believed was made of this piece's rows, for this annex, at this layer,
+ * with these bits. Does not: know what codes mean (the plugin's encoder and decoder do). Threads:
+ * any. Tests: tests/unit/store/test_codes.c */
 #ifndef SC_STORE_CODES_H
 #define SC_STORE_CODES_H
 
@@ -29,9 +28,10 @@ struct sc_store_blocks { /* of a piece */
     uint64_t k_at, v_at; /* from the layer's start */
     uint64_t k_bytes, v_bytes;
     uint64_t position, row_count; /* of the rows that are coded */
+    uint64_t copy;                /* of the annex: of the checksums */
 };
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                           const struct sc_store_code_shape *shape,
+                           uint64_t copy, const struct sc_store_code_shape *shape,
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks);
 

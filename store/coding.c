@@ -9,6 +9,7 @@
 #include "store/coding.h"
 
 #include "store/codes.h"
+#include "store/extent.h"
 
 #include <string.h>
 
@@ -274,7 +275,8 @@ static void block_code(struct sc_store_coder *coder, uint32_t part, uint64_t sta
                                                .extent_row = (uint16_t)coder->row,
                                                .row_count = (uint16_t)plan->row_count};
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(store, &extent, &store->params.codes.shape, &piece, &blocks);
+    sc_store_codes_blocks(store, &extent, coder->annex->copy, &store->params.codes.shape, &piece,
+                          &blocks);
     const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
     start += is_split && !is_k ? plan->row_count * bytes : 0;
     coding->bounced = 0;

@@ -65,6 +65,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
     uint32_t space_id = atomic_load(&store->space_id);
     struct sc_store_record_extent record = {.space =
                                                 space_id != 0 ? space_id : store->space_count + 1,
+                                            .copy = extent->copy,
                                             .row_count = extent->row_count,
                                             .probe_tag_offset = extent->place.probe_tag_offset,
                                             .tag_offset = extent->place.tag_offset,
@@ -121,6 +122,7 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         .stride = extent->place.stride,
         .probe_tag_offset = extent->place.probe_tag_offset,
         .tag_offset = extent->place.tag_offset,
+        .copy = extent->copy,
         .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
@@ -245,7 +247,8 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent->annex_of);
     struct sc_store_annex *_Atomic *place =
         annex->code_shape.bits_k != 0 ? &entry->codes : &entry->annex;
-    struct sc_store_record_extent record = {.probe_row_bytes = annex->probe_row_bytes,
+    struct sc_store_record_extent record = {.copy = annex->copy,
+                                            .probe_row_bytes = annex->probe_row_bytes,
                                             .code_shape = annex->code_shape,
                                             .probe_tag_offset = annex->probe_tag_offset,
                                             .stride = annex->stride,
@@ -281,6 +284,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
         status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }
     if (annex != NULL) {
+        annex->copy = extent->copy;
         annex->stride = extent->place.stride;
         annex->probe_tag_offset = extent->place.probe_tag_offset;
         annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;

@@ -253,6 +253,7 @@ static spec_status object_take(struct sc_store *store, struct sc_store_extent **
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->extent_max);
     (*ret_extent)->annex_of = 0;
+    (*ret_extent)->copy = sc_store_copy_next(store);
     (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
     (*ret_extent)->written = NULL;
     (*ret_extent)->coder = NULL;

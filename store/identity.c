@@ -226,7 +226,9 @@ static spec_status identity_check_version(const struct sc_store *store,
 {
     if (identity->version == SC_STORE_FORMAT_VERSION)
         return SPEC_OK;
-    return sc_fail(reterr, SPEC_E_VERSION, "%s has store format %" PRIu64 ", this build reads %u",
+    return sc_fail(reterr, SPEC_E_VERSION,
+                   "%s has store format %" PRIu64 ", this build reads %u: remove the directory, or "
+                   "open it with a build of that format",
                    store->params.config->path, identity->version, SC_STORE_FORMAT_VERSION);
 }
 

@@ -12,6 +12,7 @@
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
  *   coding.c    codes of rows that are being stored
+ *   copy.c      numbers of extents and annexes that never come again
  *
  * Locks: space (rank 40), log (rank 50), coding (rank 55), and a reader's own (rank 30). The log
  * lock is never held while space is taken: space freed by a drop is given back after it.
@@ -219,6 +220,7 @@ struct sc_store {
     _Atomic uint64_t coarse_marks;  /* extents that were ever marked (coarse.c) */
     _Atomic uint64_t coarse_pieces; /* that live, and have no rows */
     _Atomic uint32_t loads;         /* that are begun and not complete */
+    _Atomic uint64_t copy_next;     /* of the next extent or annex (copy.c) */
     _Atomic uint64_t evict_next;    /* older pieces were looked at by evict_unreachable */
 };
 
@@ -264,6 +266,15 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
 /* Only finds it; makes and changes nothing. *ret_found false: not there yet. VERSION: not ours. */
 spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[16],
                                    bool *ret_found, struct spec_error *reterr);
+
+/* ---- Numbers of copies (copy.c) ---------------------------------------------------------------
+ */
+
+/* Where the numbers of this open begin. */
+spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *reterr);
+/* A number that no extent and no annex had or will have, whatever a crash made undone. Any thread.
+ */
+uint64_t sc_store_copy_next(struct sc_store *store);
 
 /* ---- Journal (journal.c) --------------------------------------------------------------------- */
 
@@ -382,17 +393,26 @@ struct sc_store_probes {
     const struct sc_store_part *parts;
     uint32_t part_count;
     uint32_t row_bytes; /* 0: it has none */
-    uint64_t stride, offset, tag_offset;
+    uint64_t copy, stride, offset, tag_offset;
 };
 static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
 {
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->annex, memory_order_acquire);
     if (annex != NULL && annex->probe_row_bytes > extent->probe_row_bytes)
-        return (struct sc_store_probes){annex->parts,           annex->part_count,
-                                        annex->probe_row_bytes, annex->stride,
-                                        annex->probe_offset,    annex->probe_tag_offset};
-    return (struct sc_store_probes){extent->parts,  extent->part_count,   extent->probe_row_bytes,
-                                    extent->stride, extent->probe_offset, extent->probe_tag_offset};
+        return (struct sc_store_probes){.parts = annex->parts,
+                                        .part_count = annex->part_count,
+                                        .row_bytes = annex->probe_row_bytes,
+                                        .copy = annex->copy,
+                                        .stride = annex->stride,
+                                        .offset = annex->probe_offset,
+                                        .tag_offset = annex->probe_tag_offset};
+    return (struct sc_store_probes){.parts = extent->parts,
+                                    .part_count = extent->part_count,
+                                    .row_bytes = extent->probe_row_bytes,
+                                    .copy = extent->copy,
+                                    .stride = extent->stride,
+                                    .offset = extent->probe_offset,
+                                    .tag_offset = extent->probe_tag_offset};
 }
 
 /* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -501,6 +502,15 @@ void sc_io_hold(struct sc_io *io, uint64_t bytes)
 void sc_io_release(struct sc_io *io, uint64_t bytes)
 {
     (void)atomic_fetch_sub_explicit(&io->held_bytes, bytes, memory_order_relaxed);
+}
+
+spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_error *reterr)
+{
+    if (io->backend->random != NULL)
+        *ret_number = io->backend->random(io);
+    else if (getrandom(ret_number, sizeof(*ret_number), 0) != sizeof(*ret_number))
+        return sc_fail_errno(reterr, SPEC_E_IO, errno, "random bytes");
+    return SPEC_OK;
 }
 
 bool sc_io_is_shallow(const struct sc_io *io)

@@ -130,6 +130,9 @@ spec_status sc_io_list(struct sc_io *io, const char *path,
 /* Bytes free on the file system of path, for the default of disk_bytes. */
 spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                              struct spec_error *reterr);
+/* A random number, of the system; of a simulated disk the next that its seed gives, so that runs
+ * repeat and nothing that it has given comes again on that disk. */
+spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_error *reterr);
 /* Takes the one-writer lock (an OFD write lock on the file), writing pid, boot id, host and start
  * time into it. SPEC_E_LOCKED: the text names the holder. Released by sc_io_file_close. */
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);

@@ -74,6 +74,7 @@ struct sc_io_backend {
     spec_status (*free_bytes)(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                               struct spec_error *reterr);
     spec_status (*file_lock)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+    uint64_t (*random)(struct sc_io *io); /* NULL: the system's */
     /* One or more operations, linked by next, that passed the checks of sc_io_submit and the fault
      * points READ and WRITE. */
     void (*submit)(struct sc_io *io, struct sc_io_op *ops);

@@ -388,6 +388,15 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     return result("lock", file->path, sys_errno, reterr);
 }
 
+static uint64_t sim_random(struct sc_io *io)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    sc_sim_lock(disk);
+    const uint64_t number = sc_sim_random(&disk->drawn);
+    sc_sim_unlock(disk);
+    return number;
+}
+
 /* ---- Open, close ---------------------------------------------------------------------------- */
 
 static void sim_close(struct sc_io *io)
@@ -420,6 +429,7 @@ static const struct sc_io_backend sim_backend = {
     .list = sim_list,
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,
+    .random = sim_random,
     .submit = sc_sim_submit,
 };
 

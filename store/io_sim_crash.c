@@ -72,8 +72,10 @@ static spec_status disk_like(const struct sc_io_sim_disk *disk, uint64_t seed,
                                                  .capacity_bytes = disk->capacity_bytes,
                                                  .journal = disk->journal_mode};
     const spec_status status = sc_io_sim_disk_open(&params, ret_disk, reterr);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
         (*ret_disk)->next_inode = disk->next_inode;
+        (*ret_disk)->drawn = disk->drawn;
+    }
     return status;
 }
 

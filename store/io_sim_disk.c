@@ -41,6 +41,7 @@ spec_status sc_io_sim_disk_open(const struct sc_io_sim_disk_params *params,
     }
     disk->alloc = params->alloc;
     disk->seed = disk->random = params->seed;
+    disk->drawn = ~params->seed;
     disk->capacity_bytes = params->capacity_bytes == 0 ? CAPACITY_BYTES : params->capacity_bytes;
     disk->journal_mode = params->journal;
     disk->late_ns = LATE_NS;

@@ -33,7 +33,8 @@ struct sc_io_sim_disk {
     struct sc_io_file *open_files;
     uint64_t attached;
 
-    uint64_t random;
+    uint64_t random; /* of the faults */
+    uint64_t drawn;  /* of sc_io_random: goes on in copies and forks */
     uint64_t ppm[SC_SIM_FAULTS];
     int64_t nth[SC_SIM_FAULTS]; /* < 0: unarmed */
     uint64_t fired[SC_SIM_FAULTS];

@@ -189,6 +189,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = tables_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_copies_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_extents_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_device_open(store, reterr);

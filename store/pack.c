@@ -189,8 +189,8 @@ static bool pack_items(const struct layer_job *job, const struct sc_store_piece_
                        uint64_t extent_row, const struct items *items)
 {
     struct sc_store_extent *extent = job->extent;
-    uint64_t base =
-        sc_store_tag_base(extent->store->shape.digest, piece->hash, job->layer, items->part);
+    uint64_t base = sc_store_tag_base(extent->store->shape.digest, piece->hash, extent->copy,
+                                      job->layer, items->part);
     uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
     for (uint64_t row = 0; row < piece->row_count;) {
         uint64_t offset = items->at + row * items->bytes;

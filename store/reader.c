@@ -15,12 +15,11 @@
  * frame takes the store's spare frame, so that readers whose frames nobody consumes yet cannot stop
  * it.
  *
- * Holds: rows that leave were verified against namespace, piece, layer, part and position; after
- * cancel nothing of the old load touches the next.
- * Does not: allocate after open, retry a failed operation.
- * Threads: begin, demand, next, cancel, close: the owner, one at a time; completions and the
- * frame waiter: the executor's. One lock a reader (rank 30), not held while verifying.
- * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+ * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
+ * after cancel nothing of the old load touches the next. Does not: allocate after open, retry a
+ * failed operation. Threads: begin, demand, next, cancel, close: the owner, one at a time;
+ * completions and the frame waiter: the executor's. One lock a reader (rank 30), not held while
+ * verifying. Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/reader.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
  * together picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
  *
- * Holds: rows that leave were verified against namespace, piece, layer, part and position.
+ * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c). Threads: the consumer's, without the lock.
  * Tests: tests/unit/store/test_store.c, test_picks.c */
 #include "store/reader.h"
@@ -25,19 +25,21 @@ static bool rows_verify(struct sc_store_reader *reader, const struct sc_reader_s
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
     uint64_t position = piece->first_position + range->row_first + reader->range_row;
     const uint64_t *tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row;
     uint32_t layer = reader->plan.layer;
     if (shape->layout == SC_STORE_PAIRED) {
-        uint64_t base = sc_store_tag_base(shape->digest, piece->hash, layer, SC_STORE_PART_ROW);
+        uint64_t base =
+            sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_ROW);
         const uint8_t *rows = slot->frame + slot->plan.row_at + at * shape->row_bytes;
         return sc_store_tag_verify(base, position, rows, shape->row_bytes, shape->row_bytes, count,
                                    tags, 1) == count;
     }
     const uint8_t *k = slot->frame + slot->plan.row_at + at * shape->k_row_bytes;
     const uint8_t *v = slot->frame + slot->plan.v_at + at * shape->k_row_bytes;
-    uint64_t k_base = sc_store_tag_base(shape->digest, piece->hash, layer, SC_STORE_PART_K);
-    uint64_t v_base = sc_store_tag_base(shape->digest, piece->hash, layer, SC_STORE_PART_V);
+    uint64_t k_base = sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_K);
+    uint64_t v_base = sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_V);
     if (sc_store_tag_verify(k_base, position, k, shape->k_row_bytes, shape->k_row_bytes, count,
                             tags, 2) != count ||
         sc_store_tag_verify(v_base, position, v, shape->k_row_bytes, shape->k_row_bytes, count,
@@ -157,12 +159,13 @@ static void bases_set(struct sc_store_reader *reader)
     const struct sc_store *store = reader->store;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
     bool is_paired = store->shape.layout == SC_STORE_PAIRED;
     reader->bases.range = reader->range;
     reader->bases.position = piece->first_position + range->row_first;
     for (uint32_t i = 0; i < 2; i++)
         reader->bases.base[i] =
-            sc_store_tag_base(store->shape.digest, piece->hash, reader->plan.layer,
+            sc_store_tag_base(store->shape.digest, piece->hash, copy, reader->plan.layer,
                               is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + i);
 }
 

@@ -157,6 +157,7 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
                                       SC_STORE_FIELD_UINT("ns", 1, UINT32_MAX),
+                                      SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
                                       SC_STORE_FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
                                       SC_STORE_FIELD_UINT("off", 8, UINT64_C(1) << 40),
                                       SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
@@ -166,23 +167,24 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
                                       SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
                                       {SC_STORE_FIELD_KEY("prov"), .kind = 'a'},
                                       {SC_STORE_FIELD_KEY("parts"), .kind = 'a'}};
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 10))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 11))
         return false;
     struct sc_store_record_extent *extent = &record->extent;
     extent->space = fields[SC_STORE_COMMON + 0].value;
-    extent->row_count = fields[SC_STORE_COMMON + 1].value;
-    extent->row_offset = fields[SC_STORE_COMMON + 2].value;
-    extent->stride = fields[SC_STORE_COMMON + 3].value;
-    extent->probe_row_bytes = fields[SC_STORE_COMMON + 4].value;
-    extent->probe_offset = fields[SC_STORE_COMMON + 5].value;
-    extent->probe_tag_offset = fields[SC_STORE_COMMON + 6].value;
-    extent->tag_offset = fields[SC_STORE_COMMON + 7].value;
+    extent->copy = fields[SC_STORE_COMMON + 1].value;
+    extent->row_count = fields[SC_STORE_COMMON + 2].value;
+    extent->row_offset = fields[SC_STORE_COMMON + 3].value;
+    extent->stride = fields[SC_STORE_COMMON + 4].value;
+    extent->probe_row_bytes = fields[SC_STORE_COMMON + 5].value;
+    extent->probe_offset = fields[SC_STORE_COMMON + 6].value;
+    extent->probe_tag_offset = fields[SC_STORE_COMMON + 7].value;
+    extent->tag_offset = fields[SC_STORE_COMMON + 8].value;
     if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0 || extent->probe_offset % 8 != 0 ||
         extent->probe_tag_offset % 8 != 0 || extent->tag_offset % 8 != 0)
         return false;
-    return decode_provenance(fields[SC_STORE_COMMON + 8].bytes, payload + bytes,
+    return decode_provenance(fields[SC_STORE_COMMON + 9].bytes, payload + bytes,
                              &extent->provenance) &&
-           decode_parts(fields[SC_STORE_COMMON + 9].bytes, payload + bytes, extent);
+           decode_parts(fields[SC_STORE_COMMON + 10].bytes, payload + bytes, extent);
 }
 
 bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
@@ -205,6 +207,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS,
         SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_CODES),
+        SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
         SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
         {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
         SC_STORE_FIELD_OPTIONAL("prow", 1, SC_STORE_K_ROW_BYTES_MAX),
@@ -217,28 +220,29 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX)};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 12))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 13))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
     bool is_codes = own[0].value == SC_STORE_ANNEX_CODES;
-    for (uint32_t i = 3; i < 12; i++)
-        if (own[i].seen != (is_codes == (i >= 6)))
+    for (uint32_t i = 4; i < 13; i++)
+        if (own[i].seen != (is_codes == (i >= 7)))
             return false;
     if (!is_codes && own[0].value != SC_STORE_ANNEX_PROBES)
         return false;
-    annex->stride = own[1].value;
-    annex->probe_row_bytes = is_codes ? 0 : own[3].value;
-    annex->probe_offset = is_codes ? 0 : own[4].value;
-    annex->probe_tag_offset = is_codes ? 0 : own[5].value;
+    annex->copy = own[1].value;
+    annex->stride = own[2].value;
+    annex->probe_row_bytes = is_codes ? 0 : own[4].value;
+    annex->probe_offset = is_codes ? 0 : own[5].value;
+    annex->probe_tag_offset = is_codes ? 0 : own[6].value;
     annex->code_shape = (struct sc_store_code_shape){0};
     if (is_codes)
-        annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[6].value,
-                                                         .bits_v = (uint32_t)own[7].value,
-                                                         .scale_bytes = own[9].value,
-                                                         .k_row_bytes = own[10].value,
-                                                         .v_row_bytes = own[11].value};
+        annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[7].value,
+                                                         .bits_v = (uint32_t)own[8].value,
+                                                         .scale_bytes = own[10].value,
+                                                         .k_row_bytes = own[11].value,
+                                                         .v_row_bytes = own[12].value};
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && decode_parts(own[2].bytes, payload + bytes, annex);
+           annex->stride % 8 == 0 && decode_parts(own[3].bytes, payload + bytes, annex);
 }
 
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,

@@ -67,6 +67,7 @@ struct sc_store_record_space {
 
 struct sc_store_record_extent {
     uint64_t space; /* id of a namespace record */
+    uint64_t copy;  /* that its tags are made with: no other extent or annex has it */
     uint64_t row_count;
     /* From a layer's start to the first of each. */
     uint64_t probe_offset, probe_tag_offset; /* mean something when probe_row_bytes does */

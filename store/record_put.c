@@ -77,8 +77,9 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
     bool has_probes = extent->probe_row_bytes > 0;
-    msgpack_packer packer = pack_begin(writer, has_probes ? 10 : 6, SC_STORE_RECORD_EXTENT, id);
+    msgpack_packer packer = pack_begin(writer, has_probes ? 11 : 7, SC_STORE_RECORD_EXTENT, id);
     pack_uint(&packer, "ns", extent->space);
+    pack_uint(&packer, "copy", extent->copy);
     pack_uint(&packer, "rows", extent->row_count);
     pack_uint(&packer, "off", extent->row_offset);
     pack_uint(&packer, "stride", extent->stride);
@@ -97,8 +98,10 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool has_codes = codes->bits_k != 0;
-    msgpack_packer packer = pack_begin(writer, has_codes ? 9 : 6, SC_STORE_RECORD_ANNEX, extent_id);
+    msgpack_packer packer =
+        pack_begin(writer, has_codes ? 10 : 7, SC_STORE_RECORD_ANNEX, extent_id);
     pack_uint(&packer, "kind", has_codes ? SC_STORE_ANNEX_CODES : SC_STORE_ANNEX_PROBES);
+    pack_uint(&packer, "copy", annex->copy);
     if (has_codes) {
         pack_uint(&packer, "bitsk", codes->bits_k);
         pack_uint(&packer, "bitsv", codes->bits_v);

@@ -64,7 +64,7 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
            entry->probe_tag_offset == extent->probe_tag_offset &&
            entry->probe_row_bytes == extent->probe_row_bytes &&
            entry->row_count == extent->row_count && entry->space == extent->space &&
-           entry->part_count == extent->part_count &&
+           entry->copy == extent->copy && entry->part_count == extent->part_count &&
            memcmp(&entry->provenance, &extent->provenance, sizeof(extent->provenance)) == 0 &&
            memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
 }
@@ -130,6 +130,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                            .probe_offset = extent->probe_offset,
                                            .probe_tag_offset = extent->probe_tag_offset,
                                            .tag_offset = extent->tag_offset,
+                                           .copy = extent->copy,
                                            .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
                                            .part_count = extent->part_count,
                                            .row_count = (uint32_t)extent->row_count,
@@ -157,7 +158,8 @@ void sc_store_replay_extent_end(struct sc_store *store)
 static bool annex_is(const struct sc_store_annex *annex,
                      const struct sc_store_record_extent *record)
 {
-    return annex->stride == record->stride && annex->probe_offset == record->probe_offset &&
+    return annex->copy == record->copy && annex->stride == record->stride &&
+           annex->probe_offset == record->probe_offset &&
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
            memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
@@ -213,6 +215,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     if (annex == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
                        record->part_count);
+    annex->copy = record->copy;
     annex->stride = record->stride;
     annex->probe_offset = record->probe_offset;
     annex->probe_tag_offset = record->probe_tag_offset;

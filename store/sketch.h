@@ -38,6 +38,7 @@ struct sc_store_sketch_section {
 /* All that a completion needs: the ranges may be gone by then. */
 struct sc_store_sketch_block {
     uint64_t extent_id, piece; /* of the first row */
+    uint64_t copy;             /* of what has the probe rows */
     uint64_t extent_row, row_first, row_count;
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;

@@ -6,11 +6,10 @@
  *                codes stay where they are, tags go to the rows' others
  *   K, V         of a range that comes in parts: put together here
  *
- * Holds: a probe row that is copied out agrees with its tag (namespace, piece, layer, position); a
- * range is marked good when its blocks of codes are there whole and verified.
- * Does not: verify row tags (rows fail by them), lock, read the disk.
- * Threads: any; who fills or reads it holds it in the pool.
- * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+ * Holds: a probe row that is copied out agrees with its tag (namespace, piece, copy, layer,
+ * position); a range is marked good when its blocks of codes are there whole and verified. Does
+ * not: verify row tags (rows fail by them), lock, read the disk. Threads: any; who fills or reads
+ * it holds it in the pool. Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #include "store/sketch.h"
 
 #include "store/tag.h"
@@ -54,7 +53,7 @@ const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *sto
     *ret_blocks = (struct sc_store_blocks){0};
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
-    sc_store_codes_blocks(store, extent, &annex->code_shape, piece, ret_blocks);
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, ret_blocks);
     bool fits =
         sc_store_codes_fit(annex, ret_blocks) && sc_store_codes_bite(store, range->row_count) > 0;
     return fits ? annex : NULL;
@@ -69,12 +68,11 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
     for (uint64_t i = 0; i < plan->range_count; i++) {
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
-        struct sc_store_coded coded = {
-            .piece = range->piece, .codes = sc_store_sketch_codes_of(store, range, &blocks)};
+        struct sc_store_coded coded = {.piece = range->piece,
+                                       .codes = sc_store_sketch_codes_of(store, range, &blocks)};
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
-            uint64_t reads =
-                sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
+            uint64_t reads = sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
             coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
             atomic_init(&coded.left, (uint32_t)reads);
@@ -111,8 +109,8 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
 {
     struct sc_store_sketch_memory memory;
     for (uint32_t i = 0; i < TRIES && codes_take_run(store, plan, rows, &memory); i++) {
-        uint64_t parts = coded_lay(store, plan, memory.area_end,
-                                   (struct sc_store_coded *)(void *)memory.run);
+        uint64_t parts =
+            coded_lay(store, plan, memory.area_end, (struct sc_store_coded *)(void *)memory.run);
         if (sc_store_sketch_plan_areas(plan, memory.run, memory.area) <= memory.area_end &&
             memory.area_end + parts <= memory.tags_at) {
             *ret_memory = memory;
@@ -177,8 +175,8 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
         uint64_t bite = SC_STORE_BITE_BYTES / bytes > 0 ? SC_STORE_BITE_BYTES / bytes : 1;
         count = count < left ? count : left;
         count = count < bite ? count : bite;
-        uint64_t base =
-            sc_store_tag_base(store->shape.digest, piece->hash, block->layer, SC_STORE_PART_PROBE);
+        uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, block->copy,
+                                          block->layer, SC_STORE_PART_PROBE);
         if (sc_store_tag_verify(base, piece->first_position + skip, rows + done * bytes, bytes,
                                 bytes, count, tags + done, 1) != count) {
             SC_LOG(store->params.log, 1,
@@ -244,7 +242,8 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         struct sc_store_blocks blocks;
         if (coded->codes == NULL)
             continue; /* of no rows */
-        sc_store_codes_blocks(store, extent, &coded->codes->code_shape, piece, &blocks);
+        sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->code_shape, piece,
+                              &blocks);
         const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
         if (coded->k_at == 0) { /* they are whole, and stay where they were read */
             coded->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);

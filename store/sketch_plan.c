@@ -155,7 +155,7 @@ static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_s
     struct sc_store_sketch_block *block = &plan->block;
     const struct sc_store_extent_entry *same;
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(plan->store, plan->extent, &annex->code_shape,
+    sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->code_shape,
                           sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
     if (sc_store_sketch_reads(plan->store, &blocks, range->row_count, plan->k_alone) == 1)
         return false;
@@ -192,7 +192,7 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
             break; /* none, or those of a follower that has read its log anew */
         if (annex != NULL && ranges[i].row_count > 0) {
             const struct sc_store_extent_entry *same;
-            sc_store_codes_blocks(store, extent, &annex->code_shape,
+            sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape,
                                   sc_store_coded_piece(store, ranges[i].piece, &same), &blocks);
         }
         uint64_t k_at = i == first ? blocks.k_at : block->k_at;
@@ -251,6 +251,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     *block = (struct sc_store_sketch_block){
         .extent_id = sc_store_table_piece(&plan->store->table, piece)->extent,
         .piece = piece,
+        .copy = probes->copy,
         .extent_row = row,
         .row_first = plan->row_next,
         .row_count = count,

@@ -15,8 +15,9 @@
  *
  * A row is K then V of one token and layer, all KV heads of the rank ("paired"), or a slab is K
  * rows then V rows ("split"). Every row has a 64-bit tag, XXH3-64 seeded with its identity
- * (namespace, piece hash, layer, part, logical position), so any row range is verifiable without
- * reading the rest, and a stale, permuted or misdirected row fails.
+ * (namespace, piece hash, copy, layer, part, logical position), so any row range is verifiable
+ * without reading the rest, and a stale, permuted or misdirected row fails, also one of an earlier
+ * copy of the same tokens.
  *
  * Holds: a piece is in the log only after every byte of all its layers was written; a record that
  * fails its checksum ends the log (what follows is forgotten, never believed); allocated blocks of
@@ -33,7 +34,7 @@
 #include "store/io.h"
 #include "store/tag.h"
 
-#define SC_STORE_FORMAT_VERSION 3u
+#define SC_STORE_FORMAT_VERSION 4u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
 #define SC_STORE_BITE_BYTES     (16ull << 10) /* packed or verified at once: stays in a L1 cache */

@@ -58,6 +58,7 @@ struct sc_store_extent_entry {
     struct sc_store_part *parts; /* segment: an index of the open store */
     uint64_t row_offset, stride;
     uint64_t probe_offset, probe_tag_offset, tag_offset; /* as its record says */
+    uint64_t copy;                                       /* likewise */
     uint32_t probe_row_bytes;                            /* 0: no probe rows */
     uint32_t part_count, row_count;
     uint32_t space;      /* id of its namespace */
@@ -91,7 +92,7 @@ struct sc_store_extent_entry {
 /* Sections of an extent that were built later and lie elsewhere; constant. */
 struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
-    uint64_t stride, probe_offset, probe_tag_offset;
+    uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_code_shape code_shape; /* bits_k 0: probe rows */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */

@@ -55,20 +55,21 @@ static const struct sc_store_tag_rung *rung_best(void)
     return rung;
 }
 
-static void tag_put32(uint8_t *dst, uint32_t value)
+static void tag_put(uint8_t *dst, uint64_t value, uint32_t bytes)
 {
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < bytes; i++)
         dst[i] = (uint8_t)(value >> (8 * i));
 }
 
-uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint32_t layer,
-                           uint32_t part)
+uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint64_t copy,
+                           uint32_t layer, uint32_t part)
 {
-    uint8_t identity[40];
+    uint8_t identity[48];
     memcpy(identity, digest, 16);
     memcpy(identity + 16, piece_hash, 16);
-    tag_put32(identity + 32, layer);
-    tag_put32(identity + 36, part);
+    tag_put(identity + 32, copy, 8);
+    tag_put(identity + 40, layer, 4);
+    tag_put(identity + 44, part, 4);
     return XXH3_64bits(identity, sizeof(identity));
 }
 

@@ -1,16 +1,17 @@
 /* Row tags: what proves that bytes from disk are this row and no other.
  *
- *   base = XXH3-64(namespace digest[16] | piece hash[16] | layer u32 | part u32, seed 0)
+ *   base = XXH3-64(namespace digest[16] | piece hash[16] | copy u64 | layer u32 | part u32, seed 0)
  *   seed = mix(base + position * 0x9E3779B97F4A7C15)         mix: the splitmix64 finaliser
  *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
  *
  * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row, 4 and 5 a block of codes of
- * K and V (store/codes.h; its first row counts). position is the row's
- * logical position in the prompt. docs/store-format.md is the specification; frozen vectors stand
- * in the test.
+ * K and V (store/codes.h; its first row counts). position is the row's logical position in the
+ * prompt. copy is the number of the extent, or of the annex, in which the bytes stand: another each
+ * time that anything is stored (store/copy.c). docs/store-format.md is the specification; frozen
+ * vectors stand in the test.
  *
- * Holds: a row that moved (other position, layer, piece, namespace, part) fails like a flipped bit
- * does.
+ * Holds: a row that moved (other position, layer, piece, namespace, part) or is of another copy of
+ * the same tokens fails like a flipped bit does.
  * Does not: allocate, keep state, know where rows lie.
  * Threads: any.
  * Tests: tests/unit/store/test_tag.c */
@@ -30,8 +31,8 @@ enum sc_store_tag_part {
 };
 
 /* The part of a seed that all rows of a piece in one layer share. */
-uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint32_t layer,
-                           uint32_t part);
+uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint64_t copy,
+                           uint32_t layer, uint32_t part);
 
 /* Tags of `count` rows, `row_stride` bytes apart, of which `row_bytes` are hashed; row i has
  * position position_first + i and its tag goes to ret_tags[i * tag_step]. */

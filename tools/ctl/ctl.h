@@ -38,6 +38,7 @@ struct ctl_space {
 struct ctl_extent {
     uint64_t id, row_count, row_offset, stride;
     uint64_t probe_offset, probe_tag_offset, probe_row_bytes, tag_offset;
+    uint64_t copy;
     bool fits;      /* the layer's sections are where they may be */
     uint32_t space; /* index in spaces */
     uint32_t part_count;

@@ -321,6 +321,7 @@ static void add_extent(struct ctl_rank *rank, const struct sc_store_record *reco
         return;
     }
     struct ctl_extent extent = {.id = record->id,
+                                .copy = in->copy,
                                 .row_count = in->row_count,
                                 .row_offset = in->row_offset,
                                 .stride = in->stride,
@@ -366,6 +367,7 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
         no_memory();
     memcpy(parts, in->parts, in->part_count * sizeof(*parts));
     *annex = (struct ctl_extent){.id = record->id,
+                                 .copy = in->copy,
                                  .row_count = extent->row_count,
                                  .stride = in->stride,
                                  .probe_offset = in->probe_offset,

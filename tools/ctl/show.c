@@ -309,6 +309,7 @@ static void dump_extent(struct json_object *line, const struct sc_store_record *
 {
     const struct sc_store_record_extent *extent = &record->extent;
     add(line, "namespace", u64(extent->space));
+    add(line, "copy", u64(extent->copy));
     add(line, "rows", u64(extent->row_count));
     add(line, "row_offset", u64(extent->row_offset));
     add(line, "stride", u64(extent->stride));
@@ -350,6 +351,7 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool is_codes = codes->bits_k != 0;
     add(line, "kind", u64(is_codes ? SC_STORE_ANNEX_CODES : SC_STORE_ANNEX_PROBES));
+    add(line, "copy", u64(annex->copy));
     if (is_codes) {
         add(line, "bits_k", u64(codes->bits_k));
         add(line, "bits_v", u64(codes->bits_v));

@@ -107,7 +107,8 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
         return false;
     bool good = true;
     if (extent->probe_row_bytes > 0) {
-        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_PROBE);
+        uint64_t base =
+            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_PROBE);
         const uint8_t *probes =
             bytes + extent->probe_offset + piece->extent_row * extent->probe_row_bytes;
         memcpy(tags, bytes + extent->probe_tag_offset + piece->extent_row * 8ull, count * 8);
@@ -116,8 +117,10 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
     }
     memcpy(tags, bytes + extent->tag_offset + piece->extent_row * per_row * 8, count * per_row * 8);
     if (space->layout == SC_STORE_SPLIT) {
-        uint64_t k = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_K);
-        uint64_t v = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_V);
+        uint64_t k =
+            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_K);
+        uint64_t v =
+            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_V);
         good = good &&
                sc_store_tag_verify(k, piece->first_position, rows, space->k_row_bytes,
                                    space->k_row_bytes, count, tags, 2) == count &&
@@ -125,7 +128,8 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
                                    space->k_row_bytes, space->k_row_bytes, count, tags + 1,
                                    2) == count;
     } else {
-        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_ROW);
+        uint64_t base =
+            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_ROW);
         good = good && sc_store_tag_verify(base, piece->first_position, rows, row_bytes, row_bytes,
                                            count, tags, 1) == count;
     }
@@ -141,7 +145,8 @@ static bool annex_good(struct verify *verify, const struct ctl_space *space,
     uint64_t *tags = malloc(piece->row_count * 8ull);
     bool good = false;
     if (bytes != NULL && tags != NULL) {
-        uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, SC_STORE_PART_PROBE);
+        uint64_t base =
+            sc_store_tag_base(space->digest, piece->hash, annex->copy, layer, SC_STORE_PART_PROBE);
         memcpy(tags, bytes + annex->probe_tag_offset + piece->extent_row * 8ull,
                piece->row_count * 8ull);
         good = sc_store_tag_verify(base, piece->first_position + piece->skip,
@@ -156,8 +161,9 @@ static bool annex_good(struct verify *verify, const struct ctl_space *space,
 }
 
 /* K's or V's block of a piece's codes: its checksum, and that it says what it should be. */
-static bool block_good(const struct ctl_space *space, const struct ctl_piece *piece, uint32_t layer,
-                       uint32_t part, uint64_t bits, const uint8_t *block, uint64_t bytes)
+static bool block_good(const struct ctl_space *space, const struct ctl_piece *piece, uint64_t copy,
+                       uint32_t layer, uint32_t part, uint64_t bits, const uint8_t *block,
+                       uint64_t bytes)
 {
     uint64_t rows = piece->row_count - piece->skip, said, sum;
     const uint8_t head[8] = {part == SC_STORE_PART_K_CODES ? 3 : 4,
@@ -168,7 +174,7 @@ static bool block_good(const struct ctl_space *space, const struct ctl_piece *pi
                              (uint8_t)(rows >> 8),
                              0,
                              0};
-    uint64_t base = sc_store_tag_base(space->digest, piece->hash, layer, part);
+    uint64_t base = sc_store_tag_base(space->digest, piece->hash, copy, layer, part);
     memcpy(&said, block + bytes - 8, 8);
     sc_store_tag_make(base, piece->first_position + piece->skip, block, bytes - 8, bytes - 8, 1,
                       &sum, 1);
@@ -193,10 +199,10 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
     uint64_t k_bytes = fixed + rows * shape->k_row_bytes;
     uint64_t v_bytes = fixed + rows * shape->v_row_bytes;
     return v_at + v_bytes <= codes->stride &&
-           block_good(space, piece, layer, SC_STORE_PART_K_CODES, shape->bits_k, bytes + k_at,
-                      k_bytes) &&
-           block_good(space, piece, layer, SC_STORE_PART_V_CODES, shape->bits_v, bytes + v_at,
-                      v_bytes);
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_CODES, shape->bits_k,
+                      bytes + k_at, k_bytes) &&
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_CODES, shape->bits_v,
+                      bytes + v_at, v_bytes);
 }
 
 static void note_bad(struct verify *verify, const struct ctl_space *space,

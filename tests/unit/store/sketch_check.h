@@ -4,6 +4,7 @@
 #ifndef SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
 #define SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
 
+#include "store/internal.h"
 #include "store/tag.h"
 #include "tests/unit/store/store_fixture.h"
 
@@ -40,6 +41,13 @@ static inline void match_key(const struct world *world, struct match *match, uin
             match_add(match, &world->pieces[i], 0, world->pieces[i].row_count);
 }
 
+/* The number of the extent that has the piece. */
+static inline uint64_t copy_of(const struct world *world, uint64_t piece)
+{
+    const struct sc_store_table *table = &world->store->table;
+    return sc_store_table_extent(table, sc_store_table_piece(table, piece)->extent)->copy;
+}
+
 /* Every key of the sketch is what the twin says, and (tags_too) every tag. */
 static inline void match_check(const struct world *world, const struct match *match, uint32_t layer,
                                uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too)
@@ -61,7 +69,8 @@ static inline void match_check(const struct world *world, const struct match *ma
             bytes_equal(keys + at * wanted, row, wanted);
             for (uint32_t part = split ? 1 : 0; tags_too && part <= (split ? 2u : 0u); part++) {
                 uint64_t tag, base;
-                base = sc_store_tag_base(world->params.space.digest, hash, layer, part);
+                base = sc_store_tag_base(world->params.space.digest, hash, copy_of(world, twin->id),
+                                         layer, part);
                 sc_store_tag_make(base, position, part == 2 ? row + bytes : row, bytes, bytes, 1,
                                   &tag, 1);
                 assert_int_equal(*tags++, tag);

@@ -144,7 +144,7 @@ static void damage_every_byte(uint64_t op_bytes)
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&world->store->table, world->pieces[1].id);
     struct sc_store_blocks blocks;
-    sc_store_codes_blocks(world->store, extent, &annex->code_shape, piece, &blocks);
+    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->code_shape, piece, &blocks);
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
     struct sc_store_sketch *sketch = sketch_make(world);

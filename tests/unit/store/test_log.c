@@ -1054,6 +1054,7 @@ static void log_records_fit_their_bounds(void **state)
     for (uint32_t i = 0; i < SC_LIMIT_LAYERS; i++)
         parts[i] = (struct sc_store_part){UINT64_MAX, big, big, big};
     struct sc_store_record_extent extent = {.space = UINT64_MAX,
+                                            .copy = UINT64_MAX,
                                             .row_count = UINT64_MAX,
                                             .probe_offset = UINT64_MAX,
                                             .probe_tag_offset = UINT64_MAX,
@@ -1067,6 +1068,15 @@ static void log_records_fit_their_bounds(void **state)
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_extent(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_extent(SC_LIMIT_LAYERS));
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
+    assert_true(writer.used <= sc_store_record_bytes_annex(SC_LIMIT_LAYERS));
+    extent.code_shape = (struct sc_store_code_shape){big, big, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    writer.used = 0;
+    (void)sc_store_frame_begin(&writer);
+    sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
+    assert_true(writer.used <= sc_store_record_bytes_annex(SC_LIMIT_LAYERS));
     struct sc_store_piece piece = {.id = UINT64_MAX,
                                    .extent = UINT64_MAX,
                                    .first_position = UINT64_MAX - SC_STORE_ROWS_MAX,

@@ -3,10 +3,9 @@
  *
  * Holds: what comes is exactly the picks, in their order, or an error at the range of the next one.
  * Threads: the fixture's. */
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/sketch_check.h"
 
 #include "store/picks.h"
-#include "store/tag.h"
 
 #define PAGE       4096u
 #define ROWS_MAX   4096u
@@ -118,9 +117,9 @@ static void scene_tags(struct scene *scene)
         hash_of(twin->key, twin->first_position + twin->row_count, hash);
         scene_row(scene, row);
         for (uint32_t part = 0; part < scene->tag_step; part++) {
-            uint64_t base =
-                sc_store_tag_base(scene->world->params.space.digest, hash, scene->layer,
-                                  is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + part);
+            uint64_t base = sc_store_tag_base(
+                scene->world->params.space.digest, hash, copy_of(scene->world, twin->id),
+                scene->layer, is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + part);
             uint64_t bytes = is_paired ? scene->row_bytes : scene->k_bytes;
             sc_store_tag_make(base, scene_position(scene, row),
                               scene->expected + part * scene->k_bytes, bytes, bytes, 1,
