@@ -89,9 +89,17 @@ struct spec_error {
 /* ---- Rules for every structure and call -------------------------------------------------------
  * A structure with struct_size: the caller sets it to sizeof of what it compiled against. Members
  * that the caller's structure lacks read as 0, so 0 is every member's default. A tail that we do
- * not know must be all zero, else SPEC_E_UNSUPPORTED. struct_size 0, or smaller than version 0.1's
- * first member group, is SPEC_E_INVALID. [ABI-001] Reserved members must be 0, and that is checked:
- * SPEC_E_INVALID. [ABI-002]
+ * not know must be all zero, else SPEC_E_UNSUPPORTED. struct_size 0, or one that ends before the
+ * structure's first member group does, or inside a member (an array or structure in it is one), is
+ * SPEC_E_INVALID, of inputs and outputs, before anything is made, read through it or written. The
+ * first group is everything up to and with
+ *   spec_alloc user             spec_memory head_stride_bytes     spec_queries head_stride_bytes
+ *   spec_model weights_id       spec_open_params model            spec_extra_key value
+ *   spec_lookup_params token_count                 spec_lookup_result matched_tokens
+ *   spec_select count           spec_important row_count          spec_store_params memory
+ *   spec_attach_params lease    spec_maintain_params flags        spec_stats matched_tokens
+ * Of a spec_error, the members that struct_size has whole are written, and of text what it has
+ * room for. [ABI-001] Reserved members must be 0, and that is checked: SPEC_E_INVALID. [ABI-002]
  * Arrays of structures are walked by the first element's struct_size; all have the same, else
  * SPEC_E_INVALID. Arrays of requests and items hold at most 256 elements.
  * Output structures are written up to struct_size, on SPEC_OK (and SPEC_PENDING) only, unless the

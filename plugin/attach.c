@@ -163,9 +163,10 @@ spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_para
 {
     struct spec_attach_params params;
     spec_status status =
-        sc_plugin_args_read(&params, sizeof(params), host_params, "attach: params", reterr);
+        sc_plugin_args_read(&params, &sc_plugin_form_attach, host_params, "attach: params", reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_args_check_output(ret_result, "attach: ret_result", reterr);
+        status = sc_plugin_args_check_output(ret_result, &sc_plugin_form_lookup_result,
+                                             "attach: ret_result", reterr);
     if (status != SPEC_OK)
         return status;
     if (params.reserved != 0)

@@ -18,8 +18,8 @@ static spec_status read_select(const struct spec_select *host, struct spec_selec
     *ret_select = (struct spec_select){0};
     if (host == NULL)
         return SPEC_OK;
-    spec_status status =
-        sc_plugin_args_read(ret_select, sizeof(*ret_select), host, "get_important: select", reterr);
+    spec_status status = sc_plugin_args_read(ret_select, &sc_plugin_form_select, host,
+                                             "get_important: select", reterr);
     if (status != SPEC_OK)
         return status;
     if ((ret_select->given &
@@ -278,7 +278,7 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
     struct spec_memory memory;
     if (queries->heads == SPEC_QUERIES_PROBE)
         shape.kv_head_count = conn->probe_heads;
-    spec_status status = sc_plugin_args_read(&memory, sizeof(memory), in->new_keys,
+    spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, in->new_keys,
                                              "get_important: new_keys", reterr);
     if (status != SPEC_OK || shape.kv_head_count == 0)
         return status;
@@ -304,10 +304,10 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
     spec_status status = SPEC_OK;
     *ret_scoring = (struct sc_plugin_scoring){0};
     if (in->queries != NULL)
-        status = sc_plugin_args_read(&queries, sizeof(queries), in->queries,
+        status = sc_plugin_args_read(&queries, &sc_plugin_form_queries, in->queries,
                                      "get_important: queries", reterr);
     if (status == SPEC_OK && in->new_keys != NULL)
-        status = sc_plugin_args_read(&unneeded, sizeof(unneeded), in->new_keys,
+        status = sc_plugin_args_read(&unneeded, &sc_plugin_form_memory, in->new_keys,
                                      "get_important: new_keys", reterr);
     if (status != SPEC_OK || !want->is_scored)
         return status;

@@ -375,7 +375,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     if (params->alloc != NULL) {
         struct spec_alloc host;
         spec_status status =
-            sc_plugin_args_read(&host, sizeof(host), params->alloc, "open: alloc", reterr);
+            sc_plugin_args_read(&host, &sc_plugin_form_alloc, params->alloc, "open: alloc", reterr);
         if (status != SPEC_OK)
             return status;
         if (host.reserved != 0)
@@ -458,13 +458,14 @@ spec_status sc_plugin_open_on(const struct spec_open_params *host_params,
     struct spec_open_params params;
     struct spec_model model;
     spec_status status =
-        sc_plugin_args_read(&params, sizeof(params), host_params, "open: params", reterr);
+        sc_plugin_args_read(&params, &sc_plugin_form_open, host_params, "open: params", reterr);
     if (status == SPEC_OK && ret_conn == NULL)
         status = sc_fail(reterr, SPEC_E_INVALID, "open: ret_conn is NULL");
     if (status == SPEC_OK)
         status = check_params(&params, reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_args_read(&model, sizeof(model), params.model, "open: model", reterr);
+        status =
+            sc_plugin_args_read(&model, &sc_plugin_form_model, params.model, "open: model", reterr);
     if (status == SPEC_OK)
         status = check_model(&model, reterr);
     if (status != SPEC_OK)

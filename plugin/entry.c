@@ -161,6 +161,7 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 static void sketch_stats(const spec_connector *conn, const struct sc_store_stats *store,
                          struct spec_stats *stats)
 {
+    stats->sketch_read_bytes = READ(sketch_read_bytes);
     stats->sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
     stats->sketches_refused = store->sketches_refused;
     stats->built_chunks = store->built_pieces;
@@ -189,7 +190,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
 {
     if (conn == NULL || is_forked(conn))
         return enter(conn, reterr); /* a poisoned connector still tells its counters */
-    spec_status status = sc_plugin_args_check_output(ret_stats, "stats: ret_stats", reterr);
+    spec_status status =
+        sc_plugin_args_check_output(ret_stats, &sc_plugin_form_stats, "stats: ret_stats", reterr);
     if (status != SPEC_OK)
         return status;
     struct sc_store_stats store;
@@ -243,7 +245,6 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .dense_layers = READ(dense_layers),
         .selected_rows = READ(selected_rows),
         .selected_from_rows = READ(selected_from_rows),
-        .sketch_read_bytes = READ(sketch_read_bytes),
         .identify_ns = READ(identify_ns),
         .speculated_bytes = READ(speculated_bytes),
         .unused_bytes = READ(unused_bytes),

@@ -105,8 +105,8 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
-        status =
-            sc_plugin_args_read(&queries, sizeof(queries), hint, "prefetch_next: hint", reterr);
+        status = sc_plugin_args_read(&queries, &sc_plugin_form_queries, hint, "prefetch_next: hint",
+                                     reterr);
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
     if (status == SPEC_OK && hint != NULL && conn->reads_codes &&
@@ -228,8 +228,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "] has another struct_size than the first",
                        i);
-    spec_status status = sc_plugin_args_read(in, sizeof(*in), sc_plugin_item_at(items, i),
-                                             "get_important: items", reterr);
+    spec_status status = sc_plugin_args_read(
+        in, &sc_plugin_form_important, sc_plugin_item_at(items, i), "get_important: items", reterr);
     if (status != SPEC_OK)
         return status;
     status = check_kind(conn, ret_item, i, reterr);

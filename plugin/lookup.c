@@ -59,7 +59,7 @@ static spec_status read_extra_key(const struct spec_lookup_params *params, uint6
         return sc_fail(reterr, SPEC_E_INVALID,
                        "lookup: extra_keys[%" PRIu64 "] has another struct_size than the first", i);
     spec_status status =
-        sc_plugin_args_read(ret_key, sizeof(*ret_key), at, "lookup: extra_keys", reterr);
+        sc_plugin_args_read(ret_key, &sc_plugin_form_extra_key, at, "lookup: extra_keys", reterr);
     if (status != SPEC_OK)
         return status;
     if (ret_key->first_token >= params->token_count)
@@ -280,9 +280,10 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
 {
     struct spec_lookup_params params;
     spec_status status =
-        sc_plugin_args_read(&params, sizeof(params), host_params, "lookup: params", reterr);
+        sc_plugin_args_read(&params, &sc_plugin_form_lookup, host_params, "lookup: params", reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_args_check_output(ret_result, "lookup: ret_result", reterr);
+        status = sc_plugin_args_check_output(ret_result, &sc_plugin_form_lookup_result,
+                                             "lookup: ret_result", reterr);
     if (status == SPEC_OK)
         status = check_params(conn, &params, reterr);
     if (status != SPEC_OK)

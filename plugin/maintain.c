@@ -119,8 +119,8 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
                                struct spec_error *reterr)
 {
     struct spec_maintain_params params;
-    spec_status status =
-        sc_plugin_args_read(&params, sizeof(params), host_params, "maintain: params", reterr);
+    spec_status status = sc_plugin_args_read(&params, &sc_plugin_form_maintain, host_params,
+                                             "maintain: params", reterr);
     if (status != SPEC_OK)
         return status;
     if (params.flags == 0 || (params.flags & ~MAINTAIN_FLAGS) != 0)

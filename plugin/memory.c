@@ -107,7 +107,7 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
                                    struct spec_error *reterr)
 {
     struct spec_memory memory;
-    spec_status status = sc_plugin_args_read(&memory, sizeof(memory), host, name, reterr);
+    spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, host, name, reterr);
     if (status != SPEC_OK)
         return status;
     if (memory.device == SPEC_DEVICE_CUDA)

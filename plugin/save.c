@@ -330,7 +330,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     struct sc_plugin_request *request = NULL;
     struct sc_kernels_memory memory;
     spec_status status =
-        sc_plugin_args_read(&params, sizeof(params), host_params, "store: params", reterr);
+        sc_plugin_args_read(&params, &sc_plugin_form_store, host_params, "store: params", reterr);
     if (status == SPEC_OK && ret_ticket == NULL)
         status = sc_fail(reterr, SPEC_E_INVALID, "store: ret_ticket is NULL");
     if (status == SPEC_OK && conn->role == SPEC_ROLE_READER)

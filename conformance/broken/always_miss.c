@@ -26,8 +26,9 @@ static spec_status lookup_miss(spec_connector *conn, const struct spec_lookup_pa
         return real->lookup(conn, params, ret_result, reterr);
     memcpy(&none, params, params->struct_size);
     if (params->struct_size >= offsetof(struct spec_lookup_params, from_token) &&
-        params->struct_size < sizeof(none.known))
-        none.known.struct_size = sizeof(none.known);
+        params->struct_size < offsetof(struct spec_lookup_params, salt) &&
+        params->struct_size % sizeof(uint64_t) == 0) /* else it is wrong, and stays so */
+        none.known.struct_size = offsetof(struct spec_lookup_params, salt);
     none.known.multiple_of = UINT64_MAX; /* no match is that long */
     return real->lookup(conn, &none.known, ret_result, reterr);
 }
