@@ -155,8 +155,7 @@ struct spec_alloc {
  * not write it, a store of it is SPEC_E_INVALID. Bases and strides are multiples of the element's
  * size, and every address must lie inside k_bytes / v_bytes, checked before anything is read or
  * written. [ABI-008] Expresses rows [token][head][d], head-major
- * [head][token][d] (swap the strides), vLLM's [2][block][token][head][d], [block][2][...], and its
- * CPU layout with K rows then V rows inside each block and head. */
+ * [head][token][d] (swap the strides), vLLM's [2][block][token][head][d] and [block][2][...]. */
 struct spec_memory {
     uint32_t struct_size;
     uint32_t device;      /* SPEC_DEVICE_* */

@@ -93,13 +93,13 @@ void truth_row(const struct shape *shape, const struct prompt *prompt, uint64_t 
 /* ---- Memory ---- */
 
 enum layout {
-    LAYOUT_PACKED,     /* K [token][head][d], V likewise */
-    LAYOUT_HEAD_MAJOR, /* K [head][token][d] */
-    LAYOUT_PADDED,     /* packed, gaps between heads and between tokens */
-    LAYOUT_VLLM,       /* [2][block][token][head][d], slots */
-    LAYOUT_VLLM_INNER, /* [block][2][token][head][d], slots */
-    LAYOUT_VLLM_CPU,   /* [block][head]: K rows, then V rows; slots */
-    LAYOUT_BLOCKS,     /* [block][token][head][d] with a gap between blocks, no slots */
+    LAYOUT_PACKED,      /* K [token][head][d], V likewise */
+    LAYOUT_HEAD_MAJOR,  /* K [head][token][d] */
+    LAYOUT_PADDED,      /* packed, gaps between heads and between tokens */
+    LAYOUT_VLLM,        /* [2][block][token][head][d], slots */
+    LAYOUT_VLLM_INNER,  /* [block][2][token][head][d], slots */
+    LAYOUT_BLOCK_HEADS, /* [block][head]: K rows, then V rows; slots */
+    LAYOUT_BLOCKS,      /* [block][token][head][d] with a gap between blocks, no slots */
     LAYOUTS
 };
 extern const char *const LAYOUT_NAMES[LAYOUTS];

@@ -525,7 +525,7 @@ static void abi_008_slots_outside_the_memory_are_invalid(void **state)
         prompt_free(&prompt);
         return;
     }
-    for (enum layout layout = LAYOUT_VLLM; layout <= LAYOUT_VLLM_CPU; layout++) {
+    for (enum layout layout = LAYOUT_VLLM; layout <= LAYOUT_BLOCK_HEADS; layout++) {
         struct area area = area_make(&fx->shape, layout, 100);
         int64_t right = area.slots[57];
         area.slots[57] = INT64_MAX;

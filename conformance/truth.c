@@ -10,8 +10,8 @@
 #define GUARD_BYTES 256u
 
 const char *const LAYOUT_NAMES[LAYOUTS] = {
-    "packed",           "head-major",        "padded", "vllm [2][blocks]",
-    "vllm [blocks][2]", "vllm CPU [b][h]KV", "blocks"};
+    "packed",           "head-major",      "padded", "vllm [2][blocks]",
+    "vllm [blocks][2]", "blocks [b][h]KV", "blocks"};
 
 static uint64_t mix(uint64_t x)
 {
@@ -179,7 +179,7 @@ static uint64_t describe_blocks(const struct shape *shape, enum layout layout, u
         *ret_v_offset = blocks * memory->block_stride_bytes;
         return 2 * *ret_v_offset;
     }
-    if (layout == LAYOUT_VLLM_CPU) { /* [block][head]{ K [token][d], V [token][d] } */
+    if (layout == LAYOUT_BLOCK_HEADS) { /* [block][head]{ K [token][d], V [token][d] } */
         memory->token_stride_bytes = head;
         memory->head_stride_bytes = 2 * block_tokens * head;
         *ret_v_offset = block_tokens * head;
@@ -214,7 +214,7 @@ struct area area_make(const struct shape *shape, enum layout layout, uint64_t co
     memory->v_base = area.bytes + GUARD_BYTES + v_offset;
     memory->k_bytes = v_offset < bytes / 2 ? bytes : v_offset;
     memory->v_bytes = bytes - v_offset;
-    if (layout == LAYOUT_VLLM || layout == LAYOUT_VLLM_INNER || layout == LAYOUT_VLLM_CPU) {
+    if (layout == LAYOUT_VLLM || layout == LAYOUT_VLLM_INNER || layout == LAYOUT_BLOCK_HEADS) {
         area.slots = make_slots(count, 2 * count + 1);
         memory->slots = area.slots;
         memory->slot_count = count;

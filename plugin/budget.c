@@ -280,13 +280,15 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
         shape.kv_head_count = conn->probe_heads;
     spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, in->new_keys,
                                              "get_important: new_keys", reterr);
-    if (status != SPEC_OK || shape.kv_head_count == 0)
+    if (status != SPEC_OK)
         return status;
-    shape.dtype = memory.dtype;
     if (sc_plugin_dtype_bytes(memory.dtype) == 0)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: new_keys: dtype is %" PRIu32,
                        memory.dtype);
+    if (shape.kv_head_count == 0)
+        return SPEC_OK;
     uint32_t widen;
+    shape.dtype = memory.dtype;
     ret_fresh->count = count;
     ret_fresh->dtype = sc_plugin_kernels_dtype(memory.dtype);
     return sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,

@@ -17,6 +17,20 @@ uint32_t sc_plugin_dtype_bytes(uint32_t dtype)
     }
 }
 
+uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
+{
+    switch (dtype) {
+    case SPEC_DTYPE_F32:
+        return SC_KERNELS_F32;
+    case SPEC_DTYPE_F16:
+        return SC_KERNELS_F16;
+    case SPEC_DTYPE_BF16:
+        return SC_KERNELS_BF16;
+    default:
+        return SC_PLUGIN_DTYPE_NONE;
+    }
+}
+
 /* End of what one slot's heads reach, from the base; false when the arithmetic wraps. */
 static bool slot_end(const struct spec_memory *memory, uint64_t slot, uint64_t head_count,
                      uint64_t head_bytes, uint64_t *ret_end)

@@ -103,13 +103,6 @@ static inline bool sc_plugin_is_ahead(const struct spec_important *in)
     return (in->flags & SPEC_ITEM_AHEAD) != 0;
 }
 
-static inline uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
-{
-    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
-           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
-                                     : SC_KERNELS_BF16;
-}
-
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
 spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
                                    const struct sc_plugin_request *request,

@@ -22,7 +22,7 @@ static const struct shape SHAPES[] = {{1, 1, 1},   {3, 2, 8},   {7, 3, 5},   {0,
                                       {33, 4, 64}, {65, 1, 17}, {5, 2, 1037}};
 #define SHAPE_COUNT (sizeof(SHAPES) / sizeof(SHAPES[0]))
 
-enum layout { PACKED, HEAD_MAJOR, PADDED, BLOCKS, VLLM_SLOTS, VLLM_CPU, LAYOUTS };
+enum layout { PACKED, HEAD_MAJOR, PADDED, BLOCKS, VLLM_SLOTS, BLOCK_HEADS, LAYOUTS };
 
 struct bench_memory {
     struct sc_kernels_memory memory;
@@ -55,14 +55,14 @@ static struct bench_memory make(enum layout layout, const struct shape *shape, u
     } else if (layout == BLOCKS || layout == VLLM_SLOTS) {
         m->block_tokens = 4;
         m->block_stride_bytes = 4 * row + (layout == BLOCKS ? 8 * element : 0);
-    } else if (layout == VLLM_CPU) { /* [block][head][K rows | V rows] */
+    } else if (layout == BLOCK_HEADS) { /* [block][head][K rows | V rows] */
         m->block_tokens = 4;
         m->token_stride_bytes = head;
         m->head_stride_bytes = 2 * 4 * head;
         m->block_stride_bytes = shape->heads * 2 * 4 * head;
         m->v_base = m->k_base + 4 * head;
     }
-    if (layout == VLLM_SLOTS || layout == VLLM_CPU) {
+    if (layout == VLLM_SLOTS || layout == BLOCK_HEADS) {
         for (uint64_t j = 0; j < tokens; j++)
             made.slots[j] = (int64_t)(j * 2);
         for (uint64_t j = 0; j < tokens / 2; j++) {

@@ -191,6 +191,25 @@ static void devices_that_are_not_here_are_refused(void **state)
     assert_int_equal(check(NULL, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
 }
 
+/* None but the known ones have bytes, or are one of the kernels': no other is taken for one. */
+static void unknown_dtypes_are_none(void **state)
+{
+    (void)state;
+    assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_F32), SC_KERNELS_F32);
+    assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_F16), SC_KERNELS_F16);
+    assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_BF16), SC_KERNELS_BF16);
+    static const uint32_t UNKNOWN[] = {0, SPEC_DTYPE_BF16 + 1, 9, 255, UINT32_MAX};
+    for (uint32_t i = 0; i < sizeof(UNKNOWN) / sizeof(UNKNOWN[0]); i++) {
+        assert_int_equal(sc_plugin_dtype_bytes(UNKNOWN[i]), 0);
+        assert_int_equal(sc_plugin_kernels_dtype(UNKNOWN[i]), SC_PLUGIN_DTYPE_NONE);
+        for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_KEYS; use++) {
+            struct spec_memory memory = packed(4);
+            memory.dtype = UNKNOWN[i];
+            assert_int_equal(check(&memory, use, 4), SPEC_E_INVALID);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +218,7 @@ int main(void)
         cmocka_unit_test(negative_slots_are_for_loads_only),
         cmocka_unit_test(bases_and_strides_are_aligned_to_the_element),
         cmocka_unit_test(only_exact_widening_is_allowed),
+        cmocka_unit_test(unknown_dtypes_are_none),
         cmocka_unit_test(devices_that_are_not_here_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
