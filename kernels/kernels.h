@@ -179,7 +179,8 @@ struct sc_kernels_unpack {
     const struct sc_kernels *kernels;
     uint64_t head_count, head_size, element_bytes; /* of the source */
     uint32_t widen;                                /* enum sc_kernels_widen */
-    uint32_t streams; /* 1: stores go past the caches (base/stream.h); the bytes are the same */
+    uint32_t streams;     /* 1: stores go past the caches (base/stream.h); the bytes are the same */
+    uint64_t ahead_bytes; /* with streams: so far ahead rows that come next are asked for; 0: not */
 };
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,

@@ -55,7 +55,7 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
 {
     float wide[WIDE_COUNT];
     if (how->widen == SC_KERNELS_SAME && how->streams)
-        sc_stream_copy(dst, src, count * how->element_bytes);
+        sc_stream_copy(dst, src, count * how->element_bytes, how->ahead_bytes);
     else if (how->widen == SC_KERNELS_SAME)
         memcpy(dst, src, count * how->element_bytes);
     else if (!how->streams)
@@ -64,7 +64,8 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
         for (uint64_t done = 0, now; done < count; done += now) {
             now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
             widen(how, wide, src + done * how->element_bytes, now);
-            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
+            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float),
+                           0);
         }
 }
 
