@@ -5,10 +5,12 @@
  *   asked   the same, with both sides' lines asked for ahead, as the check of tags allows it
  *   both    the tags of a bite, then its rows to the destination: what a load does
  *
+ * --backend says whose load: its rows go past the caches or through them as that load's do.
  * A load pays for touching the device's bytes in any case; time inside the tag check alone would
  * blame the check for it. What verification costs is `both` less the faster of the other two.
  *
  * Threads: one. Tests: none (a measurement). */
+#include "base/stream.h"
 #include "bench/bench.h"
 #include "kernels/kernels.h"
 #include "store/store.h"
@@ -123,6 +125,7 @@ int main(int argc, char **argv)
                                                {.name = "both", .unit = "byte"}};
     static struct state state;
     const char *path = bench_option(argc, argv, "--file", "");
+    bool is_pread = strcmp(bench_option(argc, argv, "--backend", "io_uring"), "pread") == 0;
     uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
     uint64_t frames = bench_option_u64(argc, argv, "--frames", 128) / FRAMES * FRAMES;
     state.heads = bench_option_u64(argc, argv, "--heads", 32);
@@ -145,7 +148,9 @@ int main(int argc, char **argv)
                                            .head_count = state.heads,
                                            .head_size = state.head_size,
                                            .element_bytes = 2,
-                                           .widen = SC_KERNELS_SAME};
+                                           .widen = SC_KERNELS_SAME,
+                                           .streams = is_pread || sc_stream_is_faster(),
+                                           .ahead_bytes = bite_rows(&state) * state.row_bytes};
     for (uint64_t i = 0; i < rounds * WAYS; i++)
         bench_series_add(&series[i % WAYS], sample(&state, frames, (enum way)(i % WAYS)));
     for (uint32_t way = 0; way < WAYS; way++) {
