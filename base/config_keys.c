@@ -83,7 +83,9 @@ static const struct sc_config_row rows[] = {
      MEMBER(io_backend),
      .choices = {"auto", "io_uring", "pread", "sim"}},
     {{"io.threads", "integer", "2", "1 .. 64",
-      "Worker threads of the connector; io_uring has as many more, each with a ring."},
+      "Worker threads of the connector, and one more, so that writes that stall leave one to "
+      "loads; "
+      "io_uring has as many more, each with a ring."},
      .kind = KIND_INTEGER,
      MEMBER(io_threads),
      .min = 1,

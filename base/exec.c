@@ -41,6 +41,7 @@ struct sc_exec {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint32_t thread_count; /* 0: loop mode */
+    uint32_t half_max;     /* steps of the upper two lanes at a time, and of the lower two */
     pid_t owner_pid;       /* of the process that has the workers: a forked child has none */
     char name[NAME_BYTES_MAX + 1];
 
@@ -50,6 +51,7 @@ struct sc_exec {
     struct task_list lanes[SC_LANES];
     struct task_list timers;
     uint64_t order_next;
+    uint32_t running[2];  /* steps of the upper two lanes, of the lower two */
     uint32_t idle_count;  /* waiting on work_ready */
     uint32_t named_count; /* workers that gave themselves a name */
     bool has_watcher;     /* one waits on timer_ready */
@@ -62,7 +64,7 @@ struct sc_exec {
 
     /* The opening thread only. */
     uint32_t started_count;
-    pthread_t threads[SC_LIMIT_THREADS];
+    pthread_t threads[SC_LIMIT_THREADS + 1];
 };
 
 /* ---- Lists ---------------------------------------------------------------------------------- */
@@ -170,13 +172,19 @@ static void wake_for_timer(struct sc_exec *exec)
         pthread_cond_signal(&exec->work_ready);
 }
 
-/* Lock held. */
-static struct sc_task *take_highest(struct sc_exec *exec)
+static uint32_t half_of(uint32_t lane)
 {
-    for (uint32_t lane = 0; lane < SC_LANES; lane++)
-        if (exec->lanes[lane].head != NULL)
-            return list_take(&exec->lanes[lane], NULL);
-    return NULL;
+    return lane >= SC_LANE_WRITER ? 1 : 0;
+}
+
+/* Lock held. The highest lane that has a task which may run now; SC_LANES: none has. */
+static uint32_t lane_next(const struct sc_exec *exec)
+{
+    uint32_t lane = 0;
+    while (lane < SC_LANES &&
+           (exec->lanes[lane].head == NULL || exec->running[half_of(lane)] >= exec->half_max))
+        lane++;
+    return lane;
 }
 
 /* Lock held; may give it up and take it again. */
@@ -194,15 +202,18 @@ static void wait_for_work(struct sc_exec *exec)
     }
 }
 
-/* Lock held. The next task, or NULL when the executor stops. */
-static struct sc_task *take_wait(struct sc_exec *exec)
+/* Lock held. The next task, counted as one of its half; NULL: the executor stops. */
+static struct sc_task *take_wait(struct sc_exec *exec, uint32_t *ret_half)
 {
     while (!exec->is_stopping) {
         if (exec->timers.head != NULL)
             timers_release(exec, clock_read_ns(CLOCK_MONOTONIC));
-        struct sc_task *task = take_highest(exec);
-        if (task != NULL)
-            return task;
+        uint32_t lane = lane_next(exec);
+        if (lane < SC_LANES) {
+            *ret_half = half_of(lane);
+            exec->running[*ret_half]++;
+            return list_take(&exec->lanes[lane], NULL);
+        }
         wait_for_work(exec);
     }
     return NULL;
@@ -224,18 +235,20 @@ static void *worker_main(void *argument)
     snprintf(name, sizeof(name), "%s-%u", exec->name, (unsigned)(exec->named_count++ % 100));
     pthread_setname_np(pthread_self(), name); /* its own name: a prctl; of another it is a file */
     for (;;) {
-        struct sc_task *task = take_wait(exec);
+        uint32_t half;
+        struct sc_task *task = take_wait(exec, &half);
         if (task == NULL)
             break;
         SC_ASSERT(exec->poison, atomic_load(&task->posted) == 1);
         atomic_store(&task->posted, 0u);
-        if (has_runnable(exec))
+        if (lane_next(exec) < SC_LANES)
             wake_for_work(exec); /* several timers may have come due under one wake */
         else if (exec->timers.head != NULL && !exec->has_watcher)
             wake_for_timer(exec); /* somebody must watch while this worker is away */
         pthread_mutex_unlock(&exec->lock);
         task->step(task);
         pthread_mutex_lock(&exec->lock);
+        exec->running[half]--;
     }
     pthread_mutex_unlock(&exec->lock);
     return NULL;
@@ -286,6 +299,9 @@ spec_status sc_exec_open(const struct sc_exec_params *params, struct sc_exec **r
     exec->alloc = params->alloc;
     exec->poison = params->poison;
     exec->thread_count = params->thread_count;
+    exec->half_max = params->thread_count;
+    if (params->keeps_one && params->thread_count > 0)
+        exec->thread_count++;
     exec->owner_pid = getpid();
     exec->loop_now_ns = LOOP_START_NS;
     exec->loop_random = params->seed;

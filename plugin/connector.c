@@ -339,6 +339,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     struct sc_exec_params exec = {
         .alloc = &conn->alloc,
         .thread_count = conn->config.io_backend == SC_BACKEND_SIM ? 0 : conn->config.io_threads,
+        .keeps_one = true, /* for loads, while writes or syncs stall */
         .seed = conn->config.sim_seed,
         .name = "spec",
         .poison = &conn->poison};

@@ -531,15 +531,19 @@ static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_
                                               : BY_PLACE;
 }
 
+/* Without codes nothing layered can be delivered: they are waited for longer. */
+uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item)
+{
+    bool has_grace = item->want.is_layered && item->deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS;
+    return has_grace ? item->deadline_ns + CODES_GRACE_NS : item->deadline_ns;
+}
+
 /* choose, where codes of all heads' keys are read. */
 static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
-    uint64_t deadline_ns = item->deadline_ns;
-    if (want->is_layered && deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS)
-        deadline_ns += CODES_GRACE_NS; /* without them nothing can be delivered */
-    spec_status status = sketch_await(conn, item, deadline_ns, reterr);
+    spec_status status = sketch_await(conn, item, sc_plugin_item_over_ns(item), reterr);
     if (status == SPEC_OK && item->request->coarse_rows > 0)
         status = coarse_check(conn, item, reterr);
     if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))

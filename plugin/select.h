@@ -238,6 +238,9 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
 
+/* select.c: nothing of the item waits after this; SC_EXEC_FOREVER: it may. */
+uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item);
+
 /* submit.c: whether the ticket was given out, some time. */
 bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket);
 /* Whether nobody wants the item any more: released, reset, closing. */

@@ -11,6 +11,10 @@
  * The work waits for reads, so it may not be a task of the connector's executor: its workers bring
  * those reads. It has an executor of its own, whose workers may sleep (decisions/0011).
  *
+ * Whoever waits does the work of a submission that no thread has begun: at once if he waits for
+ * ever, else when its deadlines have passed, so that it ends in time though the threads are at one
+ * that has none.
+ *
  * Holds: from submit to the end of the work the loads of its requests (readers, sketches, guesses,
  * set) are the submission's (request->turn), and until it is reported no other load of them begins;
  * what release does to them waits for that end. What the request's other calls read changes in the
@@ -39,6 +43,7 @@ struct sc_plugin_submission {
 
     /* Any thread. */
     _Atomic uint64_t word;
+    _Atomic uint64_t over_ns; /* nothing of its work waits after that; SC_EXEC_FOREVER: it may */
 };
 
 static bool state_move(struct sc_plugin_submission *submission, uint64_t generation, uint32_t from,
@@ -151,6 +156,17 @@ static spec_status busy(spec_connector *conn, struct spec_important *items, uint
                    conn->submission_count);
 }
 
+/* When its last deadline has passed, the second for codes included. */
+static uint64_t over_ns(const struct sc_plugin_item *work, uint64_t count)
+{
+    uint64_t over = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t ns = sc_plugin_item_over_ns(&work[i]);
+        over = ns > over ? ns : over;
+    }
+    return over;
+}
+
 spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
                              spec_ticket *ret_ticket, struct spec_error *reterr)
 {
@@ -176,6 +192,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     }
     sc_plugin_items_begin(conn, work, count, begin_ns);
     *ret_ticket = ticket;
+    atomic_store(&submission->over_ns, over_ns(work, count));
     atomic_store(&submission->word, ticket >> 32 << 32 | QUEUED);
     if (conn->submit_exec != NULL)
         sc_exec_post(conn->submit_exec, &submission->task, SC_LANE_DEMAND);
@@ -232,13 +249,18 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
             continue; /* another waiter has it: nothing tells us when it is over */
         if (state == DONE)
             return report(submission, generation, reterr);
-        bool may_run = conn->submit_exec == NULL || !is_bounded;
+        uint64_t over_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
+        bool is_over = over_ns <= sc_exec_now_ns(conn->exec);
+        bool may_run = conn->submit_exec == NULL || !is_bounded || is_over;
         if (state == QUEUED && may_run && run_here(submission, generation))
             continue;
         if (!in_time)
             return sc_fail(reterr, SPEC_E_TIMEOUT,
                            "get_important_wait: ticket %#" PRIx64 " is not done", ticket);
-        in_time = sc_exec_wait(conn->exec, &conn->submit_word, seen, deadline_ns);
+        bool wakes = over_ns < deadline_ns && !is_over;
+        bool moved =
+            sc_exec_wait(conn->exec, &conn->submit_word, seen, wakes ? over_ns : deadline_ns);
+        in_time = moved || wakes;
     }
 }
 

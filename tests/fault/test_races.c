@@ -167,7 +167,9 @@ static void check_rows(struct worker *worker, const struct load *load)
 /* What a call said of a request. true: it goes on. */
 static bool judge(struct worker *worker, const struct hold *hold, spec_status status)
 {
-    bool is_reset = atomic_load(&worker->rig->conn->epoch) != hold->epoch;
+    spec_connector *conn = worker->rig->conn;
+    bool is_reset = atomic_load(&conn->epoch) != hold->epoch ||
+                    sc_store_epoch(conn->store) != hold->epoch; /* a reset that has not returned */
     if (status == SPEC_OK)
         return true;
     if (status == SPEC_E_STALE && (is_reset || hold->is_released))

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#define STEPS_MAX 64
+#define STEPS_MAX 128
 
 struct fixture {
     struct sc_alloc alloc;
@@ -133,6 +133,39 @@ static void a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it(void 
     wait_done(fx, 12);
     static const uint32_t expected[12] = {2, 4, 9, 3, 5, 11, 1, 6, 8, 0, 7, 10};
     assert_memory_equal(fx->order, expected, sizeof(expected));
+}
+
+/* Steps of one half that block leave a thread to the other half, whichever it is. */
+static void a_half_that_blocks_leaves_one_thread_to_the_other(void **state)
+{
+    struct fixture *fx = *state;
+    static const enum sc_exec_lane blocked[4] = {SC_LANE_WRITER, SC_LANE_BACKGROUND, SC_LANE_DEMAND,
+                                                 SC_LANE_SPECULATIVE};
+    struct sc_exec_params params = {
+        .alloc = &fx->alloc, .thread_count = 2, .keeps_one = true, .name = "test"};
+    for (uint32_t way = 0; way < 4; way++) {
+        struct noted holders[3], tasks[20];
+        enum sc_exec_lane other = blocked[(way + 2) % 4];
+        uint32_t before = atomic_load(&fx->done);
+        assert_int_equal(sc_exec_open(&params, &fx->exec, NULL), SPEC_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            holders[i] = hold_worker(fx);
+            sc_exec_post(fx->exec, &holders[i].task, blocked[way]);
+        }
+        sem_wait(&fx->entered);
+        sem_wait(&fx->entered);
+        for (uint32_t i = 0; i < 20; i++) { /* one by one: a thread that had gone would be missed */
+            tasks[i] = noted_task(fx, i);
+            sc_exec_post(fx->exec, &tasks[i].task, other);
+            wait_done(fx, before + i + 1);
+        }
+        assert_int_equal(sem_trywait(&fx->entered), -1); /* the third waits for its turn */
+        for (uint32_t i = 0; i < 3; i++)
+            sem_post(&fx->gate);
+        sem_wait(&fx->entered);
+        sc_exec_close(fx->exec);
+        fx->exec = NULL;
+    }
 }
 
 static void a_due_task_is_never_early_and_the_nearest_comes_first(void **state)
@@ -524,6 +557,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EXEC_TEST(cancel_takes_back_what_no_worker_has),
         EXEC_TEST(a_worker_takes_the_highest_lane_first_and_the_oldest_inside_it),
+        EXEC_TEST(a_half_that_blocks_leaves_one_thread_to_the_other),
         EXEC_TEST(a_due_task_is_never_early_and_the_nearest_comes_first),
         EXEC_TEST(a_timer_comes_due_while_the_other_worker_is_busy),
         EXEC_TEST(four_threads_post_and_each_post_is_stepped_exactly_once),

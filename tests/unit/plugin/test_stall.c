@@ -21,6 +21,7 @@ struct gate {
     pthread_cond_t changed;
     bool is_shut;     /* guarded by lock */
     uint64_t waiting; /* guarded by lock: completions held now */
+    uint64_t holds;   /* so many are held at most, others pass; 0: all. Set while it is open */
 };
 
 static void gate_pass(void *user)
@@ -29,7 +30,8 @@ static void gate_pass(void *user)
     pthread_mutex_lock(&gate->lock);
     gate->waiting++;
     pthread_cond_broadcast(&gate->changed);
-    while (gate->is_shut)
+    bool is_held = gate->holds == 0 || gate->waiting <= gate->holds;
+    while (gate->is_shut && is_held)
         pthread_cond_wait(&gate->changed, &gate->lock);
     gate->waiting--;
     pthread_mutex_unlock(&gate->lock);
@@ -43,10 +45,10 @@ static void gate_shut(struct gate *gate, bool is_shut)
     pthread_mutex_unlock(&gate->lock);
 }
 
-static void gate_await(struct gate *gate) /* until a completion is held */
+static void gate_await(struct gate *gate, uint64_t count) /* until so many completions are held */
 {
     pthread_mutex_lock(&gate->lock);
-    while (gate->waiting == 0)
+    while (gate->waiting < count)
         pthread_cond_wait(&gate->changed, &gate->lock);
     pthread_mutex_unlock(&gate->lock);
 }
@@ -69,7 +71,7 @@ static uint64_t read_ops(struct stall *stall)
 static void *open_later(void *user)
 {
     struct stall *stall = user;
-    gate_await(&stall->gate);
+    gate_await(&stall->gate, 1);
     while (read_ops(stall) == stall->read_ops)
         sched_yield();
     gate_shut(&stall->gate, false);
@@ -79,8 +81,9 @@ static void *open_later(void *user)
 /* False: this machine has no such back end. */
 static bool stall_open(struct stall *stall, const char *backend)
 {
-    *stall = (struct stall){.gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0},
-                            .prompt = rig_prompt(1, 0, 0, TOKENS)};
+    *stall =
+        (struct stall){.gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0},
+                       .prompt = rig_prompt(1, 0, 0, TOKENS)};
     rig_init(&stall->rig, false, "");
     stall->rig.backend = backend;
     rig_shape(&stall->rig, 4, 4, 64, SPEC_DTYPE_F16);
@@ -144,13 +147,13 @@ static void check_late(const char *backend)
     for (uint32_t layer = 0; layer < stall.rig.layers; layer++) {
         gate_shut(&stall.gate, true);
         assert_int_equal(load_and_unmap(&stall, request, layer), SPEC_E_TIMEOUT);
-        gate_await(&stall.gate); /* what comes late was on its way */
+        gate_await(&stall.gate, 1); /* what comes late was on its way */
         gate_shut(&stall.gate, false);
         load_layers(&stall, request);
     }
     gate_shut(&stall.gate, true); /* released with reads under way, and closed with them */
     assert_int_equal(load_and_unmap(&stall, request, 0), SPEC_E_TIMEOUT);
-    gate_await(&stall.gate);
+    gate_await(&stall.gate, 1);
     rig_release(&stall.rig, request);
     gate_shut(&stall.gate, false);
     rig_reopen(&stall.rig);
@@ -249,6 +252,82 @@ static void abi_085_store_returns_while_the_device_stalls_io_uring(void **state)
     check_store("io_uring");
 }
 
+/* As many writes as there are threads for them stand still: loads go on. */
+static void loads_go_on_while_writes_stall_pread(void **state)
+{
+    (void)state;
+    struct stall stall;
+    assert_true(stall_open(&stall, "pread"));
+    struct prompt other = rig_prompt(2, 0, 0, TOKENS);
+    spec_request request = rig_lookup(&stall.rig, &stall.prompt).request;
+    struct spec_lookup_result result = rig_lookup(&stall.rig, &other);
+    rig_background(&stall.rig);
+    stall.gate.holds = stall.rig.conn->config.io_threads;
+    gate_shut(&stall.gate, true);
+    spec_ticket ticket = rig_store(&stall.rig, result.request, &other, 0, TOKENS);
+    gate_await(&stall.gate, stall.gate.holds);
+    for (uint32_t layer = 0; layer < stall.rig.layers; layer++) {
+        struct area area = rig_area(&stall.rig, TOKENS);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = request,
+                                      .layer = layer,
+                                      .destination = &area.memory,
+                                      .deadline_ns = UINT64_C(30000000000)}; /* else it hangs */
+        assert_int_equal(sc_plugin_get_important(stall.rig.conn, &item, 1, NULL), SPEC_OK);
+        assert_true(rig_area_is_right(&stall.rig, &area, &stall.prompt, 0, TOKENS, layer));
+        rig_area_free(&area);
+    }
+    spec_status status;
+    assert_int_equal(sc_plugin_poll(stall.rig.conn, &ticket, 1, &status, NULL), SPEC_OK);
+    assert_int_equal(status, SPEC_PENDING);
+    gate_shut(&stall.gate, false);
+    assert_int_equal(rig_wait(&stall.rig, ticket), SPEC_OK);
+    rig_release(&stall.rig, result.request);
+    rig_release(&stall.rig, request);
+    rig_prompt_free(&other);
+    stall_done(&stall);
+}
+
+/* The only thread for submissions is at one that has no deadline, of a device that stands still.
+ * One behind it ends when its own has passed, as its host waits with a limit. */
+static void a_deadline_holds_behind_a_submission_without_one(void **state)
+{
+    (void)state;
+    struct stall stall;
+    assert_true(stall_open(&stall, "pread"));
+    spec_connector *conn = stall.rig.conn;
+    struct area areas[2];
+    struct spec_important items[2];
+    spec_request requests[2];
+    spec_ticket tickets[2];
+    gate_shut(&stall.gate, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        areas[i] = rig_area(&stall.rig, TOKENS);
+        requests[i] = rig_lookup(&stall.rig, &stall.prompt).request;
+        items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
+                                           .request = requests[i],
+                                           .destination = &areas[i].memory,
+                                           .deadline_ns = i == 0 ? 0 : DEADLINE_NS};
+        assert_int_equal(sc_plugin_submit(conn, &items[i], 1, &tickets[i], NULL), SPEC_OK);
+        gate_await(&stall.gate, 1);
+    }
+    assert_int_equal(sc_plugin_submit_wait(conn, tickets[1], UINT64_C(30000000000), NULL),
+                     SPEC_E_TIMEOUT);
+    assert_int_equal(items[1].status, SPEC_E_TIMEOUT); /* the item's, not the wait's */
+    assert_int_equal(sc_plugin_submit_wait(conn, tickets[1], 0, NULL), SPEC_E_INVALID);
+    assert_int_equal(sc_plugin_submit_wait(conn, tickets[0], 0, NULL), SPEC_E_TIMEOUT);
+    gate_shut(&stall.gate, false);
+    assert_int_equal(sc_plugin_submit_wait(conn, tickets[0], UINT64_MAX, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit(conn, &items[1], 1, &tickets[1], NULL), SPEC_OK);
+    (void)sc_plugin_submit_wait(conn, tickets[1], UINT64_MAX, NULL);
+    assert_true(rig_area_is_right(&stall.rig, &areas[0], &stall.prompt, 0, TOKENS, 0));
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_release(&stall.rig, requests[i]);
+        rig_area_free(&areas[i]);
+    }
+    stall_done(&stall);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +337,8 @@ int main(void)
         cmocka_unit_test(abi_051_stale_completion_of_an_earlier_batch_io_uring),
         cmocka_unit_test(abi_085_store_returns_while_the_device_stalls_pread),
         cmocka_unit_test(abi_085_store_returns_while_the_device_stalls_io_uring),
+        cmocka_unit_test(loads_go_on_while_writes_stall_pread),
+        cmocka_unit_test(a_deadline_holds_behind_a_submission_without_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
