@@ -233,7 +233,7 @@ void sc_plugin_orphans_drop(spec_connector *conn)
     uint64_t pieces[DROPS_AT_ONCE], count = 0, end = sc_store_piece_next(conn->store);
     if (conn->role != SPEC_ROLE_WRITER || !conn->replay_orphans)
         return;
-    for (uint64_t id = 1; id < end; id++) {
+    for (uint64_t id = 1; (id = sc_store_piece_from(conn->store, id)) < end; id++) {
         struct sc_radix_segment segment;
         uint8_t hash[SC_STORE_HASH_BYTES];
         uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not told of */

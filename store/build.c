@@ -97,9 +97,12 @@ static uint64_t extent_next(struct sc_store_build *build)
     uint64_t found = 0;
     pthread_mutex_lock(&store->log_lock);
     build->end = build->end > 0 ? build->end : store->table.extent_next;
-    for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++, build->next++)
-        if (extent_lacks(build, sc_store_table_extent(&store->table, build->next)))
-            found = build->next;
+    for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++) {
+        uint64_t id = sc_store_table_extent_from(&store->table, build->next);
+        if (id < build->end && extent_lacks(build, sc_store_table_extent(&store->table, id)))
+            found = id;
+        build->next = id < build->end ? id + 1 : build->end;
+    }
     pthread_mutex_unlock(&store->log_lock);
     return found;
 }

@@ -455,12 +455,9 @@ bool sc_store_checkpoint_due(struct sc_store *store)
 static uint64_t pieces_kept(const struct sc_store *store)
 {
     uint64_t count = 0;
-    for (uint64_t id = 1; id < store->table.piece_next; id++) {
-        const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-        if (entry == NULL) {
-            id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB) - 1;
-            continue;
-        }
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
         uint32_t state = atomic_load(&entry->state);
         count += state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_QUARANTINED;
     }

@@ -46,6 +46,7 @@ struct sc_store_shape {
     bool is_own;             /* ours; for a peer, any of our family */
     uint64_t epoch;          /* log lock */
     uint64_t epoch_sequence; /* replay: pieces of frames before it are void */
+    uint64_t void_end;       /* writer, log lock: its pieces with ids below are void */
 };
 
 enum sc_store_segment_state {

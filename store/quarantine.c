@@ -600,16 +600,21 @@ void sc_store_piece_drop(struct sc_store *store, uint64_t piece)
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns)
 {
-    uint64_t voided[AT_ONCE], total = 0;
-    for (uint64_t id = 1; id < piece_end;) {
+    uint64_t voided[AT_ONCE], total = 0, id = 1;
+    if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
+        pthread_mutex_lock(&store->log_lock);
+        id = store->spaces[space - 1].void_end;
+        store->spaces[space - 1].void_end = piece_end;
+        pthread_mutex_unlock(&store->log_lock);
+    }
+    while (id < piece_end) {
         uint64_t count = 0, looked = 0;
         pthread_mutex_lock(&store->log_lock);
         for (; id < piece_end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
+            id = sc_store_table_piece_from(&store->table, id);
+            if (id >= piece_end)
+                break;
             struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
-            if (piece == NULL) {
-                id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB); /* no id of this slab */
-                continue;
-            }
             const struct sc_store_extent_entry *extent =
                 sc_store_table_extent(&store->table, piece->extent);
             if (extent != NULL && extent->space == space && piece_void(store, piece))
@@ -673,6 +678,11 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     if (!has_rows(extent))
         return span.alone ? annexes * PAGE : 0;
     return piece_pages(store, extent, &span, NULL) * PAGE;
+}
+
+uint64_t sc_store_piece_from(const struct sc_store *store, uint64_t piece)
+{
+    return sc_store_table_piece_from(&store->table, piece);
 }
 
 uint64_t sc_store_piece_next(struct sc_store *store)

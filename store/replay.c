@@ -229,8 +229,9 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_epoch *record = &replay->record.epoch;
     uint64_t id = replay->record.id;
-    struct sc_store_shape *shape = &store->spaces[id - 1];
-    if (id == 0 || id > replay->space_count || record->epoch < shape->epoch ||
+    struct sc_store_shape *shape =
+        id > 0 && id <= replay->space_count ? &store->spaces[id - 1] : NULL;
+    if (shape == NULL || record->epoch < shape->epoch ||
         (record->epoch == shape->epoch && sc_store_replay_is_writer(store))) {
         sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
         return;
@@ -300,12 +301,11 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
 
 void sc_store_replay_sweep(struct sc_store *store, bool all)
 {
-    for (uint64_t id = 1; id < store->table.piece_next; id++) {
-        const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-        if (entry == NULL)
-            id = sc_store_up(id + 1, SC_STORE_TABLE_SLAB) - 1; /* none of this slab */
-        else if (atomic_load(&entry->state) == SC_STORE_PIECE_LIVE &&
-                 (all || entry->next != store->replay->generation))
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+        if (atomic_load(&entry->state) == SC_STORE_PIECE_LIVE &&
+            (all || entry->next != store->replay->generation))
             sc_store_replay_drop(store, id);
     }
 }
@@ -381,6 +381,19 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
     return sc_store_append_commit(store, &append, reterr);
 }
 
+/* The piece at or after *id that was not believed and has no record that says so; NULL: none up to
+ * `last`. Moves *id behind it. */
+static struct sc_store_piece_entry *refused_next(const struct sc_store *store, uint64_t *id,
+                                                 uint64_t last)
+{
+    while ((*id = sc_store_table_piece_from(&store->table, *id)) <= last) {
+        struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, (*id)++);
+        if (atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
+            return entry;
+    }
+    return NULL;
+}
+
 /* Pieces that were not believed are dropped in the log too. */
 static spec_status replay_drop_refused(struct sc_store *store, struct spec_error *reterr)
 {
@@ -398,22 +411,17 @@ static spec_status replay_drop_refused(struct sc_store *store, struct spec_error
         struct sc_store_append append;
         uint64_t first = id, count = 0;
         sc_store_append_begin(store, &append);
-        for (; id <= replay->refused_last && count < DROPS_PER_WRITE; id++) {
-            struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
-            if (entry == NULL || atomic_load(&entry->state) != SC_STORE_PIECE_REFUSED)
-                continue;
+        while (count < DROPS_PER_WRITE && refused_next(store, &id, replay->refused_last) != NULL) {
             sc_store_append_frame(&append);
-            sc_store_record_put_drop(&append.writer, id, at_ns);
+            sc_store_record_put_drop(&append.writer, id - 1, at_ns);
             sc_store_append_frame_end(&append);
             count++;
         }
         if (count > 0)
             status = sc_store_append_commit(store, &append, reterr);
-        for (; first < id && status == SPEC_OK; first++) {
-            struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, first);
-            if (entry != NULL && atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
-                atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
-        }
+        for (; count > 0 && status == SPEC_OK; count--)
+            atomic_store(&refused_next(store, &first, replay->refused_last)->state,
+                         SC_STORE_PIECE_DROPPED);
     }
     return status;
 }

@@ -30,19 +30,28 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     replay->refused_last = id;
 }
 
+/* Rows of the open extent that its pieces have so far. */
+static void rows_note(struct sc_store_replay *replay, const struct sc_store_piece *piece)
+{
+    replay->extent_rows = (uint64_t)piece->extent_row + piece->row_count;
+    replay->extent_first = piece->first_position - piece->extent_row;
+}
+
 /* Follower, reading again: it told of the piece. */
 static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
 {
-    const struct sc_store_replay *replay = store->replay;
+    struct sc_store_replay *replay = store->replay;
     const struct sc_store_piece *piece = &replay->record.piece;
     bool same = memcmp(entry->hash, piece->hash, sizeof(entry->hash)) == 0 &&
                 entry->first_position == piece->first_position &&
                 entry->extent == replay->extent_open && entry->extent_row == piece->extent_row &&
                 entry->row_count == piece->row_count;
-    if (same)
-        entry->next = replay->generation;
-    else
+    if (!same) {
         sc_store_replay_drop(store, id);
+        return;
+    }
+    entry->next = replay->generation;
+    rows_note(replay, piece); /* what follows stands behind it */
 }
 
 bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece)
@@ -114,6 +123,15 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     sc_store_replay_table_unlock(store);
 }
 
+/* The extent has it, and finds it by its id: a follower may have met it before. */
+static bool piece_joins(const struct sc_store *store, struct sc_store_extent_entry *extent,
+                        uint64_t id)
+{
+    bool is_known = extent->piece_first != 0 && id >= extent->piece_first &&
+                    id <= extent->piece_last && !sc_store_replay_is_writer(store);
+    return is_known || sc_store_table_join(extent, id);
+}
+
 /* Whether a pass can have left it: an extent's rows follow each other, and a piece of our grid
  * keeps to one chunk. Where its codes stand follows from both (store/codes.h). */
 static bool piece_stands(const struct sc_store *store, const struct sc_store_extent_entry *extent,
@@ -137,18 +155,15 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (replay->extent_open != 0)
         extent = sc_store_table_extent(&store->table, replay->extent_open);
     piece->id = id;
-    piece->extent += replay->extent_base;
-    if (extent == NULL || piece->extent != replay->extent_open ||
-        piece->extent_row < replay->extent_rows ||
+    if (extent == NULL || piece->extent != replay->extent_open - replay->extent_base ||
+        piece->extent_row < replay->extent_rows || piece->extent_row >= extent->row_count ||
         piece->row_count > extent->row_count - piece->extent_row ||
-        !piece_stands(store, extent, piece) ||
-        (!sc_store_table_join(extent, id) &&
-         sc_store_replay_is_writer(store))) { /* others may meet it again */
+        !piece_stands(store, extent, piece) || !piece_joins(store, extent, id)) {
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
-    replay->extent_rows = piece->extent_row + piece->row_count;
-    replay->extent_first = piece->first_position - piece->extent_row;
+    piece->extent = replay->extent_open;
+    rows_note(replay, piece);
     piece->provenance = replay->provenance;
     bool tells =
         sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;
@@ -208,6 +223,7 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     sc_store_replay_table_lock(store);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
     bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+    is_held = is_held && entry->extent != 0; /* doomed, and its record never came */
     uint32_t space = 0;
     if (is_held || state == SC_STORE_PIECE_REFUSED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);

@@ -90,16 +90,15 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
 static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uint64_t end)
 {
     uint32_t space = atomic_load(&store->space_id);
-    while (*id < end) {
-        uint64_t now = *id;
+    for (uint64_t now; (now = sc_store_table_piece_from(&store->table, *id)) < end;) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, now);
-        *id = piece != NULL ? now + 1 : sc_store_up(now + 1, SC_STORE_TABLE_SLAB);
-        if (piece == NULL ||
-            atomic_load_explicit(&piece->state, memory_order_acquire) != SC_STORE_PIECE_LIVE)
+        *id = now + 1;
+        if (atomic_load_explicit(&piece->state, memory_order_acquire) != SC_STORE_PIECE_LIVE)
             continue;
         if (sc_store_table_extent(&store->table, piece->extent)->space != space)
             return now;
     }
+    *id = end;
     return 0;
 }
 

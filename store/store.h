@@ -283,6 +283,9 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
 uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
 uint64_t sc_store_piece_next(struct sc_store *store);
+/* The first id from this one on that a piece may have: ids leave gaps of any length. UINT64_MAX:
+ * none. Any thread. */
+uint64_t sc_store_piece_from(const struct sc_store *store, uint64_t piece);
 
 /* ---- Room, eviction, epochs, checkpoints (writer) ------------------------------------------- */
 

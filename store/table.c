@@ -166,6 +166,31 @@ struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table 
     return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
 }
 
+/* Folders and slabs that are absent are passed over whole. */
+static uint64_t root_from(struct sc_store_table_folder *_Atomic *root, uint64_t id)
+{
+    const uint64_t folder_ids = (uint64_t)SC_STORE_TABLE_FOLDER * SC_STORE_TABLE_SLAB;
+    while (id < SC_STORE_TABLE_IDS) {
+        if (root_slab(root, id) != NULL)
+            return id;
+        bool has_folder =
+            atomic_load_explicit(&root[id / folder_ids], memory_order_acquire) != NULL;
+        uint64_t step = has_folder ? SC_STORE_TABLE_SLAB : folder_ids;
+        id = (id / step + 1) * step;
+    }
+    return UINT64_MAX;
+}
+
+uint64_t sc_store_table_piece_from(const struct sc_store_table *table, uint64_t id)
+{
+    return root_from(table->pieces, id);
+}
+
+uint64_t sc_store_table_extent_from(const struct sc_store_table *table, uint64_t id)
+{
+    return root_from(table->extents, id);
+}
+
 bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece)
 {
     uint64_t first = extent->piece_first == 0 ? piece : extent->piece_first;

@@ -128,6 +128,10 @@ struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);
 struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table,
                                                     uint64_t id);
+/* The first id from `id` on that has memory: as the two above say; UINT64_MAX: none. Ids may leave
+ * gaps of any length. */
+uint64_t sc_store_table_piece_from(const struct sc_store_table *table, uint64_t id);
+uint64_t sc_store_table_extent_from(const struct sc_store_table *table, uint64_t id);
 /* The extent has this piece too: ids ascend. false: so far from its first that it cannot be its. */
 bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece);
 /* A follower's piece that its writer dropped may be read until the lease on it ends, which the

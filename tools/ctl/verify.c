@@ -187,7 +187,7 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
 {
     const struct sc_store_code_shape *shape = &codes->code_shape;
     uint64_t chunk = space->chunk_tokens, rows = piece->row_count - piece->skip;
-    if (bytes == NULL || chunk == 0)
+    if (bytes == NULL || chunk == 0 || piece->first_position < piece->extent_row)
         return false;
     uint64_t first = piece->first_position - piece->extent_row;
     uint64_t number = piece->first_position / chunk - first / chunk;
@@ -198,7 +198,7 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
                     row * shape->v_row_bytes;
     uint64_t k_bytes = fixed + rows * shape->k_row_bytes;
     uint64_t v_bytes = fixed + rows * shape->v_row_bytes;
-    return v_at + v_bytes <= codes->stride &&
+    return number < slots && v_at + v_bytes <= codes->stride &&
            block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_CODES, shape->bits_k,
                       bytes + k_at, k_bytes) &&
            block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_CODES, shape->bits_v,

@@ -883,6 +883,77 @@ static void log_drops_of_nothing_are_harmless(void **state)
     forge_check(forge, 1, 0); /* piece 2 is gone, piece 1 is not */
 }
 
+/* Rows that begin behind the extent's end: what is left of it there is less than none. */
+static void log_pieces_behind_their_extents_end_are_not_believed(void **state)
+{
+    (void)state;
+    static const uint32_t ROWS[] = {64, 65, 100, 8192, SC_STORE_ROWS_MAX - 1};
+    for (uint32_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
+        struct forge *forge = forge_make();
+        forge_extent(forge, 2);
+        forge_rows(forge, 2, ROWS[i], 1, ROWS[i]);
+        forge_check(forge, 1, 1);
+    }
+}
+
+/* Of an id that was left out, whose neighbour is there; and of the first namespace that is not. */
+static void log_records_of_ids_that_were_left_out_are_harmless(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct sc_store_stats stats;
+    forge->piece.id = 4000;
+    forge_extent(forge, 2);
+    forge_piece(forge);
+    for (uint64_t id = 2; id < 40; id++) {
+        uint64_t begin = sc_store_frame_begin(&forge->writer);
+        sc_store_record_put_drop(&forge->writer, id, 1000);
+        forge_end(forge, begin);
+    }
+    static const uint64_t SPACES[] = {0, 2, SC_STORE_SPACES_MAX + 1, UINT64_MAX};
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t begin = sc_store_frame_begin(&forge->writer);
+        sc_store_record_put_epoch(&forge->writer, SPACES[i], 7, 1000);
+        forge_end(forge, begin);
+    }
+    image_write(forge->world, &forge->image);
+    world_open_ok(forge->world);
+    sc_store_stats(forge->world->store, &stats);
+    assert_int_equal(stats.piece_count, 2);
+    assert_int_equal(stats.extent_count, 2);
+    assert_int_equal(sc_store_epoch(forge->world->store), 0);
+    world_close(forge->world);
+    forge_check(forge, 2, 4);
+}
+
+/* Gaps of nearly all ids that there are: nothing counts them one by one. */
+static void log_gaps_of_any_length_are_passed_over(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct world *world = forge->world;
+    const uint64_t last = SC_STORE_IDS - 4095; /* the table's last slab begins */
+    forge_extent(forge, 2);
+    forge_rows(forge, 2, 64, 1, 64); /* refused, as its twin at the other end */
+    forge_rows(forge, last, 64, 1, 64);
+    forge_extent(forge, last);
+    image_write(world, &forge->image);
+    world_open_ok(world);
+    assert_int_equal(sc_store_piece_next(world->store), last + 1);
+    assert_int_equal(sc_store_piece_from(world->store, 1), 1);
+    assert_int_equal(sc_store_piece_from(world->store, 4096), last);
+    assert_int_equal(sc_store_piece_from(world->store, SC_STORE_IDS - 1), SC_STORE_IDS - 1);
+    assert_int_equal(sc_store_piece_from(world->store, SC_STORE_IDS), UINT64_MAX);
+    assert_int_equal(sc_store_epoch_set(world->store, 1, &world->error), SPEC_OK);
+    keep_codes(world, true);
+    world_reopen(world);
+    build_all(world, 0); /* looks at every extent that there may be */
+    world_close(world);
+    keep_codes(world, false);
+    world_free(world);
+    free(forge);
+}
+
 /* A record of raw msgpack: our decoder refuses what msgpack allows but the format does not. */
 static void log_maps_with_wrong_keys_are_not_believed(void **state)
 {
@@ -1042,12 +1113,10 @@ static void log_records_of_coarse_extents_fit_their_bound(void **state)
     assert_true(writer.used <= sc_store_record_bytes_coarse());
 }
 
-static void log_records_fit_their_bounds(void **state)
+static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
 {
     (void)state;
-    static uint8_t bytes[SC_STORE_PAYLOAD_BYTES_MAX + 4096];
-    static uint32_t tokens[SC_STORE_ROWS_MAX];
-    static struct sc_store_mark marks[SC_STORE_MARKS_MAX];
+    static uint8_t bytes[SC_STORE_PAYLOAD_BYTES_MAX];
     static struct sc_store_part parts[SC_LIMIT_LAYERS];
     struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
     const uint32_t big = UINT32_MAX;
@@ -1077,6 +1146,17 @@ static void log_records_fit_their_bounds(void **state)
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_annex(SC_LIMIT_LAYERS));
+    assert_false(writer.overflow);
+}
+
+static void log_records_fit_their_bounds(void **state)
+{
+    (void)state;
+    static uint8_t bytes[SC_STORE_PAYLOAD_BYTES_MAX + 4096];
+    static uint32_t tokens[SC_STORE_ROWS_MAX];
+    static struct sc_store_mark marks[SC_STORE_MARKS_MAX];
+    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
+    const uint32_t big = UINT32_MAX;
     struct sc_store_piece piece = {.id = UINT64_MAX,
                                    .extent = UINT64_MAX,
                                    .first_position = UINT64_MAX - SC_STORE_ROWS_MAX,
@@ -1138,10 +1218,14 @@ int main(void)
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
+        cmocka_unit_test(log_pieces_behind_their_extents_end_are_not_believed),
+        cmocka_unit_test(log_records_of_ids_that_were_left_out_are_harmless),
+        cmocka_unit_test(log_gaps_of_any_length_are_passed_over),
         cmocka_unit_test(log_maps_with_wrong_keys_are_not_believed),
         cmocka_unit_test(log_unknown_keys_are_skipped),
         cmocka_unit_test(log_of_a_newer_version_or_type_refuses_to_open),
         cmocka_unit_test(log_records_are_msgpack_to_another_reader_too),
+        cmocka_unit_test(log_records_of_extents_and_annexes_fit_their_bounds),
         cmocka_unit_test(log_records_fit_their_bounds),
         cmocka_unit_test(log_records_of_coarse_extents_fit_their_bound),
     };
