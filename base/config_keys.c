@@ -45,7 +45,8 @@ static const struct sc_config_row rows[] = {
      .max = 256,
      .is_power_of_two = true},
     {{"disk_bytes", "size", "0", "0, or segment_bytes .. 1024TiB",
-      "Hard cap of the store on disk, at least 2MiB a rank. 0: the smaller of 20 GiB and half of "
+      "Hard cap of the store on disk, at least 2MiB a rank, 3MiB where rows are short. 0: the "
+      "smaller of 20 GiB and half of "
       "what is free at open."},
      .kind = KIND_SIZE,
      MEMBER(disk_bytes),

@@ -51,7 +51,8 @@ void sc_plugin_evict_check(spec_connector *conn)
 {
     struct sc_store_room room;
     sc_store_room(conn->store, &room);
-    if (room.free_bytes + room.quarantine_bytes < room.bytes_max / BEGIN_PART)
+    if (room.free_bytes + room.quarantine_bytes < room.bytes_max / BEGIN_PART ||
+        room.log_pieces_over > 0)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
@@ -102,12 +103,13 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
     return share > evict->left_bytes ? share : evict->left_bytes;
 }
 
-static uint64_t runs_wanted(spec_connector *conn)
+/* Leaves that shall go: the index is full, or the log is. */
+static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_room *room)
 {
     struct sc_plugin_evict *evict = &conn->evict;
     uint64_t asked = atomic_exchange(&evict->asked_runs, 0);
     evict->left_runs = asked > evict->left_runs ? asked : evict->left_runs;
-    return evict->left_runs;
+    return evict->left_runs > room->log_pieces_over ? evict->left_runs : room->log_pieces_over;
 }
 
 bool sc_plugin_evict_some(spec_connector *conn)
@@ -115,13 +117,13 @@ bool sc_plugin_evict_some(spec_connector *conn)
     struct sc_plugin_evict *evict = &conn->evict;
     struct sc_store_room before, after;
     sc_store_room(conn->store, &before);
-    uint64_t bytes = bytes_wanted(conn, &before), runs = runs_wanted(conn), leaf_count = 0;
-    if ((bytes == 0 && runs == 0) || before.is_paused)
-        return false;
-    bool gave = bytes > 0 && sc_store_evict_unreachable(conn->store, bytes) > 0;
-    if (!gave && bytes > 0)
+    uint64_t bytes = bytes_wanted(conn, &before), runs = runs_wanted(conn, &before);
+    uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
+    bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
+    bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
+    if (goes && !gave && bytes > 0)
         gave = sc_plugin_coarse_some(conn);
-    if (!gave) {
+    if (goes && !gave) {
         pthread_mutex_lock(&conn->commit_lock);
         leaf_count = evict_leaves(conn, bytes, runs);
         pthread_mutex_unlock(&conn->commit_lock);
@@ -129,9 +131,10 @@ bool sc_plugin_evict_some(spec_connector *conn)
     sc_store_room(conn->store, &after);
     evict->left_bytes = less(evict->left_bytes, less(room_to_be(&after), room_to_be(&before)));
     evict->left_runs = less(evict->left_runs, leaf_count);
-    if (sc_store_checkpoint_due(conn->store)) /* each drop has made the log longer */
+    /* Each drop has made the log longer; and what leases held in it may be void by now. */
+    if (sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
-    if (!gave && leaf_count == 0) /* all is pinned; the next who finds no room asks again */
+    if (goes && !gave && leaf_count == 0) /* all is pinned; the next who finds no room asks again */
         evict->left_bytes = evict->left_runs = 0;
     return gave || leaf_count > 0;
 }

@@ -12,7 +12,9 @@
  * rows are void is copied as long as the process knows of the extent.
  *
  * Holds: either log is complete at any time: the new one is synced before the rename, and the old
- * one takes every append until then; an error leaves the old one; log space of both is reserved.
+ * one takes every append until then; an error leaves the old one. The new one is never longer than
+ * the old one, but for its head, and every byte of the log is counted twice (log_room.c): there is
+ * room for it at any time.
  * Does not: change ids, forget a namespace, free space of rows.
  * Threads: one checkpoint at a time, on an executor's thread, or in close.
  * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
@@ -41,8 +43,6 @@ struct copy {
     struct sc_io_file *file;
     struct sc_store_writer writer; /* into out */
     uint64_t end, new_sequence, new_chain;
-    uint64_t reserved; /* log space */
-    bool reserves;     /* not under the log lock */
 };
 
 static void new_path(const struct sc_store *store, char path[SC_LIMIT_PATH_BYTES + 64])
@@ -59,26 +59,13 @@ void sc_store_checkpoint_clean(struct sc_store *store)
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-static spec_status copy_reserve(struct copy *copy, uint64_t bytes, struct spec_error *reterr)
-{
-    if (!sc_store_log_reserve(copy->store, bytes))
-        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for a second log in disk_bytes",
-                       copy->store->dir);
-    copy->reserved += bytes;
-    return SPEC_OK;
-}
-
 static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
 {
     uint64_t bytes = copy->writer.used;
-    spec_status status = SPEC_OK;
     if (bytes == 0)
         return SPEC_OK;
-    if (copy->reserves)
-        status = copy_reserve(copy, bytes, reterr);
-    if (status == SPEC_OK)
-        status =
-            sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
+    spec_status status =
+        sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
     copy->end += bytes;
     copy->writer.used = 0;
     return status;
@@ -302,7 +289,6 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
     copy->new_chain = copy->chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    copy->reserves = true;
     copy->piece_next = 1;
     pthread_mutex_lock(&store->log_lock);
     *ret_head = store->journal.head;
@@ -330,8 +316,6 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
             status = copy_flush(copy, reterr);
         if (status == SPEC_OK)
             status = sc_io_file_sync(store->io, copy->file, reterr);
-        if (status == SPEC_OK && round == 0)
-            status = copy_reserve(copy, SLACK_BYTES, reterr);
         if (status != SPEC_OK)
             return status;
         pthread_mutex_lock(&store->log_lock);
@@ -351,7 +335,6 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     struct sc_store_journal *journal = &store->journal;
     char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
     bool in_place = false;
-    copy->reserves = false; /* SLACK_BYTES are */
     spec_status status = copy_range(copy, journal->end, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK)
@@ -378,7 +361,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     struct sc_store_averages averages = store->averages;
     store->averages = copy->averages;
     copy->averages = averages;
-    store->journal_broken = false;
+    store->journal_broken = journal->is_short = false;
     atomic_store(&store->log_bytes, copy->end);
     return SPEC_OK;
 }
@@ -405,9 +388,10 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
                head.number, copy.end, copy.at);
     } else {
         sc_store_checkpoint_clean(store);
+        pthread_mutex_lock(&store->log_lock);
+        store->journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
+        pthread_mutex_unlock(&store->log_lock);
     }
-    if (copy.reserved > 0)
-        sc_store_log_unreserve(store, copy.reserved);
     sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
     sc_alloc_free(store->params.alloc, copy.extent);
@@ -417,13 +401,6 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */
-
-/* Log lock held. Piece records in the log. */
-static uint64_t pieces_in_log(const struct sc_store *store)
-{
-    const struct sc_store_journal *journal = &store->journal;
-    return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
-}
 
 /* Log lock held. A good part of the log is averages that newer ones replace. */
 static bool averages_are_stale(const struct sc_store *store)
@@ -442,13 +419,17 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     if (store->params.role != SC_STORE_WRITER)
         return false;
     pthread_mutex_lock(&store->log_lock);
-    uint64_t grown = journal->end - journal->kept_bytes, count = pieces_in_log(store);
+    uint64_t grown = journal->end - journal->kept_bytes, count = sc_store_log_pieces(store);
     bool grew = grown >= step && grown >= journal->kept_bytes;
     bool is_stale = averages_are_stale(store);
+    bool is_broken = store->journal_broken;
+    bool waits = sc_exec_now_ns(store->params.exec) < journal->retry_ns;
     pthread_mutex_unlock(&store->log_lock);
     uint64_t live = sc_store_counted(&store->piece_count);
     bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
-    return grew && (is_void || is_stale);
+    if (waits)
+        return false;
+    return is_broken || (grew && (is_void || is_stale)) || sc_store_log_is_tight(store);
 }
 
 /* Pieces that a checkpoint would keep. */
@@ -472,7 +453,7 @@ void sc_store_checkpoint_close(struct sc_store *store)
     if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
-    uint64_t count = pieces_in_log(store), kept = pieces_kept(store);
+    uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
     if ((count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store))
         status = sc_store_checkpoint(store, &error);
     else

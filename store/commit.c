@@ -113,6 +113,8 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         *shape = store->shape;
         shape->id = (uint32_t)store->space_count;
         atomic_store(&store->space_id, shape->id);
+        store->journal.space_bytes +=
+            sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
     uint64_t extent_id = table->extent_next++, extent_row = 0;
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, extent_id);
@@ -149,6 +151,7 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
     }
     sc_store_count(&store->extent_count, 1);
     sc_store_count(&store->piece_count, entry->live_count);
+    sc_store_count(&store->held_count, entry->live_count);
     return extent_id;
 }
 

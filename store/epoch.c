@@ -42,6 +42,8 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
         store->spaces[store->space_count] = store->shape;
         store->spaces[store->space_count++].id = (uint32_t)space;
         atomic_store(&store->space_id, (uint32_t)space);
+        store->journal.space_bytes +=
+            sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
     store->spaces[space - 1].epoch = epoch;
     atomic_store(&store->epoch, epoch);

@@ -170,8 +170,10 @@ void sc_store_write_done(struct sc_store_write *write)
         sc_store_extent_fail(extent, write->op.status);
         sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors,
                        1);
-        sc_store_pause(store, write->op.status, "writing a segment");
-        sc_store_segment_avoid(store, write->segment);
+        if (write->op.status != SPEC_E_NO_SPACE || write->op.sys_errno != 0) {
+            sc_store_pause(store, write->op.status, "writing a segment");
+            sc_store_segment_avoid(store, write->segment);
+        } /* else its file could not be made, and is not looked for again */
     }
     sc_store_write_put(store, write);
     sc_store_extent_unref(extent);

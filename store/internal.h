@@ -2,6 +2,7 @@
  *
  *   identity.c  store.msgpack                     open.c     open, close, statistics
  *   journal.c   the log's file: scan, append      replay.h   records of the log -> table, space
+ *   log_room.c  room for the log and the next one
  *   segment.c   segment files, extents' places    extent.c   extents being written: begin, end
  *   pack.c      a pass's layers -> writes         commit.c   what was written -> log, table
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
@@ -97,6 +98,9 @@ struct sc_store_journal {
     uint64_t kept_bytes;      /* what the last checkpoint left; 0: there was none since open */
     uint64_t pieces_read;     /* piece records in it then, or at open, */
     uint64_t piece_next_read; /* and the id that came next */
+    uint64_t space_bytes;     /* of its namespaces' records, at most */
+    uint64_t retry_ns;        /* no checkpoint is due before: one failed */
+    bool is_short;            /* an append found no space, though disk_bytes allows it */
     uint8_t *buffer;          /* records of one append, or what a follower reads */
     uint64_t buffer_bytes;
 };
@@ -156,6 +160,7 @@ struct sc_store {
     struct sc_io_file *lock_file;
     uint8_t store_id[16];
     uint64_t disk_bytes_max, rows_max, pieces_max, op_bytes, segment_max, extent_max, write_max;
+    uint64_t share_bytes, share_pages; /* log_room.c: log bytes for so many bytes of pages */
 
     /* Guarded by space_lock (rank 40). */
     pthread_mutex_t space_lock;
@@ -164,11 +169,15 @@ struct sc_store {
     uint64_t segment_count;            /* indices in use are below */
     uint64_t segment_begin;            /* places are looked for from here on, and around */
     uint64_t segment_bytes;            /* of all segments, wanted ones too */
-    uint64_t surplus_count;            /* open: segments that disk_bytes does not allow */
+    uint64_t surplus_count;            /* open: segments that disk_bytes does not allow, */
+    bool surplus_cuts;                 /* and the last of the others has an end that it does not */
     uint64_t log_reserved;             /* for commits to come and a drop of each live piece */
-    uint64_t extent_bytes;             /* taken pages, written or being written */
-    uint64_t retry_ns;                 /* no new extents before */
-    uint64_t quarantine_bytes;         /* pages that only quarantined pieces hold */
+    uint64_t log_asked;                /* the most that found no room in the log lately */
+    /* A segment found no space: so much there is in all, until then; none is made before. */
+    uint64_t device_bytes, device_until_ns, device_retry_ns;
+    uint64_t extent_bytes;                            /* taken pages, written or being written */
+    uint64_t retry_ns;                                /* no new extents before */
+    uint64_t quarantine_bytes;                        /* pages that only quarantined pieces hold */
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* a ring, by due time */
     uint32_t bucket_first, bucket_count;
     uint32_t rows_first, rows_last; /* extents whose rows wait, by time; 0: none */
@@ -214,6 +223,7 @@ struct sc_store {
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
+    _Atomic uint64_t held_count; /* pieces that hold pages: live, or dropped and not freed yet */
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
@@ -354,6 +364,34 @@ void sc_store_checkpoint_clean(struct sc_store *store);
 /* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
 void sc_store_checkpoint_close(struct sc_store *store);
 
+/* ---- Room for two logs (log_room.c) ---------------------------------------------------------- */
+
+/* disk_bytes_max is known: what segments leave to the log. NO_SPACE: disk_bytes is too small for a
+ * segment beside it; the text says what is needed. */
+spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error *reterr);
+/* What counts under disk_bytes; the same but segments, with at least the share of the log. Space
+ * lock held, or open. */
+uint64_t sc_store_disk_used(struct sc_store *store);
+uint64_t sc_store_disk_beside(struct sc_store *store);
+/* Space lock held. Bytes of segments that may still be made. */
+uint64_t sc_store_segment_room(struct sc_store *store);
+/* Promises so many bytes of the log, and of its successor; false: there is no room. Space lock
+ * held; no lock held; and back. */
+bool sc_store_log_take(struct sc_store *store, uint64_t bytes);
+bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
+void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
+/* Whether the file system still has the room of the log, with a segment that was just made. */
+spec_status sc_store_log_fits_device(struct sc_store *store, uint64_t segment_bytes,
+                                     struct spec_error *reterr);
+/* A segment found no space: for a while only such are made as fit. No lock held. */
+void sc_store_device_is_full(struct sc_store *store, const char *what);
+/* How many pieces, the oldest ones, shall go so that the log has room. No lock held. */
+uint64_t sc_store_log_pieces_over(struct sc_store *store);
+/* The log has little room left, and a checkpoint would make some. No lock held. */
+bool sc_store_log_is_tight(struct sc_store *store);
+/* Log lock held. Piece records in the log. */
+uint64_t sc_store_log_pieces(const struct sc_store *store);
+
 /* ---- Segments and space (segment.c) ---------------------------------------------------------- */
 
 /* Lists segment files and opens them; sizes the space map. */
@@ -361,22 +399,15 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
 void sc_store_segments_close(struct sc_store *store);
 /* After replay: unlinks what disk_bytes does not allow, and empty segments while more is used. */
 void sc_store_segments_trim(struct sc_store *store);
-/* Space lock held. What counts under disk_bytes. */
-uint64_t sc_store_disk_used(struct sc_store *store);
 /* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
                                 struct sc_store_part *parts, uint32_t *ret_part_count,
                                 struct spec_error *reterr);
 void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride, uint64_t log_bytes);
-/* More log space for a commit that is larger than was reserved; or gives some back. */
-bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
-void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
 /* Queues writes, in one call to the back end; those of a segment whose file is being made wait.
  * count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
 void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
-/* Space lock held. Bytes of segments that may still be made under disk_bytes. */
-uint64_t sc_store_segment_room(struct sc_store *store);
 /* Index of a file number, during replay; segment_max: no such file. */
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);

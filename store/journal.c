@@ -450,12 +450,14 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
                                            append->writer.used, journal->end, reterr);
     if (status != SPEC_OK) {
         sc_store_count(&store->io_errors, 1);
+        journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
         if (sc_io_file_truncate(store->io, journal->file, journal->end, NULL) != SPEC_OK) {
             store->journal_broken = true;
             SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
         }
         return status;
     }
+    journal->is_short = false;
     journal->end += append->writer.used;
     journal->sequence = append->sequence;
     journal->chain = append->chain;

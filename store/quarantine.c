@@ -342,6 +342,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
     atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    atomic_fetch_sub_explicit(&store->held_count, 1, memory_order_relaxed);
     struct span span = span_find(store, extent, id, false);
     uint64_t pages = piece_pages(store, extent, &span, &store->space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);

@@ -208,6 +208,8 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
         }
     }
     struct sc_store_shape *shape = &store->spaces[store->space_count++];
+    store->journal.space_bytes +=
+        sc_store_record_bytes_space(replay->record.space.descriptor_bytes);
     uint64_t epoch_sequence = shape->epoch_sequence;
     sc_store_shape_set(shape, space);
     shape->id = (uint32_t)id;
@@ -442,6 +444,16 @@ static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
     return status;
 }
 
+/* More is used than disk_bytes allows, though segments were given up: what the log says of them is
+ * void. A failure is logged: nothing is stored until a later checkpoint makes room. */
+static void replay_shorten(struct sc_store *store)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_disk_used(store) > store->disk_bytes_max &&
+        sc_store_checkpoint(store, &error) != SPEC_OK)
+        SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
+}
+
 spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t file_bytes;
@@ -464,6 +476,7 @@ spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK) {
         sc_store_checkpoint_clean(store);
         sc_store_segments_trim(store);
+        replay_shorten(store);
     }
     sc_store_replay_close(store);
     return status;

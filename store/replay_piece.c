@@ -99,8 +99,10 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     if (!doomed)
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
     sc_store_replay_table_unlock(store);
-    if (sc_store_replay_is_writer(store))
+    if (sc_store_replay_is_writer(store)) {
         store->log_reserved += sc_store_record_bytes_drop();
+        count_up(store, &store->held_count);
+    }
     count_up(store, &store->piece_count);
 }
 

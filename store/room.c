@@ -1,7 +1,7 @@
 /* How much room there is, and what may go that nobody here can find.
  *
- *   disk_bytes   [fixed | log: 1/64, or what it takes | segments: held | quarantine | free | ... ]
- *                                                      not made yet: counts as free ----------^
+ *   disk_bytes   [fixed | log: its share, or what it takes | segments: held | quarantine | free |
+ * ... ] not made yet: counts as free ----------^
  *
  * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
  * is room does not stop at crumbs.
@@ -52,6 +52,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     room.quarantine_bytes = store->quarantine_bytes;
     room.is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
     pthread_mutex_unlock(&store->space_lock);
+    room.log_pieces_over = sc_store_log_pieces_over(store);
     *ret_room = room;
 }
 

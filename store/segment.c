@@ -6,9 +6,7 @@
  * A place that is taken in a segment without a file wakes the maker task; writes into it wait in
  * the segment until the file is reserved, or fail with it.
  *
- * What counts under disk_bytes: whole segments, the log rounded up to pages, log space promised to
- * begun extents and for one drop of each live piece, and a fixed 48 KiB for small files. Segments
- * leave 1/64 of disk_bytes to the log.
+ * What counts under disk_bytes, and what segments leave to the log: log_room.c.
  *
  * Holds: bytes counted are <= disk_bytes_max after every take; a place has one extent.
  * Does not: make a file under a lock, shrink a store that is open.
@@ -169,38 +167,51 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
     }
     bytes = sc_store_down(bytes / store->params.rank_count, PAGE);
     store->disk_bytes_max = bytes;
-    if (bytes < 2 * SC_STORE_SEGMENT_MIN)
-        return sc_fail(reterr, SPEC_E_NO_SPACE,
-                       "%" PRIu64 " bytes of disk for %s, at least %llu are needed", bytes,
-                       store->dir, 2 * SC_STORE_SEGMENT_MIN);
-    return SPEC_OK;
+    return sc_store_log_share_decide(store, reterr);
 }
 
-/* disk_bytes was lowered: the newest segments go, with what they hold. Replay misses them and drops
- * their pieces; their files stay until then (an open that fails changes nothing), listed behind
- * segment_count. */
+/* disk_bytes was lowered, or another namespace needs more room for its log: the newest segments go,
+ * with what they hold, and the end of one that is only partly too much. Replay misses what was
+ * there and drops its pieces; files stay until then (an open that fails changes nothing), those of
+ * whole segments listed behind segment_count. */
 static void segments_give_up(struct sc_store *store)
 {
-    uint64_t log_used = sc_store_up(sc_store_counted(&store->log_bytes), PAGE);
-    uint64_t log_room = sc_store_up(store->disk_bytes_max / 64, PAGE);
-    uint64_t others = SC_STORE_FIXED_BYTES + (log_used > log_room ? log_used : log_room);
+    uint64_t others = sc_store_disk_beside(store), whole = store->segment_bytes;
     while (store->segment_count > 0 && others + store->segment_bytes > store->disk_bytes_max) {
-        struct sc_store_segment *segment = &store->segments[--store->segment_count];
+        uint64_t excess = others + store->segment_bytes - store->disk_bytes_max;
+        struct sc_store_segment *segment = &store->segments[store->segment_count - 1];
+        excess = sc_store_up(excess, PAGE);
+        if (segment->bytes >= excess + SC_STORE_SEGMENT_MIN) {
+            segment->bytes -= excess;
+            store->segment_bytes -= excess;
+            store->surplus_cuts = true;
+            break;
+        }
+        store->segment_count--;
         sc_io_file_close(store->io, segment->file);
         segment->file = NULL;
         segment->state = SC_STORE_SEGMENT_ABSENT;
         store->segment_bytes -= sc_store_up(segment->bytes, PAGE);
         store->surplus_count++;
     }
-    if (store->surplus_count > 0)
-        SC_LOG(store->params.log, 2, "%s: %" PRIu64 " segments exceed disk_bytes and go",
-               store->dir, store->surplus_count);
+    if (store->segment_bytes < whole)
+        SC_LOG(store->params.log, 2,
+               "%s: segments exceed disk_bytes less the room of the log, %" PRIu64 " bytes go",
+               store->dir, whole - store->segment_bytes);
 }
 
-/* The log was read. A file that cannot be removed counts, and the next open tries again. */
+/* The log was read. What cannot be removed counts, and the next open tries again. */
 static void surplus_remove(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
+    uint64_t bytes;
+    if (store->surplus_cuts) {
+        const struct sc_store_segment *last = &store->segments[store->segment_count - 1];
+        if (sc_io_file_truncate(store->io, last->file, last->bytes, NULL) != SPEC_OK &&
+            sc_io_file_size(store->io, last->file, &bytes, NULL) == SPEC_OK)
+            store->segment_bytes += sc_store_up(bytes, PAGE) - last->bytes;
+        store->surplus_cuts = false;
+    }
     for (; store->surplus_count > 0; store->surplus_count--) {
         struct sc_store_segment *segment =
             &store->segments[store->segment_count + store->surplus_count - 1];
@@ -302,41 +313,6 @@ void sc_store_segments_trim(struct sc_store *store)
 }
 
 /* ---- Space ---------------------------------------------------------------------------------- */
-
-uint64_t sc_store_disk_used(struct sc_store *store)
-{
-    return SC_STORE_FIXED_BYTES + store->segment_bytes +
-           sc_store_up(sc_store_counted(&store->log_bytes) + store->log_reserved, PAGE);
-}
-
-bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes)
-{
-    pthread_mutex_lock(&store->space_lock);
-    store->log_reserved += bytes;
-    bool fits = sc_store_disk_used(store) <= store->disk_bytes_max;
-    if (!fits)
-        store->log_reserved -= bytes;
-    pthread_mutex_unlock(&store->space_lock);
-    return fits;
-}
-
-void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes)
-{
-    pthread_mutex_lock(&store->space_lock);
-    SC_ASSERT(store->params.poison, store->log_reserved >= bytes);
-    store->log_reserved -= bytes;
-    pthread_mutex_unlock(&store->space_lock);
-}
-
-uint64_t sc_store_segment_room(struct sc_store *store)
-{
-    uint64_t log_room = store->disk_bytes_max / 64;
-    uint64_t log_used =
-        sc_store_up(sc_store_counted(&store->log_bytes) + store->log_reserved, PAGE);
-    uint64_t taken = SC_STORE_FIXED_BYTES + store->segment_bytes +
-                     (log_used > log_room ? log_used : sc_store_up(log_room, PAGE));
-    return taken < store->disk_bytes_max ? sc_store_down(store->disk_bytes_max - taken, PAGE) : 0;
-}
 
 /* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
  * `pages`, or no index is left. */
@@ -474,13 +450,12 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
-    store->log_reserved += log_bytes;
     bool waits = now_ns < store->retry_ns;
-    bool fits = !waits && sc_store_disk_used(store) <= store->disk_bytes_max;
+    bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
     if (fits && !parts_take(store, stride, parts, ret_part_count))
         fits = sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, parts, ret_part_count);
-    if (!fits)
+    if (!fits && has_log)
         store->log_reserved -= log_bytes;
     bool wakes = maker_wake(store);
     pthread_mutex_unlock(&store->space_lock);
@@ -548,13 +523,18 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
     if (status == SPEC_OK) {
         status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
         if (status == SPEC_OK)
+            status = sc_store_log_fits_device(store, bytes, &error);
+        if (status == SPEC_OK)
             return SPEC_OK;
         sc_io_file_close(store->io, *ret_file);
         (void)sc_io_unlink(store->io, path, NULL);
     }
     *ret_file = NULL;
     sc_store_count(status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors, 1);
-    sc_store_pause(store, status, error.text);
+    if (status == SPEC_E_NO_SPACE) /* what there is of segments goes on being filled */
+        sc_store_device_is_full(store, error.text);
+    else
+        sc_store_pause(store, status, error.text);
     return status;
 }
 

@@ -294,6 +294,7 @@ struct sc_store_room {
     uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
                                 * may still be made */
     uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
+    uint64_t log_pieces_over;  /* pieces that shall go because the log has no room, the oldest */
     bool is_paused;            /* the device failed lately: extents are refused, whatever is free */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);

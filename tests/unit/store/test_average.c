@@ -203,6 +203,7 @@ static void average_longer_than_a_record_is_refused(void **state)
     struct world_setup setup = small;
     setup.layers = 64;
     setup.k_row_bytes = 2;
+    setup.disk_bytes = 16u << 20; /* of which the log of such chunks has half */
     struct world *world = world_make(&setup, 6);
     world->config.chunk_tokens = 4096;
     world_open_ok(world);
