@@ -438,6 +438,59 @@ static void abi_156_rows_of_a_damaged_block_are_exact(void **state)
     }
 }
 
+/* ---- 058 ---- */
+
+/* A row of layer 1 changed on the disk. Whoever does not want it exactly gets what was asked for;
+ * else nothing is delivered, at no layer, also of a request beside it, and nobody is promised the
+ * row again. */
+static void abi_058_a_changed_row_ends_a_layered_load(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t WHERE[] = {0, 64, 77, STORED - 1};
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct coded coded = coded_open(fx, WIDE, 1650 + i, 4, 2);
+        fixture_close(fx);
+        uint64_t copies =
+            disk_damage(fx, (struct disk_row){&coded.scene.prompt, WHERE[i], 1}, DISK_FLIP);
+        if (conf_options.require_hits)
+            assert_true(copies > 0);
+        fixture_open(fx);
+        coded_settle(fx);
+        struct shot shot = shot_of(1, PPM - 6000); /* all but one */
+        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        struct spec_lookup_result beside = scene_find(&coded.scene, 0);
+        shot_make(&coded, &shot, &found);
+        spec_status status = fx->api->get_important(fx->conn, &shot.answer.item, 1, &fx->error);
+        assert_int_equal(status, shot.answer.item.status);
+        if (status == SPEC_OK) {
+            shot_expect(&coded, &shot);
+            assert_true(copies == 0 || !shot_bit(&shot, WHERE[i]));
+        } else {
+            assert_true(status == SPEC_E_CORRUPT || status == SPEC_E_IO);
+            assert_true(shot.answer.item.failed_position <= WHERE[i]);
+            shot.answer.item.layer = 2;
+            assert_status(fx->api->get_important(fx->conn, &shot.answer.item, 1, &fx->error),
+                          status);
+            shot.answer.item.request = beside.request;
+            shot.answer.item.layer = 1;
+            status = fx->api->get_important(fx->conn, &shot.answer.item, 1, &fx->error);
+            assert_true(status == SPEC_E_CORRUPT || status == SPEC_E_IO);
+            ended++;
+        }
+        shot_free(&shot);
+        fixture_release(fx, found.request);
+        fixture_release(fx, beside.request);
+        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
+        found = fixture_lookup(fx, &params);
+        assert_true(status == SPEC_OK || found.matched_tokens <= WHERE[i]);
+        fixture_release(fx, found.request);
+        coded_close(&coded);
+    }
+    if (conf_options.require_hits)
+        assert_true(ended > 0);
+}
+
 /* ---- 157, 158 ---- */
 
 /* A scene whose rows were evicted, and codes were not. False: the connector kept them. */
@@ -536,6 +589,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_155_what_is_stored_on_coarse_rows_says_so),
     BARE(abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no),
     BARE(abi_156_rows_of_a_damaged_block_are_exact),
+    BARE(abi_058_a_changed_row_ends_a_layered_load),
     BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
     BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
     END,
