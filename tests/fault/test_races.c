@@ -1,5 +1,6 @@
-/* Every call beside every other: threads on a writer and on a reader of one store, each with
- * requests of its own, and resets by all of them at any moment.
+/* Every call beside every other: threads on a writer and on another connector of its store, a
+ * reader or the writer of another rank, each with requests of its own, and resets by all of them at
+ * any moment.
  *
  *   thread   lookup or attach -> layers: begin_layer, prefetch_next, then the layer directly, in
  *            submissions, two requests at once, refined, ahead -> store, aborted or not -> release
@@ -13,7 +14,7 @@
  * A failure prints its seed; SC_SEED=N runs that seed alone, SC_SEEDS=N so many; what threads do
  * follows from it, when they do it does not.
  *
- * Threads: four on the writer, two on the reader. */
+ * Threads: four on the writer, two on the other. */
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <inttypes.h>
@@ -59,8 +60,8 @@ struct lease {
 
 struct races {
     uint64_t seed;
-    bool has_faults, is_layered;
-    struct rig writer, reader;
+    bool has_faults, is_layered, has_ranks;
+    struct rig writer, other;
     struct prompt prompts[PROMPTS];
     pthread_mutex_t lock;
     struct lease leases[LEASES]; /* guarded by lock */
@@ -215,7 +216,7 @@ static void do_else(struct worker *worker)
     spec_status status;
     switch (draw(worker, 4)) {
     case 0:
-        if (worker->rig == &worker->races->writer) /* a reader has nothing to maintain */
+        if (worker->rig->role != SPEC_ROLE_READER) /* a reader has nothing to maintain */
             (void)sc_plugin_maintain(conn, &params, NULL);
         break;
     case 1:
@@ -506,7 +507,7 @@ static void run_round(struct worker *worker)
             do_else(worker);
         goes_on = load_layer(worker, &hold, &other, layer);
     }
-    bool stores = worker->rig == &worker->races->writer && !hold.is_released &&
+    bool stores = worker->rig->role != SPEC_ROLE_READER && !hold.is_released &&
                   hold.matched < worker->races->prompts[hold.prompt].count;
     if (stores)
         store(worker, &hold);
@@ -528,7 +529,7 @@ static void worker_start(struct races *races, uint64_t number, struct worker *re
     *ret_worker = (struct worker){.races = races,
                                   .number = number,
                                   .error = {.struct_size = sizeof(ret_worker->error)},
-                                  .rig = number < 4 ? &races->writer : &races->reader,
+                                  .rig = number < 4 ? &races->writer : &races->other,
                                   .random = rig_mix(races->seed * 100 + number)};
     uint64_t bytes = rig_part_bytes(ret_worker->rig);
     ret_worker->query = malloc(bytes);
@@ -553,10 +554,12 @@ static void races_open(struct races *races)
     rig_init(writer, false, WAYS[races->seed % KINDS].extra);
     writer->stage = "64MiB";
     writer->backend = races->seed / 2 % 2 == 0 ? NULL : "auto";
+    writer->rank_count = races->has_ranks ? 2 : 0;
     rig_shape(writer, LAYERS, 8, 128, SPEC_DTYPE_F16);
     rig_open(writer);
-    rig_beside(&races->reader, writer, SPEC_ROLE_READER, 0);
-    rig_open(&races->reader);
+    rig_beside(&races->other, writer, races->has_ranks ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
+               races->has_ranks ? 1 : 0);
+    rig_open(&races->other);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         uint64_t count = i == 0 ? LONG : 20 + rig_mix(races->seed + i) % (TOKENS - 20);
         races->prompts[i] = rig_prompt(races->seed * 10 + i % 3, count / 2, i, count);
@@ -582,15 +585,16 @@ static void run(uint64_t seed, struct races *sum)
     memset(&races, 0, sizeof(races));
     races.seed = seed;
     races.has_faults = seed % 8 >= 4;
+    races.has_ranks = seed % 3 == 2;
     races.is_layered = WAYS[seed % KINDS].is_layered;
     races_open(&races);
     for (uint64_t i = 0; i < WORKERS; i++)
         worker_start(&races, i, &workers[i]);
     for (uint64_t i = 0; i < WORKERS; i++)
         worker_join(&workers[i]);
-    rig_is_whole(&races.reader, races.has_faults);
+    rig_is_whole(&races.other, races.has_faults);
     rig_is_whole(&races.writer, races.has_faults);
-    rig_leave(&races.reader);
+    rig_leave(&races.other);
     rig_done(&races.writer);
     for (uint32_t i = 0; i < PROMPTS; i++)
         rig_prompt_free(&races.prompts[i]);
