@@ -134,7 +134,9 @@ spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_b
  * repeat and nothing that it has given comes again on that disk. */
 spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_error *reterr);
 /* Takes the one-writer lock (an OFD write lock on the file), writing pid, boot id, host and start
- * time into it. SPEC_E_LOCKED: the text names the holder. Released by sc_io_file_close. */
+ * time into it. SPEC_E_LOCKED: the text names the holder. Released by sc_io_file_close, also where
+ * a forked child has the descriptor still; a process that ends otherwise leaves it to such a child.
+ */
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
 
 /* Queues the operations; never blocks, allocates nothing. */

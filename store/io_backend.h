@@ -24,6 +24,7 @@ struct sc_io_file {
     _Atomic int fd;             /* -1: none */
     _Atomic uint32_t is_direct; /* 1: O_DIRECT is on */
     _Atomic uint32_t is_new;    /* 1: made by us and its directory not synced since */
+    _Atomic uint32_t is_locked; /* 1: close ends the lock, in forked children too */
 
     /* store/io_uring.c: set by open, until close. */
     uint32_t table_place; /* of registered files, plus 1; 0: not registered */

@@ -202,8 +202,14 @@ void sc_io_posix_file_close(struct sc_io *io, struct sc_io_file *file)
 {
     (void)io;
     const int fd = atomic_exchange(&file->fd, -1);
-    if (fd >= 0)         /* else in a forked child, which closed it */
-        (void)close(fd); /* not repeated: on Linux the descriptor is gone in every case */
+    if (fd < 0)
+        return; /* in a forked child, which closed it */
+    if (atomic_load_explicit(&file->is_locked, memory_order_relaxed)) {
+        /* It hangs on what a forked child shares with us: closing ours alone would leave it. */
+        struct flock range = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+        (void)fcntl(fd, F_OFD_SETLK, &range);
+    }
+    (void)close(fd); /* not repeated: on Linux the descriptor is gone in every case */
 }
 
 /* ---- Size and space ------------------------------------------------------------------------- */
@@ -479,6 +485,7 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
     int sys_errno = ftruncate(file->fd, 0) == 0 ? 0 : errno;
     if (sys_errno == 0)
         sys_errno = sc_io_posix_write(file, (const uint8_t *)text, bytes, 0);
+    atomic_store_explicit(&file->is_locked, sys_errno == 0, memory_order_relaxed);
     if (sys_errno == 0)
         return SPEC_OK;
     range.l_type = F_UNLCK;
