@@ -100,7 +100,8 @@ struct sc_config {
     uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
     uint64_t maintain_bytes_per_s;  /* "maintain.bytes_per_s": 64 MiB; 0: no limit */
     uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
-    uint32_t coarse_only; /* "store.coarse_only": "no" (0) | "yes" (1) */
+    uint32_t coarse_only;           /* "store.coarse_only": "no" (0) | "yes" (1) */
+    uint32_t allow_shared;          /* "store.allow_shared": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
     uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */

@@ -363,6 +363,13 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_CHOICE,
      MEMBER(coarse_only),
      .choices = {"no", "yes"}},
+    {{"store.allow_shared", "choice", "no", "\"no\" or \"yes\"",
+      "Whether a store's directory, rank directory or file may belong to another user, or be such "
+      "that its group or others may write it. No: opening it is refused with its path, owner and "
+      "mode."},
+     .kind = KIND_CHOICE,
+     MEMBER(allow_shared),
+     .choices = {"no", "yes"}},
     {{"store.lossy", "choice", "yes", "\"no\" or \"yes\"",
       "Whether KV that was computed on decoded codes is stored. It says so in lookup."},
      .kind = KIND_CHOICE,

@@ -93,7 +93,9 @@ spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_e
     int wanted = vsnprintf(text, room, format, args);
     va_end(args);
     sc_status_text_finish(text, room, wanted);
-    strcat(text, tail);
+    size_t length = strlen(text), tail_length = strlen(tail);
+    if (length < tail_length || strcmp(text + length - tail_length, tail) != 0)
+        strcat(text, tail); /* a text that is passed on has it */
     error_write(reterr, code, sys_errno, text);
     return code;
 }

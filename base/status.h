@@ -20,7 +20,8 @@ spec_status sc_fail(struct spec_error *reterr, spec_status code, const char *for
     __attribute__((format(printf, 3, 4)));
 
 /* The same, with the system's error number and its text appended: "...: No space left on device".
- * A text that is too long is cut before the reason, never in it. */
+ * A text that is too long is cut before the reason, never in it; one that ends with it (it is
+ * passed on) is left. */
 spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_errno,
                           const char *format, ...) __attribute__((format(printf, 4, 5)));
 

@@ -17,6 +17,7 @@
  * Tests: tests/unit/store/test_device.c */
 #include "store/device.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ static void device_set(struct sc_store *store, uint64_t bytes_per_s, uint64_t op
     atomic_store(&store->device_bytes_per_s, bytes_per_s);
 }
 
-void sc_store_device_read(struct sc_store *store)
+spec_status sc_store_device_read(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct sc_io_file *file;
@@ -71,9 +72,13 @@ void sc_store_device_read(struct sc_store *store)
     uint64_t count = 0, frame_bytes, chain = 0;
     struct sc_store_record_device record;
     device_path(store, path, sizeof(path));
-    if (sc_io_file_open(store->io, path, 0, &file, NULL) != SPEC_OK)
-        return; /* not measured yet */
-    spec_status status = sc_io_file_size(store->io, file, &count, NULL);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_io_file_open(store->io, path, 0, &file, &error);
+    if (status != SPEC_OK && error.sys_errno == EACCES) /* somebody else's */
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    if (status != SPEC_OK)
+        return SPEC_OK; /* not measured yet */
+    status = sc_io_file_size(store->io, file, &count, NULL);
     if (status == SPEC_OK && count > 0 && count <= sizeof(bytes))
         status = sc_io_file_pread(store->io, file, bytes, count, 0, NULL);
     sc_io_file_close(store->io, file);
@@ -86,6 +91,7 @@ void sc_store_device_read(struct sc_store *store)
         device_set(store, record.bytes_per_s, record.op_ns);
     else
         SC_LOG(store->params.log, 2, "%s is damaged: the device will be measured again", path);
+    return SPEC_OK;
 }
 
 static void device_write(struct sc_store *store)
@@ -290,7 +296,9 @@ static void probe_step(struct sc_task *task)
 
 spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr)
 {
-    sc_store_device_read(store);
+    spec_status status = sc_store_device_read(store, reterr);
+    if (status != SPEC_OK)
+        return status;
     store->probe = sc_alloc_zero(store->params.alloc, sizeof(*store->probe));
     if (store->probe == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the device's measurement");

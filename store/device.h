@@ -42,8 +42,8 @@ struct sc_store_probe {
     _Atomic bool failed;
 };
 
-/* Believes the file, when there is one that is whole. */
-void sc_store_device_read(struct sc_store *store);
+/* Believes the file, when there is one that is whole. An error: it is not ours (base/owner.h). */
+spec_status sc_store_device_read(struct sc_store *store, struct spec_error *reterr);
 /* Writer: reads the file and makes what measures. */
 spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr);
 /* An extent was committed: measures, soon, when nothing was yet and there are rows enough. */

@@ -101,7 +101,11 @@ static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
                                     struct spec_error *reterr)
 {
     uint8_t store_id[16] = {0};
-    spec_status status = sc_store_identity_find(store, store_id, ret_found, reterr);
+    spec_status status = sc_io_dir_check(store->io, store->params.config->path, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_dir_check(store->io, store->dir, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_identity_find(store, store_id, ret_found, reterr);
     if (status != SPEC_OK || !*ret_found)
         return status;
     if (store->follow.has_identity && memcmp(store_id, store->store_id, sizeof(store_id)) != 0)

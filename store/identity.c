@@ -60,7 +60,7 @@ static spec_status identity_read(struct sc_store *store, enum identity_state *re
     if (status != SPEC_OK && error.sys_errno == ENOENT)
         return SPEC_OK;
     if (status != SPEC_OK)
-        return sc_fail(reterr, status, "%s", error.text);
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
     uint8_t bytes[IDENTITY_BYTES_MAX];
     uint64_t count, frame_bytes, chain = 0;
     status = sc_io_file_size(store->io, file, &count, reterr);
@@ -254,6 +254,21 @@ spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[
     return status;
 }
 
+/* The lock that whoever came first has left is ours too, though nobody takes it again. */
+static spec_status lock_check(struct sc_store *store, struct spec_error *reterr)
+{
+    struct path path;
+    struct sc_io_file *file;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status =
+        sc_io_file_open(store->io, path_in(store, IDENTITY_LOCK_NAME, &path), 0, &file, &error);
+    if (status == SPEC_OK)
+        sc_io_file_close(store->io, file);
+    return status == SPEC_OK || error.sys_errno == ENOENT
+               ? SPEC_OK
+               : sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+}
+
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_identity identity = {0};
@@ -265,6 +280,8 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
         status = identity_first(store, state, &identity, reterr);
     if (status == SPEC_OK)
         status = identity_check_version(store, &identity, reterr);
+    if (status == SPEC_OK)
+        status = lock_check(store, reterr);
     if (status != SPEC_OK)
         return status;
     memcpy(store->store_id, identity.store_id, sizeof(store->store_id));

@@ -524,6 +524,8 @@ void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_ex
 #define SC_STORE_MAIL_CUT_BYTES (8u << 10)  /* cut when it has grown so long */
 #define SC_STORE_MAIL_FAMILIES  32u         /* whose epochs a cut keeps */
 
+/* What there is of a rank's own mail is a file, and ours. The writer's, at open. */
+spec_status sc_store_mail_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_mail_close(struct sc_store *store);
 
 /* ---- The spare frame (spare.c) --------------------------------------------------------------- */

@@ -168,6 +168,7 @@ spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
     io->exec = params->exec;
     io->log = params->log;
     io->fault = params->fault;
+    io->allow_shared = params->allow_shared;
     spec_status status = files_init(io, params->files_reserved, reterr);
     if (status != SPEC_OK)
         goto free_io;
@@ -216,6 +217,11 @@ const char *sc_io_name(const struct sc_io *io)
 spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     return io->backend->mkdir(io, path, reterr);
+}
+
+spec_status sc_io_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    return io->backend->dir_check != NULL ? io->backend->dir_check(io, path, reterr) : SPEC_OK;
 }
 
 spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,

@@ -78,6 +78,7 @@ struct sc_io_params {
     uint64_t in_flight_bytes; /* io_uring: the target, over all rings; 0: 8 MiB */
     uint64_t sim_seed, sim_bytes_per_s, sim_op_ns, sim_ops_per_s;
     struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
+    bool allow_shared;       /* of posix files and directories: not only ours (base/owner.h) */
     uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
                                 later; 0: 64. More files than that allocate, one by one. */
 };
@@ -92,10 +93,13 @@ const char *sc_io_name(const struct sc_io *io);
 /* Files and directories: blocking calls for open, recovery and background tasks. Paths are whole.
  * Errors: SPEC_E_IO with sys_errno and the path; SPEC_E_NO_SPACE; text says what and where. */
 spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr); /* 0700;
-                                                                               present is fine */
+                                                                  present is fine, if it is ours */
+/* SPEC_E_IO with EACCES: the directory is there, and not ours (base/owner.h). */
+spec_status sc_io_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
                             struct sc_io_file **ret_file, struct spec_error *reterr); /* 0600;
-                                                     absent: SPEC_E_IO with sys_errno ENOENT */
+                                                     absent: SPEC_E_IO with sys_errno ENOENT;
+                                                     not ours: SPEC_E_IO with EACCES */
 void sc_io_file_close(struct sc_io *io, struct sc_io_file *file);
 spec_status sc_io_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
                             struct spec_error *reterr);

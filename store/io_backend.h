@@ -82,7 +82,8 @@ struct sc_io_backend {
     /* As sc_io_raise; NULL: operations stay where they are. */
     void (*raise)(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
     /* These may be NULL: nothing is registered, nothing is counted, no descriptor is held beside
-     * those of files. */
+     * those of files, a directory has no owner. */
+    spec_status (*dir_check)(struct sc_io *io, const char *path, struct spec_error *reterr);
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
     void (*stats)(struct sc_io *io, struct sc_io_stats *ret_stats);
     void (*fork_close)(struct sc_io *io);
@@ -96,6 +97,7 @@ struct sc_io {
     struct sc_log *log;
     struct sc_fault *fault;
     void *own; /* the back end's */
+    bool allow_shared;
 
     /* Guarded by files_lock (rank 62). */
     pthread_mutex_t files_lock;

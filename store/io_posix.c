@@ -11,6 +11,8 @@
  * Tests: tests/unit/store/test_io.c, test_io_fallback.c */
 #include "store/io_posix.h"
 
+#include "base/owner.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -159,7 +161,6 @@ static int open_direct(struct sc_io_file *file, int flags)
 spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
-    (void)io;
     /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
     int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     flags |= (file->flags & SC_IO_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
@@ -193,6 +194,11 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     if (sys_errno != 0) {
         (void)close(fd);
         return fail("open as a regular file", file->path, sys_errno, reterr);
+    }
+    spec_status status = io->allow_shared ? SPEC_OK : sc_owner_check(&about, file->path, reterr);
+    if (status != SPEC_OK) {
+        (void)close(fd);
+        return status;
     }
     file->fd = fd;
     return SPEC_OK;
@@ -372,18 +378,23 @@ spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, con
 
 /* ---- Names ---------------------------------------------------------------------------------- */
 
+spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    return io->allow_shared ? SPEC_OK : sc_owner_check_directory(path, reterr);
+}
+
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
-    (void)io;
     if (mkdir(path, DIR_MODE) == 0)
-        return SPEC_OK;
+        return sc_io_posix_dir_check(io, path, reterr); /* the one that has the name now */
     const int sys_errno = errno;
     struct stat about;
     if (sys_errno != EEXIST)
         return fail("make directory", path, sys_errno, reterr);
     if (stat(path, &about) != 0)
         return fail("make directory", path, errno, reterr);
-    return S_ISDIR(about.st_mode) ? SPEC_OK : fail("make directory", path, ENOTDIR, reterr);
+    return S_ISDIR(about.st_mode) ? sc_io_posix_dir_check(io, path, reterr)
+                                  : fail("make directory", path, ENOTDIR, reterr);
 }
 
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)

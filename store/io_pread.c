@@ -50,6 +50,7 @@ static const struct sc_io_backend pread_backend = {
     .is_shallow = true,
     .close = pread_close,
     .mkdir = sc_io_posix_mkdir,
+    .dir_check = sc_io_posix_dir_check,
     .file_open = sc_io_posix_file_open,
     .file_close = sc_io_posix_file_close,
     .file_size = sc_io_posix_file_size,

@@ -15,6 +15,8 @@
  * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full mail makes
  * the sender wait: it asks again until the writer has come.
  *
+ * What lies behind that bound is nobody's who keeps to it: it is not read, and cut off.
+ *
  * Holds: a record that is whole is taken at least once, or stays; a torn or foreign one is skipped
  * to the next border and counted, and costs no other record; an epoch of a family that the writer
  * is not of stays for a writer that is (of SC_STORE_MAIL_FAMILIES families, the last ones).
@@ -84,22 +86,27 @@ static bool mail_decode(const uint8_t bytes[MAIL_RECORD_BYTES], uint64_t seed,
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-/* Opens a file of a rank's directory. SPEC_PENDING: there is none, and with CREATE no directory. */
+/* Opens a file of a rank's directory. SPEC_PENDING: there is none, and with CREATE no directory.
+ * With CREATE the directory is looked at: what is made lies where only we put things. */
 static spec_status rank_file_open(struct sc_store *store, uint32_t rank, const char *name,
                                   uint32_t flags, struct sc_io_file **ret_file,
                                   struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
-    (void)snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32 "/%s",
-                   store->params.config->path, rank, store->params.rank_count, name);
-    spec_status status =
-        sc_io_file_open(store->io, path, flags | SC_IO_OPEN_WRITE, ret_file, &error);
+    spec_status status = SPEC_OK;
+    int dir = snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32,
+                       store->params.config->path, rank, store->params.rank_count);
+    if ((flags & SC_IO_OPEN_CREATE) != 0)
+        status = sc_io_dir_check(store->io, path, &error);
+    (void)snprintf(path + dir, sizeof(path) - (uint64_t)dir, "/%s", name);
+    if (status == SPEC_OK)
+        status = sc_io_file_open(store->io, path, flags | SC_IO_OPEN_WRITE, ret_file, &error);
     if (status == SPEC_E_IO && error.sys_errno == ENOENT)
         return SPEC_PENDING;
-    return status == SPEC_OK
-               ? SPEC_OK
-               : sc_fail_errno(reterr, status, error.sys_errno, "mail of rank %" PRIu32, rank);
+    return status == SPEC_OK ? SPEC_OK
+                             : sc_fail_errno(reterr, status, error.sys_errno,
+                                             "mail of rank %" PRIu32 ": %s", rank, error.text);
 }
 
 /* Nobody appends and nobody cuts until the file is closed. SPEC_PENDING: somebody does now. */
@@ -116,6 +123,18 @@ static spec_status rank_lock(struct sc_store *store, uint32_t rank, struct sc_io
         return SPEC_OK;
     sc_io_file_close(store->io, *ret_lock);
     return status == SPEC_E_LOCKED ? SPEC_PENDING : sc_fail(reterr, status, "%s", error.text);
+}
+
+spec_status sc_store_mail_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_io_file *lock;
+    uint32_t rank = store->params.rank;
+    spec_status status = rank_file_open(store, rank, MAIL_LOCK_NAME, 0, &lock, reterr);
+    if (status == SPEC_OK)
+        sc_io_file_close(store->io, lock);
+    if (status == SPEC_OK || status == SPEC_PENDING)
+        status = rank_file_open(store, rank, MAIL_NAME, 0, &store->mail_file, reterr);
+    return status == SPEC_PENDING ? SPEC_OK : status;
 }
 
 /* ---- Posting -------------------------------------------------------------------------------- */
@@ -213,12 +232,13 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
     return SPEC_OK;
 }
 
-/* Takes what is new. */
+/* Takes what is new, of as much as a mail may have. */
 static spec_status take_new(struct sc_store *store, uint64_t size, bool is_still,
                             void (*on_mail)(const struct sc_store_mail *mail, void *user),
                             void *user, struct spec_error *reterr)
 {
     uint64_t bad;
+    size = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
     spec_status status =
         read_records(store, &store->mail_taken, sc_store_down(size, MAIL_RECORD_BYTES), is_still,
                      on_mail, user, &bad, reterr);

@@ -86,6 +86,7 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .backend = config->io_backend,
                               .ring_count = config->io_threads,
                               .in_flight_bytes = config->io_in_flight_bytes,
+                              .allow_shared = config->allow_shared != 0,
                               .sim_seed = config->sim_seed,
                               .sim_bytes_per_s = config->sim_bytes_per_s,
                               .sim_op_ns = config->sim_op_ns,
@@ -119,7 +120,9 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
     (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
     status = sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
                              &store->lock_file, reterr);
-    return status == SPEC_OK ? sc_io_file_lock(store->io, store->lock_file, reterr) : status;
+    if (status == SPEC_OK)
+        status = sc_io_file_lock(store->io, store->lock_file, reterr);
+    return status == SPEC_OK ? sc_store_mail_open(store, reterr) : status;
 }
 
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
@@ -163,7 +166,8 @@ static spec_status open_follower(struct sc_store *store, struct spec_error *rete
     spec_status status = tables_open(store, reterr);
     if (status == SPEC_OK && store->params.role == SC_STORE_READER)
         status = frames_open(store, reterr);
-    sc_store_device_read(store);
+    if (status == SPEC_OK)
+        status = sc_store_device_read(store, reterr);
     return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
 }
 

@@ -47,6 +47,8 @@ static void errno_text_is_appended_and_never_cut(void **state)
                      SPEC_E_NO_SPACE);
     assert_string_equal(error.text, "write log: No space left on device");
     assert_int_equal(error.sys_errno, 28);
+    sc_fail_errno(&error, SPEC_E_IO, 28, "%s", error.text); /* passed on */
+    assert_string_equal(error.text, "write log: No space left on device");
     sc_fail_errno(&error, SPEC_E_NO_SPACE, 28, "write %s", path);
     assert_int_equal(strlen(error.text), sizeof(error.text) - 1);
     const char *tail = "a: No space left on device";

@@ -98,71 +98,126 @@ static void read_text(const char *path, char *text, uint64_t text_bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The kept hash is what counts while the file is the same: shown by changing it. */
-static void a_kept_hash_is_used_until_its_key_differs(void **state)
+/* The digits of the value that was kept last. */
+static char *kept_digits(char *text)
+{
+    char *digits = strrchr(text, ':');
+    assert_non_null(digits);
+    digits = strchr(digits, '"');
+    assert_non_null(digits);
+    return digits + 1;
+}
+
+/* The kept fingerprint is what counts while the files are the same: shown by changing it. */
+static void what_was_kept_is_used_while_the_files_are_the_same(void **state)
 {
     (void)state;
     struct rig rig;
     rig_init(&rig, false, "");
     rig_open(&rig);
-    char path[160], text[2048], other[2048];
+    char path[160], text[4097], moved[128], two[128];
     cache_path(&rig, path);
     struct sc_hash hash = hash_of(&rig, 1, OLD_FILE, NULL);
     read_text(path, text, sizeof(text));
-    static const char *const KEYS[] = {"\"size\":", "\"mtime_ns\":", "\"ctime_ns\":", "\"inode\":"};
-    char *digits = strstr(text, "\"hash\":");
-    assert_non_null(digits);
-    digits = strchr(digits + 7, '"') + 1;
+    char *digits = kept_digits(text);
     digits[5] = digits[5] == '0' ? '1' : '0';
     write_file(path, text);
-    assert_false(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
-    for (uint32_t i = 0; i < 4; i++) {
-        (void)snprintf(other, sizeof(other), "%s", text);
-        char *digit = strstr(other, KEYS[i]);
-        assert_non_null(digit);
-        digit += strlen(KEYS[i]);
-        digit += strspn(digit, " ");
-        *digit = *digit == '9' ? '8' : (char)(*digit + 1);
-        write_file(path, other);
-        assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
-        read_text(path, other, sizeof(other)); /* and the right one was kept instead */
-        assert_null(strstr(other, digits));
+    struct sc_hash kept = hash_of(&rig, 1, OLD_FILE, NULL);
+    assert_false(sc_hash_equal(hash, kept));
+    assert_true(sc_hash_equal(kept, hash_of(&rig, 1, OLD_FILE, NULL)));
+    /* By another path, in another list, of another size or inode: read. */
+    assert_true(sc_hash_equal(hash, hash_of(&rig, 1, SC_SOURCE_DIR "/./LICENSE", NULL)));
+    struct sc_hash both = hash_of(&rig, 2, OLD_FILE, OLD_FILE);
+    assert_false(sc_hash_equal(both, kept));
+    (void)snprintf(moved, sizeof(moved), "%s/m", rig.dir);
+    (void)snprintf(two, sizeof(two), "%s/n", rig.dir);
+    write_file(moved, "weights");
+    struct sc_hash first = hash_of(&rig, 1, moved, NULL);
+    write_file(two, "welghts");
+    assert_int_equal(rename(two, moved), 0);
+    assert_false(sc_hash_equal(first, hash_of(&rig, 1, moved, NULL)));
+    rig_done(&rig);
+}
+
+/* One page, whatever comes: what was kept longest goes first. */
+static void the_cache_is_bounded(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, false, "");
+    rig_open(&rig);
+    char path[160], text[8192], first[33], weights[1024] = SC_SOURCE_DIR;
+    struct stat info;
+    cache_path(&rig, path);
+    for (uint32_t i = 0; i < 100; i++) {
+        (void)snprintf(weights + strlen(weights), 8, "/.");
+        (void)snprintf(text, sizeof(text), "%s/LICENSE", weights);
+        (void)hash_of(&rig, 1, text, NULL);
+        assert_int_equal(stat(path, &info), 0);
+        assert_true(info.st_size <= 4096);
+        read_text(path, text, sizeof(text));
+        char *models = strstr(text, "\"models\":{\"");
+        assert_non_null(models);
+        if (i == 0)
+            memcpy(first, models + 11, 32), first[32] = 0;
+        assert_true((strstr(text, first) != NULL) == (i < 48));
     }
+    uint32_t count = 0;
+    for (const char *at = text; (at = strstr(at, "\":\"")) != NULL; at++)
+        count++;
+    assert_int_equal(count, 48);
     rig_done(&rig);
 }
 
 static void a_damaged_cache_is_made_anew(void **state)
 {
     (void)state;
-    static const char *const TEXTS[] = {"",
-                                        "{",
-                                        "[]",
-                                        "17",
-                                        "{\"version\": 1}",
-                                        "{\"version\": 1, \"files\": []}",
-                                        "{\"version\": 2, \"files\": {}}",
-                                        "{\"version\": 1, \"files\": {\"" OLD_FILE "\": 5}}",
-                                        "{\"version\": 1, \"files\": {\"" OLD_FILE
-                                        "\": {\"size\": \"x\", \"hash\": 4}}}"};
+    static const char *const TEXTS[] = {
+        "",
+        "{",
+        "[]",
+        "17",
+        "{\"version\": 2}",
+        "{\"version\": 2, \"models\": []}",
+        "{\"version\": 2, \"models\": {}, \"more\": 1}",
+        "{\"version\": 1, \"files\": {\"" OLD_FILE "\": {\"size\": 3}}}",
+        "{\"version\": 3, \"models\": {}}",
+    };
     struct rig rig;
     rig_init(&rig, false, "");
     rig_open(&rig);
-    char path[160], text[2048];
+    char path[160], text[4097], whole[4097], *large = calloc(1, 1u << 20);
+    assert_non_null(large);
     cache_path(&rig, path);
     struct sc_hash hash = hash_of(&rig, 1, OLD_FILE, NULL);
+    read_text(path, whole, sizeof(whole));
     for (uint32_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         write_file(path, TEXTS[i]);
         assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
         read_text(path, text, sizeof(text));
-        assert_non_null(strstr(text, "ctime_ns"));
+        assert_string_equal(text, whole);
     }
-    /* A hash that is no hash. */
-    char *digits = strstr(text, "\"hash\":");
-    assert_non_null(digits);
-    digits = strchr(digits + 7, '"') + 1;
-    memcpy(digits, "0x", 2);
+    /* More than a page, a fingerprint that is none or of another type, a link. */
+    memset(large, ' ', (1u << 20) - 1);
+    memcpy(large, whole, strlen(whole));
+    write_file(path, large);
+    free(large);
+    assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
+    read_text(path, text, sizeof(text));
+    assert_string_equal(text, whole);
+    memcpy(kept_digits(text), "0x", 2);
     write_file(path, text);
     assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
+    char *value = kept_digits(text) - 1;
+    memcpy(value, "5}}", 4);
+    write_file(path, text);
+    assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(OLD_FILE, path), 0);
+    assert_true(sc_hash_equal(hash, hash_of(&rig, 1, OLD_FILE, NULL)));
+    struct stat info;
+    assert_int_equal(lstat(path, &info), 0);
+    assert_true(S_ISREG(info.st_mode));
     rig_done(&rig);
 }
 
@@ -190,7 +245,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_and_order_decide),
         cmocka_unit_test(a_change_that_hides_is_seen),
-        cmocka_unit_test(a_kept_hash_is_used_until_its_key_differs),
+        cmocka_unit_test(what_was_kept_is_used_while_the_files_are_the_same),
+        cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(a_damaged_cache_is_made_anew),
         cmocka_unit_test(what_is_no_file_is_an_error),
     };

@@ -254,6 +254,29 @@ static void of_too_many_families_the_last_ones_are_kept(void **state)
     office_close(&office);
 }
 
+/* Other hands than ours made it long: no more than a mail may have is read, and all of it goes. */
+static void a_mail_beyond_its_bound_is_cut(void **state)
+{
+    (void)state;
+    struct office office;
+    office_open(&office, &setups[0]);
+    for (uint64_t i = 0; i < 5; i++)
+        post_ok(&office, failed(i));
+    resize(&office, 1u << 20);
+    struct sc_store_mail mail = failed(5);
+    assert_int_equal(post(&office, &mail), SPEC_E_NO_SPACE);
+    take(&office);
+    assert_int_equal(office.heard_count, 5);
+    for (uint64_t i = 0; i < 5; i++)
+        assert_heard(&office, i, failed(i));
+    assert_int_equal(corrupt_records(&office), SC_STORE_MAIL_BYTES_MAX / RECORD_BYTES - 5);
+    assert_int_equal(mail_bytes(&office), 0);
+    post_ok(&office, mail);
+    take(&office);
+    assert_heard(&office, 5, mail);
+    office_close(&office);
+}
+
 /* Somebody died while appending. */
 static void a_torn_record_costs_no_other(void **state)
 {
@@ -451,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_full_mail_refuses_until_it_was_taken_and_loses_nothing),
         cmocka_unit_test(a_cut_keeps_the_last_epoch_of_each_family),
         cmocka_unit_test(of_too_many_families_the_last_ones_are_kept),
+        cmocka_unit_test(a_mail_beyond_its_bound_is_cut),
         cmocka_unit_test(a_torn_record_costs_no_other),
         cmocka_unit_test(a_torn_end_does_not_stop_the_cut),
         cmocka_unit_test(a_record_that_is_not_whole_yet_is_waited_for),
