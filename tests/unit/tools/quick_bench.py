@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""quick_bench.py NAME BUILD: runs `bench/run NAME --quick` with what stands in BUILD, and judges
+that it works: it ends with 0, without a traceback, prints its table with numbers in it, and every
+series has samples. Figures and floors are not judged: the machine is shared with other tests.
+
+Ends with 77 where the benchmark itself says that something is absent; it says what.
+Tests: tests/unit/tools/test_bench.py (that a benchmark which breaks fails here)."""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+SKIPPED = 77
+SECONDS = 240
+NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
+
+
+def row(name):
+    """A line of a table: name, rounds, median, min, max."""
+    return rf"^{re.escape(name)} +[1-9]\d* +{NUMBER} +{NUMBER} +{NUMBER}"
+
+
+def floor(text):
+    """A figure that has a floor, which --quick does not judge."""
+    return rf"^ *{re.escape(text)}.*: {NUMBER} .*\(floor .*\): not judged$"
+
+
+# What has to stand in the output of each: (regular expression of a line, how many at the least).
+LINES = {
+    "engine": [(row(n), 1) for n in ("sgemm", "prefill", "stream", "decode")]
+              + [(floor("prefill of 1,024 tokens"), 1), (floor("decode /"), 1)],
+    "ttft": [(row(n), 1) for n in ("recompute", "resident", "reuse", "fio")]
+            + [(floor("(reuse - resident"), 1), (floor("recompute / reuse"), 1)],
+    "device": [(row("load"), 4), (row("fio"), 8), (row("batch8"), 4), (row("threads8"), 4),
+               (row("both"), 4), (row("store"), 8), (row("memcpy"), 4), (row("coded"), 2),
+               (floor("full load / fio"), 4), (floor("verification, what it adds"), 4),
+               (floor("store call / memcpy"), 4)],
+    "lookup": [(rf"^ +{n}( +{NUMBER} \( *{NUMBER}\.\. *{NUMBER}\)){{3}}( +{NUMBER}){{5}}$", 2)
+               for n in (1000, 10000, 50000)]
+              + [(rf"^{n}: {NUMBER} us a chunk", 1) for n in ("insert", "evict")]
+              + [(floor("50,000 tokens"), 2), (floor("lookup of 1,000 tokens"), 1)],
+    "recovery": [(row(n), 2) for n in ("killed", "clean", "pass")]
+                + [(floor("open after kill -9"), 2)],
+    "plan": [(rf"^ +\d\.\d\d (random|clustered)( \|?)*( +{NUMBER} *\|?){{9}}$", 20),
+             (rf"^random \.25 +{NUMBER} +{NUMBER} +{NUMBER} \(", 3),
+             (rf"^clustered \.25 +{NUMBER} +{NUMBER} +{NUMBER} \(", 3),
+             (rf"^layered, {NUMBER} loads: {NUMBER} ms", 3),
+             (floor("selected load / fio"), 2)],
+    "kernels": [(row(n), 1) for n in ("topk ref", "memcpy f16", "unpack f16", "tag 4096",
+                                      "read rows")]
+               + [(floor("unpack f16 / memcpy"), 1), (floor("tag 4096 / read rows"), 1)],
+    "accuracy": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} \(", 1)
+                 for n in ("full", "impress@.25", "h2o@.25", "random@.25", "mass@.9")]
+                + [(r"impress' agreement .*: not judged$", 1)],
+    "similarity": [(rf"^ *0\.25( +{NUMBER}){{6}}", 1), (rf"^ +0( +{NUMBER}){{3}}", 1),
+                   (r"recall of hint .*: not judged$", 1)],
+    "prefetch": [(rf"^{n}( +{NUMBER}){{7}}$", 1)
+                 for n in ("none", "random", "layer", "before", "after", "both")]
+                + [(r"hint both: waste: .*: not judged$", 1)],
+}
+
+
+def series_of(result):
+    """Every series of samples anywhere in the raw results."""
+    if isinstance(result, dict):
+        if "ns" in result and "name" in result:
+            yield result
+        for value in result.values():
+            yield from series_of(value)
+    elif isinstance(result, list):
+        for value in result:
+            yield from series_of(value)
+
+
+def faults(name, status, out, err, result):
+    """What is wrong with a run, as sentences. result: its --json, or None."""
+    found = []
+    if status != 0:
+        found.append(f"ended with status {status}, expected 0")
+    if "Traceback (most recent call last)" in out + err:
+        found.append("a traceback")
+    for pattern, least in LINES[name]:
+        count = len(re.findall(pattern, out, re.M))
+        if count < least:
+            found.append(f"{count} lines like {pattern}, expected {least}")
+    for word in re.findall(r"(?i)(?<![\w.])[-+]?(?:nan|inf)(?![\w.])", out):
+        found.append(f"a figure is {word}")
+    if "no verdict" not in out:
+        found.append("it does not say that quick figures are no verdict")
+    if result is None or not result.get("result"):
+        return found + ["no raw results"]
+    for series in series_of(result["result"]):
+        if not series["ns"] or min(series["ns"]) <= 0:
+            found.append(f"series {series['name']}: samples {series['ns']}, expected some, above 0")
+    return found
+
+
+def main():
+    name, build = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        raw = os.path.join(folder, "raw.json")
+        done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "run"), name, "--quick",
+                               "--built", build, "--json", raw], capture_output=True, text=True,
+                              check=False, timeout=SECONDS, stdin=subprocess.DEVNULL)
+        result = None
+        if os.path.exists(raw):
+            with open(raw, encoding="utf-8") as file:
+                result = json.load(file)
+    print(done.stdout)
+    print(done.stderr)
+    if done.returncode == SKIPPED and re.search(r"^skipped: \S", done.stdout, re.M):
+        return SKIPPED
+    wrong = faults(name, done.returncode, done.stdout, done.stderr, result)
+    for fault in wrong:
+        print(f"bench {name} --quick: {fault}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

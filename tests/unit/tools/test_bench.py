@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Tests of bench/run's own code and of quick_bench.py: a benchmark that breaks, prints no table or
+a wrong figure fails, one that is slow does not; fio_job takes what bench-ttft says."""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+sys.path.insert(0, HERE)
+import quick_bench  # noqa: E402
+
+TRACEBACK = "Traceback (most recent call last):\n  File \"bench/run\", line 1\nKeyError: 'fio'\n"
+GOOD = """AMD EPYC, 2 cores, Linux 6.18, commit 1234567
+
+10,000 chunks, 10,159 records, 4.0 MiB of log, cold
+contender    rounds  median ms       min       max           rate
+killed            3      13.06     10.91     15.51
+clean             3      11.14     10.82     16.90
+pass              3       7.78      6.93      8.99
+open after kill -9 of 10,000 chunks / one pass: 1.679 (floor <= 2.0, aim 1.2): not judged
+
+100,000 chunks, 101,565 records, 39.7 MiB of log, cold
+contender    rounds  median ms       min       max           rate
+killed            3      89.37     61.70    162.03
+clean             3      69.15     59.19     72.68
+pass              3      40.72     30.39     54.53
+open after kill -9 of 100,000 chunks / one pass: 9.195 (floor <= 2.0, aim 1.2): not judged
+quick: so little of it says that the benchmark runs; its figures are no verdict
+"""
+RAW = {"result": {"10000": {"series": {"killed": {"name": "killed", "work": 1, "ns": [13, 12]},
+                                       "pass": {"name": "pass", "work": 1, "ns": [7, 8]}}}}}
+
+
+def run_module():
+    loader = importlib.machinery.SourceFileLoader("bench_run", os.path.join(ROOT, "bench", "run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
+    with unittest.mock.patch.object(sys, "dont_write_bytecode", True):
+        loader.exec_module(module)
+    return module
+
+
+def faults(status=0, out=GOOD, err="", result=RAW):
+    return quick_bench.faults("recovery", status, out, err, result)
+
+
+class Judged(unittest.TestCase):
+    def test_a_run_that_works_passes_even_where_a_floor_does_not_hold(self):
+        self.assertEqual(faults(), [])
+
+    def test_a_traceback_fails_whatever_the_status(self):
+        self.assertIn("a traceback", faults(err=TRACEBACK))
+
+    def test_a_status_fails(self):
+        self.assertEqual(len(faults(status=1)), 1)
+
+    def test_a_missing_row_fails(self):
+        without = GOOD.replace("clean             3      69.15     59.19     72.68\n", "")
+        self.assertEqual(len(faults(out=without)), 1)
+
+    def test_a_row_without_figures_fails(self):
+        self.assertEqual(len(faults(out=GOOD.replace("      69.15     59.19     72.68", ""))), 1)
+
+    def test_no_rounds_fail(self):
+        self.assertEqual(len(faults(out=GOOD.replace("clean             3      69", "clean"
+                                                     "             0      69"))), 1)
+
+    def test_an_empty_table_fails(self):
+        self.assertGreater(len(faults(out="quick: no verdict\n")), 3)
+
+    def test_figures_that_are_none_fail(self):
+        for word in ("nan", "inf", "-inf"):
+            self.assertTrue(faults(out=GOOD.replace("9.195", word)), word)
+
+    def test_a_floor_that_is_missing_fails(self):
+        self.assertEqual(len(faults(out=GOOD.replace("(floor <= 2.0, aim 1.2)", "", 1))), 1)
+
+    def test_no_samples_or_samples_of_no_time_fail(self):
+        for ns in ([], [7, 0]):
+            series = {"pass": {"name": "pass", "work": 1, "ns": ns}}
+            self.assertEqual(len(faults(result={"result": {"1": {"series": series}}})), 1)
+        self.assertEqual(len(faults(result=None)), 1)
+
+    def test_every_benchmark_is_judged(self):
+        with open(os.path.join(ROOT, "bench", "run"), encoding="utf-8") as file:
+            text = file.read()
+        names = text[text.index('"name", choices=[') + len('"name", '):]
+        names = set(json.loads(names[len("choices="):names.index("]") + 1]))
+        self.assertEqual(names, set(quick_bench.LINES))
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.run = run_module()
+
+    def test_a_program_that_dies_is_told_with_its_words_and_no_traceback(self):
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+            self.run.read_series(["/bin/sh", "-c", "echo a loaded row is wrong >&2; exit 3"])
+        self.assertIn("a loaded row is wrong", str(ended.exception.code))
+
+    def test_floors_are_judged_but_with_quick(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertFalse(self.run.verdict("a", 0.5, 0.7))
+            self.assertTrue(self.run.verdict("a", 0.5, 0.7, at_most=True))
+            self.run.options.quick = True
+            self.assertTrue(self.run.verdict("a", 0.5, 0.7))
+        self.assertEqual([line.rsplit(": ", 1)[1] for line in out.getvalue().splitlines()],
+                         ["DOES NOT HOLD", "holds", "not judged"])
+
+    def ended(self, *words):
+        """What bench/run prints and ends with where PATH is empty."""
+        with tempfile.TemporaryDirectory() as empty:
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "run"), *words],
+                                  capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PATH": empty})
+        return done.returncode, done.stdout, done.stderr
+
+    def test_without_fio_it_says_so(self):
+        for name in self.run.NEEDS_FIO:
+            status, out, err = self.ended(name, "--quick", "--built", "/nowhere")
+            self.assertEqual((status, err), (77, ""))
+            self.assertRegex(out, "^skipped: fio is absent")
+
+    def test_without_eval_sets_it_says_so(self):
+        status, out, err = self.ended("accuracy", "--quick", "--built", "/nowhere", "--data",
+                                      "/nowhere")
+        self.assertEqual((status, err), (77, ""))
+        self.assertRegex(out, "^skipped: no eval sets")
+
+
+class Fio(unittest.TestCase):
+    """fio_job.py beside a fio that only says what it was asked and how long it took."""
+
+    def job(self, *words):
+        """(what fio read on its input, what fio_job printed) over a file of 4 MiB."""
+        with tempfile.TemporaryDirectory() as folder:
+            asked, file = os.path.join(folder, "asked"), os.path.join(folder, "seg-00000000")
+            with open(file, "wb") as f:
+                f.truncate(4 << 20)
+            with open(os.path.join(folder, "fio"), "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\ncat > " + asked + "\necho '" + json.dumps({"jobs": [
+                    {"read": {"io_bytes": 48 * (4 << 20), "runtime": 96}}]}) + "'\n")
+            os.chmod(os.path.join(folder, "fio"), 0o755)
+            done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "fio_job.py"),
+                                   *(file if w == "FILE" else w for w in words)],
+                                  capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            with open(asked, encoding="utf-8") as f:
+                return f.read(), done.stdout
+
+    def test_what_ttft_says_is_taken(self):
+        asked, said = self.job("--engine", "psync", "--threads", "2", "FILE", "--bytes",
+                               str(4 << 20), "--op-bytes", str(512 << 10))
+        self.assertEqual(said, "fio_ns 2000000\n")  # 96 ms for 48 passes
+        self.assertIn("ioengine=psync", asked)
+        self.assertIn("bs=524288", asked)
+        self.assertEqual(asked.count("size=2097152"), 2)  # a half each of two threads
+
+    def test_ttft_names_it_and_its_options(self):
+        run = run_module()
+        with unittest.mock.patch.object(run, "read_series", side_effect=StopIteration) as read:
+            with self.assertRaises(StopIteration):
+                run.ttft_one("x", "model", "prefix", "query", [], 1, 4.0)
+        command = read.call_args[0][0]
+        words = command[command.index("--fio") + 1].split()
+        self.assertEqual(os.path.basename(words[1]), "fio_job.py")
+        file = [w for w in words if os.path.basename(w).startswith("seg-")]
+        words = ["FILE" if w in file else w for w in words[2:]]
+        with open(os.path.join(ROOT, "bench", "bench_ttft.c"), encoding="utf-8") as f:
+            self.assertIn("%s --bytes %\" PRIu64 \" --op-bytes %", f.read())
+        self.job(*words, "--bytes", str(4 << 20), "--op-bytes", str(512 << 10))
+
+
+if __name__ == "__main__":
+    unittest.main()
