@@ -10,7 +10,7 @@ are zeroes that no device is asked for. psync: each thread has its share, one op
 io_uring: each thread has `depth` operations in flight. Buffers lie in huge pages, where fio's own
 would be 4 KiB pages: that is how fio does best. --beside N: and N bytes sequentially, in operations
 of --op-bytes, by a thread of its own at the same time. fio tells time in milliseconds, so short
-reads are repeated and divided."""
+reads are repeated and divided: until 192 MiB were read, or --loops N times."""
 import argparse
 import glob
 import json
@@ -98,7 +98,7 @@ def job(args):
             lines += section(f"w{i}", path, i * each, each, 1)
         return lines, 1
     files = sources(args.path, args.bytes, op_bytes)
-    loops = max(1, -(-BYTES_MIN // args.bytes))
+    loops = args.loops or max(1, -(-BYTES_MIN // args.bytes))
     if len(files) == 1:
         each = max(op_bytes, files[0][1] // args.threads // op_bytes * op_bytes)
         for i in range(args.threads):
@@ -120,6 +120,7 @@ def main():
     parser.add_argument("--engine", default="psync")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--depth", type=int, default=1)
+    parser.add_argument("--loops", type=int, default=0)
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--op-bytes", type=int, required=True)
     parser.add_argument("path")

@@ -147,7 +147,7 @@ class Fio(unittest.TestCase):
                 f.truncate(4 << 20)
             with open(os.path.join(folder, "fio"), "w", encoding="utf-8") as f:
                 f.write("#!/bin/sh\ncat > " + asked + "\necho '" + json.dumps({"jobs": [
-                    {"read": {"io_bytes": 48 * (4 << 20), "runtime": 96}}]}) + "'\n")
+                    {"read": {"io_bytes": 8 * (4 << 20), "runtime": 16}}]}) + "'\n")
             os.chmod(os.path.join(folder, "fio"), 0o755)
             done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "fio_job.py"),
                                    *(file if w == "FILE" else w for w in words)],
@@ -158,11 +158,12 @@ class Fio(unittest.TestCase):
                 return f.read(), done.stdout
 
     def test_what_ttft_says_is_taken(self):
-        asked, said = self.job("--engine", "psync", "--threads", "2", "FILE", "--bytes",
-                               str(4 << 20), "--op-bytes", str(512 << 10))
-        self.assertEqual(said, "fio_ns 2000000\n")  # 96 ms for 48 passes
+        asked, said = self.job("--engine", "psync", "--threads", "2", "--loops", "8", "FILE",
+                               "--bytes", str(4 << 20), "--op-bytes", str(512 << 10))
+        self.assertEqual(said, "fio_ns 2000000\n")  # 16 ms for 8 passes
         self.assertIn("ioengine=psync", asked)
         self.assertIn("bs=524288", asked)
+        self.assertEqual(asked.count("loops=8"), 2)
         self.assertEqual(asked.count("size=2097152"), 2)  # a half each of two threads
 
     def test_ttft_names_it_and_its_options(self):
