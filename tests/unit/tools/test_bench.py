@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of bench/run's own code and of quick_bench.py: a benchmark that breaks, prints no table or
 a wrong figure fails, one that is slow does not; fio_job takes what bench-ttft says."""
+import argparse
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -128,6 +129,17 @@ class Run(unittest.TestCase):
             status, out, err = self.ended(name, "--quick", "--built", "/nowhere")
             self.assertEqual((status, err), (77, ""))
             self.assertRegex(out, "^skipped: fio is absent")
+
+    def test_without_io_uring_it_says_so(self):
+        for name in self.run.NEEDS_RING:
+            args = argparse.Namespace(name=name, quick=True, built=None, device="real", data=None)
+            with unittest.mock.patch.object(self.run, "has_io_uring", return_value=False), \
+                    unittest.mock.patch.object(self.run.shutil, "which", return_value="fio"), \
+                    contextlib.redirect_stdout(io.StringIO()) as out, \
+                    self.assertRaises(SystemExit) as ended:
+                self.run.prepare(args)
+            self.assertEqual(ended.exception.code, 77)
+            self.assertRegex(out.getvalue(), "^skipped: no io_uring")
 
     def test_without_eval_sets_it_says_so(self):
         status, out, err = self.ended("accuracy", "--quick", "--built", "/nowhere", "--data",
