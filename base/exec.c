@@ -59,6 +59,7 @@ struct sc_exec {
 
     /* The loop's thread only. */
     uint64_t loop_now_ns;
+    uint64_t loop_wall_ns; /* the wall clock is so much ahead of it */
     uint64_t loop_random;
     bool is_stepping;
 
@@ -144,7 +145,14 @@ uint64_t sc_exec_now_ns(const struct sc_exec *exec)
 
 uint64_t sc_exec_wall_ns(const struct sc_exec *exec)
 {
-    return sc_exec_is_loop(exec) ? exec->loop_now_ns : clock_read_ns(CLOCK_REALTIME);
+    return sc_exec_is_loop(exec) ? exec->loop_now_ns + exec->loop_wall_ns
+                                 : clock_read_ns(CLOCK_REALTIME);
+}
+
+void sc_exec_wall_set(struct sc_exec *exec, int64_t by_ns)
+{
+    SC_ASSERT(exec->poison, sc_exec_is_loop(exec));
+    exec->loop_wall_ns += (uint64_t)by_ns; /* modulo 2^64, as the sum is */
 }
 
 bool sc_exec_is_loop(const struct sc_exec *exec)

@@ -71,9 +71,14 @@ bool sc_exec_cancel(struct sc_exec *exec, struct sc_task *task);
 /* Nanoseconds: CLOCK_MONOTONIC in thread mode, the virtual clock in loop mode (it starts at 1 s, so
  * that 0 is never a time). */
 uint64_t sc_exec_now_ns(const struct sc_exec *exec);
-/* Nanoseconds since the epoch (for file headers and leases): CLOCK_REALTIME, or the virtual clock.
+/* Nanoseconds since the epoch: CLOCK_REALTIME, or the virtual clock. It may be set back or forward
+ * at any time, so it says when something was, to another process or a later run: in records, leases
+ * and file headers, which are compared with it. How long something has lasted, or shall last, is a
+ * matter of sc_exec_now_ns alone; what a record or a lease says of a time becomes a duration first.
  */
 uint64_t sc_exec_wall_ns(const struct sc_exec *exec);
+/* Loop mode: the wall clock is set forward by so much, or back. */
+void sc_exec_wall_set(struct sc_exec *exec, int64_t by_ns);
 
 #define SC_EXEC_FOREVER UINT64_MAX
 /* Waits until *word != old or the clock reaches deadline_ns (SC_EXEC_FOREVER: no deadline). Returns

@@ -190,7 +190,7 @@ struct sc_plugin_promise { /* of a lookup's match, by time */
 
 struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds it, a lease does */
     struct sc_radix_ref run; /* its last one, pinned */
-    uint64_t due_ns;         /* wall clock: no lease on it is good after that */
+    uint64_t due_ns;         /* executor's clock: no lease on it is good after that */
     bool is_top;             /* all that hangs below it is kept too */
 };
 

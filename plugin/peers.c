@@ -59,7 +59,7 @@ static void ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_t
         ghost_end(conn);
     sc_radix_pin(conn->radix, run);
     uint64_t at = (conn->ghost_first + conn->ghost_count++) % SC_PLUGIN_GHOSTS;
-    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_wall_ns(conn->exec) + lease, is_top};
+    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_now_ns(conn->exec) + lease, is_top};
 }
 
 void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
@@ -81,7 +81,7 @@ bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
 
 static void ghosts_end_due(spec_connector *conn)
 {
-    uint64_t now = sc_exec_wall_ns(conn->exec);
+    uint64_t now = sc_exec_now_ns(conn->exec);
     bool ended = false;
     pthread_mutex_lock(&conn->index_lock);
     while (conn->ghost_count > 0 && conn->ghosts[conn->ghost_first].due_ns <= now) {
@@ -259,15 +259,15 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
     }
 }
 
-/* The earliest of the moments at which the logs that we follow were known whole; 0: one is not
- * there; UINT64_MAX: we follow none. */
+/* The earliest of the moments, on the executor's clock, at which the logs that we follow were known
+ * whole; 0: one is not there; UINT64_MAX: we follow none. */
 static uint64_t known_ns(const spec_connector *conn)
 {
     uint64_t known = UINT64_MAX;
     if (conn->role == SPEC_ROLE_READER)
-        known = sc_store_follow_ns(conn->store);
+        known = sc_store_follow_now_ns(conn->store);
     for (uint64_t i = 0; i < conn->peer_count; i++) {
-        uint64_t ns = sc_store_follow_ns(conn->peers[i].store);
+        uint64_t ns = sc_store_follow_now_ns(conn->peers[i].store);
         known = ns < known ? ns : known;
     }
     return known;
@@ -275,17 +275,17 @@ static uint64_t known_ns(const spec_connector *conn)
 
 uint64_t sc_plugin_promise_end(const spec_connector *conn)
 {
-    uint64_t known = known_ns(conn), now = sc_exec_wall_ns(conn->exec);
-    uint64_t lease = conn->config.lease_ns_max;
+    uint64_t known = known_ns(conn), now = sc_exec_now_ns(conn->exec);
+    uint64_t wall = sc_exec_wall_ns(conn->exec), lease = conn->config.lease_ns_max;
     if (known == UINT64_MAX)
-        return lease > 0 ? now + lease : UINT64_MAX;
-    uint64_t since = known < now ? known : now;
-    return known > 0 && since + lease > now ? since + lease : 0;
+        return lease > 0 ? wall + lease : UINT64_MAX;
+    uint64_t age = known < now ? now - known : 0;
+    return known > 0 && age < lease ? wall + (lease - age) : 0;
 }
 
 uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn)
 {
-    uint64_t known = known_ns(conn), now = sc_exec_wall_ns(conn->exec);
+    uint64_t known = known_ns(conn), now = sc_exec_now_ns(conn->exec);
     return known < now ? now - known : 0;
 }
 

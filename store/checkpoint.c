@@ -452,7 +452,7 @@ void sc_store_checkpoint_close(struct sc_store *store)
     spec_status status = SPEC_OK;
     if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)
         return;
-    (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
+    (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
     if ((count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store))
         status = sc_store_checkpoint(store, &error);

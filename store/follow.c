@@ -191,7 +191,7 @@ static spec_status window_apply(struct sc_store *store, uint64_t count,
 }
 
 /* Everything in the log was applied. */
-static void caught_up(struct sc_store *store, uint64_t wall_ns)
+static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
     const struct sc_store_record_head *head = &store->journal.head;
     struct sc_store_replay *replay = store->replay;
@@ -212,11 +212,12 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns)
         replay->extent_next = head->extent_next;
     atomic_store(&store->log_bytes, store->journal.end);
     atomic_store(&store->follow.known_ns, wall_ns);
+    atomic_store(&store->follow.known_now_ns, now_ns);
 }
 
 /* Reads from the last believed frame to the end, at most a window of it. */
-static spec_status log_read(struct sc_store *store, uint64_t wall_ns, bool *ret_more,
-                            struct spec_error *reterr)
+static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns,
+                            bool *ret_more, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->journal;
     struct sc_store_follow *follow = &store->follow;
@@ -244,7 +245,7 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, bool *ret_
     bool is_whole = journal->end == file_bytes, is_still = file_bytes == follow->bytes_seen;
     follow->bytes_seen = file_bytes;
     if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still))
-        caught_up(store, wall_ns);
+        caught_up(store, wall_ns, now_ns);
     *ret_more = is_cut && journal->end > end;
     return SPEC_OK;
 }
@@ -276,9 +277,10 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
     if (store->params.role == SC_STORE_WRITER || store->follow.is_over)
         return SPEC_OK;
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     spec_status status = log_open(store, &is_open, reterr);
     if (status == SPEC_OK && is_open)
-        status = log_read(store, wall_ns, ret_more, reterr);
+        status = log_read(store, wall_ns, now_ns, ret_more, reterr);
     store->follow.is_over = status == SPEC_E_VERSION;
     return status;
 }
@@ -286,4 +288,9 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
 uint64_t sc_store_follow_ns(const struct sc_store *store)
 {
     return atomic_load(&store->follow.known_ns);
+}
+
+uint64_t sc_store_follow_now_ns(const struct sc_store *store)
+{
+    return atomic_load(&store->follow.known_now_ns);
 }

@@ -82,7 +82,7 @@ struct sc_store_segment {
 #define SC_STORE_WRITES_AT_ONCE 8u    /* queued by one call */
 
 struct sc_store_bucket {       /* quarantined pieces of about one time, linked by their entries */
-    uint64_t begin_ns, due_ns; /* wall clock; due: of the last of them */
+    uint64_t begin_ns, due_ns; /* executor's clock; due: of the last of them */
     uint32_t head, tail;
 };
 
@@ -140,12 +140,13 @@ struct sc_store_replay {
 
 /* A reader's or peer's place in another's log (follow.c). The thread that follows. */
 struct sc_store_follow {
-    bool has_identity, is_over; /* over: its version is not ours, which was said */
-    bool rereads;               /* from the start; what does not come again is void */
-    uint64_t frame_offset;      /* of the last believed frame */
-    uint64_t bytes_seen;        /* the log's size, by the last call */
-    uint64_t segment_last;      /* index that was found last */
-    _Atomic uint64_t known_ns;  /* any thread: sc_store_follow_ns */
+    bool has_identity, is_over;    /* over: its version is not ours, which was said */
+    bool rereads;                  /* from the start; what does not come again is void */
+    uint64_t frame_offset;         /* of the last believed frame */
+    uint64_t bytes_seen;           /* the log's size, by the last call */
+    uint64_t segment_last;         /* index that was found last */
+    _Atomic uint64_t known_ns;     /* any thread: sc_store_follow_ns, */
+    _Atomic uint64_t known_now_ns; /* and sc_store_follow_now_ns */
 };
 
 struct sc_store {
@@ -492,12 +493,12 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
  * its pages but its annexes' wait likewise. Returns their bytes. No lock held; a follower: 0. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
-/* Frees what is due at wall_ns (UINT64_MAX: all); returns how many pieces, rows alone likewise. No
- * lock held. */
-uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns);
+/* Frees what is due at now_ns, executor's clock (UINT64_MAX: all); returns how many pieces, rows
+ * alone likewise. No lock held. */
+uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns);
 /* The same with the space lock held, until count_max pieces were; rows of an extent go at once, and
  * count as its pieces. */
-uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
+uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_ns,
                                           uint64_t count_max);
 /* Makes every LIVE piece of the namespace record `space` with an id below piece_end void, without
  * records: the log has said so at wall_ns in its own way. Returns how many. No lock held. */

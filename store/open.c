@@ -322,11 +322,11 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
                                    .code_bytes = sc_store_counted(&store->code_bytes),
                                    .coarse_pieces = sc_store_counted(&store->coarse_pieces),
                                    .sketches_refused = sc_store_counted(&store->pool.refused)};
-    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_coding_runs(store);
     pthread_mutex_lock(&store->space_lock);
     stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
-    (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
+    (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
     stats.quarantine_bytes = store->quarantine_bytes;
     stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
     stats.extent_bytes = store->extent_bytes;

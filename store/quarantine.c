@@ -312,9 +312,15 @@ static void rows_free(struct sc_store *store, uint64_t id)
 
 /* ---- Quarantine ----------------------------------------------------------------------------- */
 
-static uint64_t time_after(uint64_t wall_ns, uint64_t wait_ns)
+/* When what was dropped then (wall clock; a time to come counts as now) has waited for a lease, on
+ * the executor's clock: whatever becomes of the wall clock, everything waits that long and no
+ * longer, side by side. */
+static uint64_t due_of(const struct sc_store *store, uint64_t dropped_wall_ns, uint64_t now_ns)
 {
-    return wait_ns < UINT64_MAX - wall_ns ? wall_ns + wait_ns : UINT64_MAX;
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t lease_ns = store->params.config->lease_ns_max;
+    uint64_t age_ns = dropped_wall_ns < wall_ns ? wall_ns - dropped_wall_ns : 0;
+    return now_ns + (age_ns < lease_ns ? lease_ns - age_ns : 0);
 }
 
 /* Space lock held. Returns the pages that nothing but the quarantine holds now. */
@@ -361,14 +367,15 @@ static void piece_free(struct sc_store *store, uint64_t id)
 }
 
 /* Space lock held. Into the newest bucket, or a new one when that spans its time already. A ring
- * that is full (a clock that jumps) lets the newest bucket span more: its pieces wait longer. */
+ * that is full (a log of a clock that jumped) lets the newest bucket span more: its pieces wait
+ * longer, a lease at most. */
 static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
 {
     uint64_t width_ns = store->params.config->lease_ns_max / BUCKETS_LEASE;
     uint32_t newest = (store->bucket_first + store->bucket_count - 1) % SC_STORE_BUCKETS;
     struct sc_store_bucket *bucket = &store->buckets[newest];
-    if (store->bucket_count == 0 || (due_ns > time_after(bucket->begin_ns, width_ns) &&
-                                     store->bucket_count < SC_STORE_BUCKETS)) {
+    if (store->bucket_count == 0 ||
+        (due_ns > bucket->begin_ns + width_ns && store->bucket_count < SC_STORE_BUCKETS)) {
         bucket = &store->buckets[(store->bucket_first + store->bucket_count) % SC_STORE_BUCKETS];
         *bucket = (struct sc_store_bucket){.begin_ns = due_ns};
         store->bucket_count++;
@@ -385,16 +392,15 @@ static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns)
 {
-    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec), pages = 0;
-    uint64_t dropped_ns = dropped_wall_ns < wall_ns ? dropped_wall_ns : wall_ns;
-    uint64_t due_ns = time_after(dropped_ns, store->params.config->lease_ns_max);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
+    uint64_t due_ns = due_of(store, dropped_wall_ns, now_ns);
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     for (uint64_t i = 0; i < count;) {
         pthread_mutex_lock(&store->space_lock);
         for (uint64_t end = i + AT_ONCE; i < count && i < end; i++) {
             pages += piece_quarantine(store, pieces[i]);
-            if (due_ns <= wall_ns)
+            if (due_ns <= now_ns)
                 piece_free(store, pieces[i]);
             else
                 bucket_put(store, pieces[i], due_ns);
@@ -407,8 +413,7 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec), pages = 0;
-    uint64_t dropped_ns = dropped_wall_ns < wall_ns ? dropped_wall_ns : wall_ns;
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     pthread_mutex_lock(&store->space_lock);
@@ -420,9 +425,9 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
         extent->void_pages += (uint32_t)pages;
         store->quarantine_bytes += pages * PAGE;
-        extent->rows_due_ns = time_after(dropped_ns, store->params.config->lease_ns_max);
+        extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
         extent->rows_next = 0;
-        if (extent->rows_due_ns <= wall_ns) {
+        if (extent->rows_due_ns <= now_ns) {
             rows_free(store, id);
         } else if (store->rows_first == 0) {
             store->rows_first = store->rows_last = (uint32_t)id;
@@ -437,16 +442,13 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
 
 /* Space lock held. Those that are due, the first first; each counts as its pieces, which are looked
  * at in every layer. */
-static uint64_t rows_release(struct sc_store *store, uint64_t wall_ns, uint64_t latest_ns,
-                             uint64_t count_max)
+static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)
 {
     uint64_t count = 0;
     while (store->rows_first != 0 && count < count_max) {
         uint64_t id = store->rows_first;
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-        if (extent->rows_due_ns > latest_ns)
-            extent->rows_due_ns = latest_ns; /* the clock was set back */
-        if (extent->rows_due_ns > wall_ns)
+        if (extent->rows_due_ns > now_ns)
             break;
         store->rows_first = extent->rows_next;
         rows_free(store, id);
@@ -455,15 +457,13 @@ static uint64_t rows_release(struct sc_store *store, uint64_t wall_ns, uint64_t 
     return count;
 }
 
-uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_ns,
+uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_ns,
                                           uint64_t count_max)
 {
-    uint64_t latest_ns = time_after(wall_ns, store->params.config->lease_ns_max), count = 0;
+    uint64_t count = 0;
     while (store->bucket_count > 0 && count < count_max) {
         struct sc_store_bucket *bucket = &store->buckets[store->bucket_first];
-        if (bucket->due_ns > latest_ns)
-            bucket->due_ns = latest_ns; /* the clock was set back: no lease lasts longer */
-        if (bucket->due_ns > wall_ns)
+        if (bucket->due_ns > now_ns)
             break;
         uint32_t id = bucket->head;
         bucket->head = sc_store_table_piece(&store->table, id)->next;
@@ -474,15 +474,15 @@ uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t wall_
         piece_free(store, id);
         count++;
     }
-    return count + rows_release(store, wall_ns, latest_ns, count_max - count);
+    return count + rows_release(store, now_ns, count_max - count);
 }
 
-uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t wall_ns)
+uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 {
     uint64_t count = 0, now;
     do {
         pthread_mutex_lock(&store->space_lock);
-        now = sc_store_quarantine_release_some(store, wall_ns, AT_ONCE);
+        now = sc_store_quarantine_release_some(store, now_ns, AT_ONCE);
         pthread_mutex_unlock(&store->space_lock);
         count += now;
     } while (now >= AT_ONCE);

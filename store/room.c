@@ -32,7 +32,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     *ret_room = room;
     if (store->params.role != SC_STORE_WRITER)
         return;
-    (void)sc_store_quarantine_release(store, sc_exec_wall_ns(store->params.exec));
+    (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
     for (uint64_t i = 0; i < store->segment_max;) { /* a host's call waits for a few at most */
         pthread_mutex_lock(&store->space_lock);
@@ -78,9 +78,9 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
     uint64_t rows = row_count < store->rows_max ? row_count : store->rows_max;
     if (store->params.role != SC_STORE_WRITER)
         return 0;
-    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
-    (void)sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX);
+    (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
     while (rows > 0 && !rows_fit(store, rows, (row_count + rows - 1) / rows))
         rows = rows > chunk ? sc_store_up(rows / 2, chunk) : 0;
     pthread_mutex_unlock(&store->space_lock);

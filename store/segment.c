@@ -448,12 +448,11 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
                                 struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     pthread_mutex_lock(&store->space_lock);
     bool waits = now_ns < store->retry_ns;
     bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
     if (fits && !parts_take(store, stride, parts, ret_part_count))
-        fits = sc_store_quarantine_release_some(store, wall_ns, SC_STORE_RELEASE_MAX) > 0 &&
+        fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, parts, ret_part_count);
     if (!fits && has_log)
         store->log_reserved -= log_bytes;

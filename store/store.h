@@ -366,6 +366,8 @@ spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_
 /* Wall clock (ns) at which what is known now was certainly all that the log held; 0: never yet. A
  * promise made from it is good until that time + lease_ns_max. Any thread. */
 uint64_t sc_store_follow_ns(const struct sc_store *store);
+/* The same on the executor's clock, for how long ago that was. */
+uint64_t sc_store_follow_now_ns(const struct sc_store *store);
 
 /* ---- Mail: what readers and other ranks say to a writer -------------------------------------- */
 

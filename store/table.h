@@ -79,7 +79,7 @@ struct sc_store_extent_entry {
                                  * once coarse_ns is a time */
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint32_t coarse_kept;       /* log lock: it keeps its rows while this piece is live; 0: none */
-    uint64_t rows_due_ns;       /* wall clock */
+    uint64_t rows_due_ns;       /* executor's clock */
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;

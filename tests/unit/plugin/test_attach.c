@@ -367,7 +367,7 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
 {
     (void)state;
     struct pair pair;
-    rig_init(&pair.writer, true, "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\"");
+    rig_init(&pair.writer, true, "\"disk_bytes\": \"6MiB\", \"segment_bytes\": \"1MiB\"");
     rig_shape(&pair.writer, 3, 2, 64, SPEC_DTYPE_F16);
     rig_open(&pair.writer);
     pair.prompt = rig_prompt(1, 0, 0, 200);
@@ -382,8 +382,8 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
         assert_int_equal(found[i].matched_tokens, ENDS[i]);
         rig_release(&pair.reader, found[i].request);
     }
-    for (uint64_t i = 0; i < 20; i++) { /* it is what was used longest ago */
-        struct prompt other = rig_prompt(100 + i, 0, 0, 200);
+    for (uint64_t i = 0; i < 60; i++) { /* it is what was used longest ago */
+        struct prompt other = rig_prompt(100 + i, 0, 0, 64);
         (void)rig_fill(&pair.writer, &other); /* finds no room at first */
         rig_pass_ns(&pair.writer, TURN);
         rig_prompt_free(&other);

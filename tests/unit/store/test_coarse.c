@@ -342,6 +342,35 @@ static void an_extent_with_neither_is_void(void **state)
 
 /* ---- With drops ----------------------------------------------------------------------------- */
 
+/* The clock is set back by hours, or forward, while rows of several extents wait: all of them are
+ * free a lease after their records, not one after the other, and none before; as if opened then. */
+static void rows_wait_side_by_side_whatever_the_clock_says(void **state)
+{
+    (void)state;
+    const int64_t hours = INT64_C(3600000000000);
+    for (uint32_t way = 0; way < 3; way++) {
+        struct world *world = world_coded(&setups[0], 5);
+        _Atomic uint32_t never = 0;
+        sc_exec_wall_set(world->exec, 5 * hours);
+        for (uint64_t i = 0; i < 4; i++) {
+            uint64_t key = key_store(world, 1 + i, 64);
+            assert_int_equal(coarsen(world, piece_of_key(world, key)), SPEC_OK);
+            (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 8);
+        }
+        uint64_t waits = stats_of(world).quarantine_bytes;
+        sc_exec_wall_set(world->exec, way == 1 ? 3 * hours : -3 * hours);
+        if (way == 2)
+            world_reopen(world);
+        assert_int_equal(stats_of(world).quarantine_bytes, waits);
+        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 4);
+        assert_int_equal(stats_of(world).quarantine_bytes, waits);
+        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS);
+        assert_int_equal(stats_of(world).quarantine_bytes, 0);
+        space_check(world->store);
+        world_free(world);
+    }
+}
+
 /* Pieces that are dropped before, while rows wait, and after, with releases between: a page has one
  * owner, and the last piece takes all. */
 static void drops_and_rows_give_pages_back_once(void **state)
@@ -558,6 +587,7 @@ int main(void)
         cmocka_unit_test(rows_wait_for_leases_over_a_reopen),
         cmocka_unit_test(an_extent_without_whole_codes_keeps_its_rows),
         cmocka_unit_test(an_extent_with_neither_is_void),
+        cmocka_unit_test(rows_wait_side_by_side_whatever_the_clock_says),
         cmocka_unit_test(drops_and_rows_give_pages_back_once),
         cmocka_unit_test(a_follower_hears_of_it_once),
         cmocka_unit_test(an_extent_that_could_not_give_up_its_rows_has_them),
