@@ -19,6 +19,8 @@
 
 /* ---- Finding -------------------------------------------------------------------------------- */
 
+/* Takes no lock: who asks holds the index', and lookups wait for that, while a checkpoint may sync
+ * under the log's. What is found is looked at again before the record is written. */
 struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t id)
 {
     struct sc_store_coarse_extent found = {0};
@@ -26,25 +28,21 @@ struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint6
     if (store->params.role != SC_STORE_WRITER || piece == NULL)
         return found;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
-    pthread_mutex_lock(&store->log_lock);
-    bool is_kept =
-        extent->coarse_kept != 0 && sc_store_table_live(&store->table, extent->coarse_kept) != NULL;
+    uint32_t kept = atomic_load(&extent->coarse_kept);
+    bool is_kept = kept != 0 && sc_store_table_live(&store->table, kept) != NULL;
     if (extent->space == atomic_load(&store->space_id) && !is_kept &&
         atomic_load(&extent->coarse_ns) == 0 && atomic_load(&extent->codes) != NULL)
         found = (struct sc_store_coarse_extent){.id = piece->extent,
-                                                .live_count = extent->live_count,
+                                                .live_count = atomic_load(&extent->live_count),
                                                 .piece_first = extent->piece_first,
                                                 .piece_last = extent->piece_last};
-    pthread_mutex_unlock(&store->log_lock);
     return found;
 }
 
 /* The piece has no good codes, and will not get any while it is there. */
 static void keep_rows(struct sc_store *store, uint64_t extent, uint64_t piece)
 {
-    pthread_mutex_lock(&store->log_lock);
-    sc_store_table_extent(&store->table, extent)->coarse_kept = (uint32_t)piece;
-    pthread_mutex_unlock(&store->log_lock);
+    atomic_store(&sc_store_table_extent(&store->table, extent)->coarse_kept, (uint32_t)piece);
 }
 
 /* ---- Reading back --------------------------------------------------------------------------- */

@@ -94,7 +94,9 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
         entry->next = store->replay->generation;
     atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
     sc_store_replay_table_lock(store);
-    if (extent->live_count++ == 0)
+    uint32_t live = atomic_load_explicit(&extent->live_count, memory_order_relaxed);
+    atomic_store_explicit(&extent->live_count, live + 1, memory_order_relaxed);
+    if (live == 0)
         count_up(store, &store->extent_count);
     if (!doomed)
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);

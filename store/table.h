@@ -61,8 +61,9 @@ struct sc_store_extent_entry {
     uint64_t copy;                                       /* likewise */
     uint32_t probe_row_bytes;                            /* 0: no probe rows */
     uint32_t part_count, row_count;
-    uint32_t space;      /* id of its namespace */
-    uint32_t live_count; /* log lock: pieces LIVE or DOOMED */
+    uint32_t space; /* id of its namespace */
+    /* Pieces LIVE or DOOMED; changed under the log lock, read by any thread. */
+    _Atomic uint32_t live_count;
     struct sc_store_provenance provenance;
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
@@ -71,15 +72,15 @@ struct sc_store_extent_entry {
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
-    uint32_t held_pages;        /* of the space map, from the trim on */
-    uint32_t void_pages;        /* of them, those that only QUARANTINED pieces hold */
-    bool trimmed;               /* rows that no piece covers were given back */
-    _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
-    uint8_t bits_k, bits_v;     /* of codes that stayed, where they are not in `codes`; constant
-                                 * once coarse_ns is a time */
-    uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
-    uint32_t coarse_kept;       /* log lock: it keeps its rows while this piece is live; 0: none */
-    uint64_t rows_due_ns;       /* executor's clock */
+    uint32_t held_pages;          /* of the space map, from the trim on */
+    uint32_t void_pages;          /* of them, those that only QUARANTINED pieces hold */
+    bool trimmed;                 /* rows that no piece covers were given back */
+    _Atomic uint8_t rows_state;   /* enum sc_store_rows_state; read by any thread */
+    uint8_t bits_k, bits_v;       /* of codes that stayed, where they are not in `codes`; constant
+                                   * once coarse_ns is a time */
+    uint32_t rows_next;           /* the next extent whose rows wait; 0: none */
+    _Atomic uint32_t coarse_kept; /* it keeps its rows while this piece is live; 0: none */
+    uint64_t rows_due_ns;         /* executor's clock */
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;

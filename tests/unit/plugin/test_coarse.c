@@ -2,6 +2,7 @@
  * them, and in which order they go. Everything through the calls of the ABI, on the simulated disk.
  */
 #include "kernels/code.h"
+#include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <math.h>
@@ -536,6 +537,39 @@ static void a_lease_reads_rows_to_its_end(void **state)
     rig_done(&writer);
 }
 
+/* A checkpoint syncs with the log's lock held, for ever: neither who holds the index' lock to find
+ * an extent for eviction waits for that, nor a lookup, a load, an attach or the start of a pass. */
+static void nobody_waits_for_a_log_that_syncs(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 1000000000", 200);
+    struct prompt other = rig_prompt(2, 0, 0, 64);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    spec_ticket ticket;
+    (void)alarm(120); /* instead of a test that hangs */
+    pthread_mutex_lock(&rig.conn->store->log_lock);
+    assert_int_equal(sc_store_coarse_find(rig.conn->store, 1).live_count, 4);
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    struct spec_attach_params params = {.struct_size = sizeof(params),
+                                        .lease = {found.lease, sizeof(found.lease)}};
+    assert_int_equal(sc_plugin_attach(rig.conn, &params, &result, NULL), SPEC_OK);
+    assert_int_equal(result.matched_tokens, 200);
+    rig_release(&rig, result.request);
+    rig_release(&rig, found.request);
+    result = rig_lookup(&rig, &other);
+    assert_int_equal(rig_store_layer(&rig, result.request, &other, 0, 64, 0, &ticket), SPEC_OK);
+    (void)rig_wait(&rig, ticket);
+    assert_int_equal(sc_plugin_store_abort(rig.conn, result.request, 0, NULL), SPEC_OK);
+    rig_release(&rig, result.request);
+    pthread_mutex_unlock(&rig.conn->store->log_lock);
+    (void)alarm(0);
+    assert_int_equal(read_rows(&rig, &prompt, 1000000).matched, 200);
+    rig_prompt_free(&other);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* Who reads rows on a promise that is over finds others in their place. It has not heard yet that
  * they went; the writer knows, and keeps the codes, which nobody found wrong. */
 static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
@@ -905,6 +939,7 @@ int main(void)
         cmocka_unit_test(rows_that_went_have_no_averages),
         cmocka_unit_test(a_request_keeps_the_rows_that_it_was_promised),
         cmocka_unit_test(a_lease_reads_rows_to_its_end),
+        cmocka_unit_test(nobody_waits_for_a_log_that_syncs),
         cmocka_unit_test(rows_that_a_late_reader_misses_cost_no_codes),
         cmocka_unit_test(codes_that_a_reader_finds_damaged_go),
         cmocka_unit_test(another_rank_may_have_codes_alone),
