@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 7);
+VALUE(SPEC_ABI_MINOR, 8);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -307,7 +307,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 536);
+SIZE(spec_stats, 544);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -376,6 +376,7 @@ AT(spec_stats, coarsened_chunks, 504, 8);
 AT(spec_stats, coarse_only_chunks, 512, 8);
 AT(spec_stats, refined_layers, 520, 8);
 AT(spec_stats, refined_rows, 528, 8);
+AT(spec_stats, collisions, 536, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

@@ -33,6 +33,8 @@
  *          0.6 get_important_submit, get_important_wait and refine_of act; stats from
  *          refined_layers on.
  *          0.7 SPEC_ITEM_AHEAD: a layered item tells its destination before it has queries.
+ *          0.8 salts, LoRA ids, extra keys and leases go by value; stats from collisions on. Stores
+ *          of earlier versions are refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -46,7 +48,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 7u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 8u /* changes when members were appended, and nothing else moved */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -526,6 +528,8 @@ struct spec_stats {
     uint64_t coarsened_chunks, coarse_only_chunks;
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
+    /* Since 0.8. Chunks that were not stored because another prefix has their chain hash. */
+    uint64_t collisions;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -554,7 +558,8 @@ struct spec_api {
     /* Finds the longest stored prefix and makes a request. Token-exact: a match may end inside a
      * chunk [ABI-020], is at most max_tokens (default token_count - 1) [ABI-021], is cut to
      * multiple_of [ABI-022]; other salts, LoRA ids or extra keys share nothing from where they
-     * take effect [ABI-023]; what the engine holds below from_token is neither read nor promised
+     * take effect [ABI-023]: they are compared by value, so that nobody can choose one that meets
+     * another's [ABI-170]; what the engine holds below from_token is neither read nor promised
      * [ABI-024]. A prompt that is nowhere stored is SPEC_OK with SPEC_LOOKUP_MISS [ABI-025]. The
      * promised rows stay readable until release [ABI-026].
      *   ret_result  its struct_size set by the caller
@@ -572,11 +577,13 @@ struct spec_api {
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
     /* Opens a lease's promise in another process (or this one) as a request, without tokens: it
-     * loads rows [from_token, the lookup's matched_tokens) [ABI-131]. A lease that has expired is
-     * STALE [ABI-136]; an altered one, or one of another store or model, is INVALID [ABI-137].
+     * loads rows [from_token, the lookup's matched_tokens) [ABI-131], those of the tokens that the
+     * lease was given for, or it is STALE [ABI-171]. A lease that has expired is STALE [ABI-136];
+     * an altered one, or one of another store or model, is INVALID [ABI-137].
      * SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not followed the log that
-     * far yet, ask again. What was dropped meanwhile (a failed range, a reset) is STALE. The
-     * request may store what follows the match when the host passes tokens.
+     * far yet, ask again. What was dropped meanwhile (a failed range, a reset) is STALE, and what
+     * better rows took the place of may be. The request may store what follows the match when the
+     * host passes tokens.
      * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
      * Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,

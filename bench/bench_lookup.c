@@ -46,7 +46,8 @@
 #define WINDOW_LOOKUPS  400u
 
 static const uint64_t lengths[LENGTHS] = {1000, 10000, 50000};
-static const struct sc_hash root = {21, 22};
+static const struct sc_sha256 root = {{21, 22}};
+static const uint8_t secret[SC_CHAIN_SECRET_BYTES] = {23, 24};
 
 struct run {
     const uint32_t *tokens;
@@ -142,7 +143,7 @@ static void open_world(struct world *w)
 {
     sc_alloc_init(&w->alloc);
     struct sc_radix_params params = {
-        .alloc = &w->alloc, .chunk_tokens = CHUNK, .bytes_max = INDEX_BYTES_MAX};
+        .alloc = &w->alloc, .chunk_tokens = CHUNK, .bytes_max = INDEX_BYTES_MAX, .secret = secret};
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_radix_open(&params, &w->index, &error) != SPEC_OK)
         bench_die("%s", error.text);

@@ -19,6 +19,7 @@ sc_static_library(TARGET sc_json_c HEADER json-c/json.h ARCHIVE libjson-c.a
 sc_static_library(TARGET sc_msgpack_c HEADER msgpack.h ARCHIVE libmsgpackc.a
                   PACKAGE libmsgpack-dev)
 sc_static_library(TARGET sc_xxhash HEADER xxhash.h ARCHIVE libxxhash.a PACKAGE libxxhash-dev)
+sc_static_library(TARGET sc_md HEADER sha2.h ARCHIVE libmd.a PACKAGE libmd-dev)
 sc_static_library(TARGET sc_liburing HEADER liburing.h ARCHIVE liburing.a PACKAGE liburing-dev)
 find_package(PkgConfig REQUIRED)
 

@@ -1,4 +1,4 @@
-/* Tokens to hashes: chained XXH3-128. See chain.h and docs/hashing-spec.md.
+/* Tokens to hashes: chained, keyed XXH3-128. See chain.h and docs/hashing-spec.md.
  *
  *   step message   previous 16 | tokens 4 x count | marks fold 16, if any | count u32 | marks u32
  *
@@ -16,40 +16,57 @@
 
 #define STEP_BYTES_MAX (SC_HASH_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES + 8u)
 
-enum root_tag { ROOT_FAMILY = 1, ROOT_SALT = 2, ROOT_LORA = 3, ROOT_EPOCH = 4 };
+_Static_assert(SC_HASH_LANES_BYTES % SC_SHA256_BYTES == 0, "lanes are whole digests");
+
+enum lanes_tag { LANES_SECRET = 1, LANES_PART = 2 };
+enum root_tag { ROOT_SECRET = 1, ROOT_FAMILY = 2, ROOT_EPOCH = 3, ROOT_SALT = 4, ROOT_LORA = 5 };
 enum key_tag { KEY_KIND = 1, KEY_TOKENS = 2, KEY_VALUE = 3 };
 
-struct sc_hash sc_chain_root(struct sc_hash family, uint64_t epoch, const void *salt,
-                             uint64_t salt_bytes, const void *lora, uint64_t lora_bytes)
+void sc_chain_secret_init(struct sc_chain_secret *secret,
+                          const uint8_t bytes[SC_CHAIN_SECRET_BYTES])
+{
+    memcpy(secret->secret, bytes, SC_CHAIN_SECRET_BYTES);
+    for (uint32_t i = 0; i < SC_HASH_LANES_BYTES / SC_SHA256_BYTES; i++) {
+        struct sc_digest digest;
+        sc_digest_init(&digest, "chain-lanes");
+        sc_digest_bytes(&digest, LANES_SECRET, bytes, SC_CHAIN_SECRET_BYTES);
+        sc_digest_u64(&digest, LANES_PART, i);
+        struct sc_sha256 part = sc_digest_done_whole(&digest);
+        memcpy(secret->lanes + (uint64_t)i * SC_SHA256_BYTES, part.bytes, SC_SHA256_BYTES);
+    }
+}
+
+struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret, struct sc_hash family,
+                               uint64_t epoch, const void *salt, uint64_t salt_bytes,
+                               const void *lora, uint64_t lora_bytes)
 {
     struct sc_digest digest;
     sc_digest_init(&digest, "chain-root");
+    sc_digest_bytes(&digest, ROOT_SECRET, secret->secret, SC_CHAIN_SECRET_BYTES);
     sc_digest_hash(&digest, ROOT_FAMILY, family);
+    sc_digest_u64(&digest, ROOT_EPOCH, epoch);
     sc_digest_bytes(&digest, ROOT_SALT, salt, salt_bytes);
     sc_digest_bytes(&digest, ROOT_LORA, lora, lora_bytes);
-    sc_digest_u64(&digest, ROOT_EPOCH, epoch);
-    return sc_digest_done(&digest);
+    return sc_digest_done_whole(&digest);
 }
 
 /* ---- marks --------------------------------------------------------------------------------- */
 
-static struct sc_hash key_digest(const struct sc_chain_key *key)
+static struct sc_sha256 key_digest(const struct sc_chain_key *key)
 {
     struct sc_digest digest;
     sc_digest_init(&digest, "extra-key");
     sc_digest_u64(&digest, KEY_KIND, key->kind);
     sc_digest_u64(&digest, KEY_TOKENS, key->token_count);
     sc_digest_bytes(&digest, KEY_VALUE, key->value, key->value_bytes);
-    return sc_digest_done(&digest);
+    return sc_digest_done_whole(&digest);
 }
 
 static bool mark_before(const struct sc_mark *a, const struct sc_mark *b)
 {
     if (a->token != b->token)
         return a->token < b->token;
-    if (a->digest.hi != b->digest.hi)
-        return a->digest.hi < b->digest.hi;
-    return a->digest.lo < b->digest.lo;
+    return memcmp(&a->digest, &b->digest, sizeof(a->digest)) < 0;
 }
 
 static void sift_down(struct sc_mark *marks, uint64_t at, uint64_t count)
@@ -82,6 +99,18 @@ static void marks_sort(struct sc_mark *marks, uint64_t count)
     }
 }
 
+/* What the keys that begin at one token are together. */
+static struct sc_sha256 fold_keys(const struct sc_mark *keys, uint64_t count)
+{
+    if (count == 1)
+        return keys[0].digest;
+    struct sc_digest digest;
+    sc_digest_init(&digest, "extra-keys");
+    for (uint64_t i = 0; i < count; i++)
+        sc_digest_bytes(&digest, (uint32_t)(i + 1), keys[i].digest.bytes, SC_SHA256_BYTES);
+    return sc_digest_done_whole(&digest);
+}
+
 uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
                         struct sc_mark *ret_marks)
 {
@@ -89,13 +118,12 @@ uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
         ret_marks[i] = (struct sc_mark){keys[i].first_token, key_digest(&keys[i])};
     marks_sort(ret_marks, key_count);
     uint64_t count = 0;
-    for (uint64_t i = 0; i < key_count; i++) {
-        if (count != 0 && ret_marks[count - 1].token == ret_marks[i].token) {
-            struct sc_hash both[2] = {ret_marks[count - 1].digest, ret_marks[i].digest};
-            ret_marks[count - 1].digest = sc_hash_bytes(both, sizeof(both));
-        } else {
-            ret_marks[count++] = ret_marks[i];
-        }
+    for (uint64_t first = 0, end; first < key_count; first = end) {
+        end = first + 1;
+        while (end < key_count && ret_marks[end].token == ret_marks[first].token)
+            end++;
+        struct sc_sha256 mark = fold_keys(ret_marks + first, end - first);
+        ret_marks[count++] = (struct sc_mark){ret_marks[first].token, mark};
     }
     return count;
 }
@@ -114,19 +142,21 @@ uint64_t sc_chain_mark_from(const struct sc_mark *marks, uint64_t mark_count, ui
     return low;
 }
 
-static struct sc_hash fold_mark(struct sc_hash fold, uint64_t offset, struct sc_hash digest)
+static struct sc_hash fold_mark(const struct sc_chain_secret *secret, struct sc_hash fold,
+                                uint64_t offset, const struct sc_sha256 *digest)
 {
-    unsigned char bytes[SC_HASH_BYTES + 8 + SC_HASH_BYTES];
+    unsigned char bytes[SC_HASH_BYTES + 8 + SC_SHA256_BYTES];
     memcpy(bytes, &fold, SC_HASH_BYTES);
     memcpy(bytes + SC_HASH_BYTES, &offset, 8);
-    memcpy(bytes + SC_HASH_BYTES + 8, &digest, SC_HASH_BYTES);
-    return sc_hash_bytes(bytes, sizeof(bytes));
+    memcpy(bytes + SC_HASH_BYTES + 8, digest, SC_SHA256_BYTES);
+    return sc_hash_keyed(bytes, sizeof(bytes), secret->lanes);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static struct sc_hash step(struct sc_hash previous, const uint32_t *tokens, uint32_t count,
-                           struct sc_hash fold, uint32_t marks)
+static struct sc_hash step(const struct sc_chain_secret *secret, struct sc_hash previous,
+                           const uint32_t *tokens, uint32_t count, struct sc_hash fold,
+                           uint32_t marks)
 {
     unsigned char message[STEP_BYTES_MAX];
     uint64_t at = 0;
@@ -140,11 +170,12 @@ static struct sc_hash step(struct sc_hash previous, const uint32_t *tokens, uint
     }
     memcpy(message + at, &count, 4);
     memcpy(message + at + 4, &marks, 4);
-    return sc_hash_bytes(message, at + 8);
+    return sc_hash_keyed(message, at + 8, secret->lanes);
 }
 
-struct sc_hash sc_chain_step(struct sc_hash previous, uint64_t first, const uint32_t *tokens,
-                             uint32_t count, const struct sc_mark *marks, uint64_t mark_count)
+struct sc_hash sc_chain_step(const struct sc_chain_secret *secret, struct sc_hash previous,
+                             uint64_t first, const uint32_t *tokens, uint32_t count,
+                             const struct sc_mark *marks, uint64_t mark_count)
 {
     SC_ASSERT(NULL, count >= 1);
     SC_ASSERT(NULL, count <= SC_CHAIN_CHUNK_TOKENS_MAX);
@@ -152,22 +183,24 @@ struct sc_hash sc_chain_step(struct sc_hash previous, uint64_t first, const uint
     uint32_t inside = 0;
     uint64_t i = mark_count == 0 ? 0 : sc_chain_mark_from(marks, mark_count, first);
     for (; i < mark_count && marks[i].token - first < count; i++) {
-        fold = fold_mark(fold, marks[i].token - first, marks[i].digest);
+        fold = fold_mark(secret, fold, marks[i].token - first, &marks[i].digest);
         inside++;
     }
-    return step(previous, tokens, count, fold, inside);
+    return step(secret, previous, tokens, count, fold, inside);
 }
 
-void sc_chain_init(struct sc_chain *chain, struct sc_hash root, uint32_t chunk_tokens)
+void sc_chain_init(struct sc_chain *chain, const struct sc_chain_secret *secret,
+                   const struct sc_sha256 *root, uint32_t chunk_tokens)
 {
-    sc_chain_init_at(chain, root, 0, chunk_tokens);
+    sc_chain_init_at(chain, secret, sc_sha256_short(root), 0, chunk_tokens);
 }
 
-void sc_chain_init_at(struct sc_chain *chain, struct sc_hash grid, uint64_t grid_first,
-                      uint32_t chunk_tokens)
+void sc_chain_init_at(struct sc_chain *chain, const struct sc_chain_secret *secret,
+                      struct sc_hash grid, uint64_t grid_first, uint32_t chunk_tokens)
 {
     SC_ASSERT(NULL, chunk_tokens >= SC_CHAIN_CHUNK_TOKENS_MIN);
     SC_ASSERT(NULL, chunk_tokens <= SC_CHAIN_CHUNK_TOKENS_MAX);
+    chain->secret = secret;
     chain->chunk_tokens = chunk_tokens;
     chain->pending_count = 0;
     chain->pending_marks = 0;
@@ -189,15 +222,15 @@ uint64_t sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_
         uint64_t end = sc_chain_position(chain) + part;
         memcpy(chain->pending + chain->pending_count, tokens, 4 * (uint64_t)part);
         for (; mark < mark_count && marks[mark].token < end; mark++) {
-            chain->fold =
-                fold_mark(chain->fold, marks[mark].token - chain->grid_first, marks[mark].digest);
+            chain->fold = fold_mark(chain->secret, chain->fold,
+                                    marks[mark].token - chain->grid_first, &marks[mark].digest);
             chain->pending_marks++;
         }
         chain->pending_count += part;
         tokens += part;
         token_count -= part;
         if (chain->pending_count == chain->chunk_tokens) {
-            sc_chain_init_at(chain, sc_chain_at(chain), end, chain->chunk_tokens);
+            sc_chain_init_at(chain, chain->secret, sc_chain_at(chain), end, chain->chunk_tokens);
             if (reached < capacity && ret_grid != NULL)
                 ret_grid[reached] = chain->grid;
             reached++;
@@ -215,6 +248,6 @@ struct sc_hash sc_chain_at(const struct sc_chain *chain)
 {
     if (chain->pending_count == 0)
         return chain->grid;
-    return step(chain->grid, chain->pending, chain->pending_count, chain->fold,
+    return step(chain->secret, chain->grid, chain->pending, chain->pending_count, chain->fold,
                 chain->pending_marks);
 }

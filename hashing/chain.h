@@ -1,22 +1,28 @@
-/* Tokens to hashes: chained XXH3-128 over the absolute token grid. docs/hashing-spec.md gives every
- * byte; tests/data/hash-vectors.json freezes it.
+/* Tokens to hashes: chained, keyed XXH3-128 over the absolute token grid. docs/hashing-spec.md
+ * gives every byte; tests/data/hash-vectors.json freezes it.
  *
  *   grid      0            64            128           192
  *   tokens    |<- chunk 0 ->|<- chunk 1 ->|<- chunk 2 ->|
- *   hashes   root ------> h(64) -------> h(128) ---+--> h(192)
- *                                                  +--> h(150), a short chunk: 128..149
+ *   hashes   h(0) ------> h(64) -------> h(128) ---+--> h(192)
+ *             | first 16 bytes of                  +--> h(150), a short chunk: 128..149
+ *            root: 32 bytes
  *
  * The hash after p tokens is the chain over the full chunks before p, then over the short chunk
- * that ends at p. It says everything that the rows before p depend on: the root (family, epoch,
- * salt, LoRA), all tokens, and every extra key that begins before p.
+ * that ends at p. It says everything that the rows before p depend on: the root (secret, family,
+ * epoch, salt, LoRA), all tokens, and every extra key that begins before p.
+ *
+ * Roots and marks are SHA-256, whole, and are compared so: what a host calls a salt, a LoRA id or
+ * an extra key shares with no other, whatever somebody chose it for. Steps are fast: XXH3 keyed by
+ * the store's secret, so that nobody who has not read it prepares a collision; where one comes
+ * about, tokens differ by value, and that is a miss.
  *
  * An extra key (image hash, prompt embeddings) counts from the token where it begins. All keys that
  * begin at one token are folded into one **mark**; marks ascend and no two stand at one token.
  *
  * Holds: equal prompts give equal hashes on every machine (little-endian bytes); the order in which
  * keys that begin at one token are given does not matter.
- * Does not: allocate, keep pointers, resist an attacker who searches for collisions (XXH3 is no
- * cryptographic hash; therefore the index compares tokens and marks by value).
+ * Does not: allocate; keep pointers, but the chain one to its secret; resist, in a step alone, one
+ * who has read the secret (XXH3 is no cryptographic hash; so the index compares tokens by value).
  * Threads: any; an object belongs to one at a time.
  * Tests: tests/unit/hashing/test_chain.c */
 #ifndef SC_HASHING_CHAIN_H
@@ -40,15 +46,25 @@ struct sc_chain_key {
 
 struct sc_mark {
     uint64_t token; /* absolute position where the keys begin */
-    struct sc_hash digest;
+    struct sc_sha256 digest;
 };
 
-/* The root of a chain.
+/* The store's secret, and what keys the steps, which follows from it. */
+#define SC_CHAIN_SECRET_BYTES 32u
+struct sc_chain_secret {
+    uint8_t lanes[SC_HASH_LANES_BYTES];
+    uint8_t secret[SC_CHAIN_SECRET_BYTES];
+};
+void sc_chain_secret_init(struct sc_chain_secret *secret,
+                          const uint8_t bytes[SC_CHAIN_SECRET_BYTES]);
+
+/* The root of a chain; the chain begins with its first 16 bytes.
  *   family      digest of what the namespaces of all ranks of one model share
  *   epoch       how often the model's KV was reset
  *   salt, lora  may be NULL when their size is 0 (none) */
-struct sc_hash sc_chain_root(struct sc_hash family, uint64_t epoch, const void *salt,
-                             uint64_t salt_bytes, const void *lora, uint64_t lora_bytes);
+struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret, struct sc_hash family,
+                               uint64_t epoch, const void *salt, uint64_t salt_bytes,
+                               const void *lora, uint64_t lora_bytes);
 
 /* Folds keys, in any order, into marks.
  *   ret_marks  [key_count]  written from the front, ascending
@@ -60,11 +76,13 @@ uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
  * `first`. 1 <= count <= SC_CHAIN_CHUNK_TOKENS_MAX.
  *   tokens  [count]
  *   marks   [mark_count]  only marks in [first, first + count) are used */
-struct sc_hash sc_chain_step(struct sc_hash previous, uint64_t first, const uint32_t *tokens,
-                             uint32_t count, const struct sc_mark *marks, uint64_t mark_count);
+struct sc_hash sc_chain_step(const struct sc_chain_secret *secret, struct sc_hash previous,
+                             uint64_t first, const uint32_t *tokens, uint32_t count,
+                             const struct sc_mark *marks, uint64_t mark_count);
 
 /* The chain, fed in parts of any size. */
 struct sc_chain {
+    const struct sc_chain_secret *secret; /* the caller's */
     uint32_t chunk_tokens;
     uint32_t pending_count; /* tokens since the last grid border */
     uint32_t pending_marks; /* marks among them */
@@ -74,10 +92,11 @@ struct sc_chain {
     uint32_t pending[SC_CHAIN_CHUNK_TOKENS_MAX];
 };
 
-void sc_chain_init(struct sc_chain *chain, struct sc_hash root, uint32_t chunk_tokens);
+void sc_chain_init(struct sc_chain *chain, const struct sc_chain_secret *secret,
+                   const struct sc_sha256 *root, uint32_t chunk_tokens);
 /* Begins again at a grid border whose hash is known. */
-void sc_chain_init_at(struct sc_chain *chain, struct sc_hash grid, uint64_t grid_first,
-                      uint32_t chunk_tokens);
+void sc_chain_init_at(struct sc_chain *chain, const struct sc_chain_secret *secret,
+                      struct sc_hash grid, uint64_t grid_first, uint32_t chunk_tokens);
 /* Appends tokens.
  *   marks  [mark_count]  of the whole prompt; those inside the appended range are used
  *   ret_grid  NULL, or [capacity]: the hash at each grid border that was reached, in order

@@ -1,4 +1,5 @@
-/* Canonical digests over XXH3-128, and the plain hashes. The only file that holds xxHash's code.
+/* Canonical digests over SHA-256 (libmd), and the plain hashes. The only file of the folder that
+ * holds xxHash's code.
  *
  * Holds: what is hashed is little-endian on every machine we build for (asserted at compile time).
  * Does not: allocate.
@@ -11,17 +12,21 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/types.h>
 
+#include <sha2.h>
 #include <xxhash.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are hashed as they lie");
-_Static_assert(sizeof(XXH3_state_t) <= sizeof(((struct sc_digest *)0)->state), "state fits");
-_Static_assert(_Alignof(XXH3_state_t) <= 64, "state is aligned");
+_Static_assert(sizeof(SHA2_CTX) <= sizeof(((struct sc_digest *)0)->state), "state fits");
+_Static_assert(_Alignof(SHA2_CTX) <= 8, "state is aligned");
 _Static_assert(sizeof(struct sc_hash) == SC_HASH_BYTES, "no padding");
+_Static_assert(sizeof(struct sc_sha256) == SC_SHA256_BYTES, "no padding");
+_Static_assert(SC_HASH_LANES_BYTES >= XXH3_SECRET_SIZE_MIN, "enough for XXH3");
 
-static XXH3_state_t *state_of(struct sc_digest *digest)
+static SHA2_CTX *state_of(struct sc_digest *digest)
 {
-    return (XXH3_state_t *)(void *)digest->state;
+    return (SHA2_CTX *)(void *)digest->state;
 }
 
 static struct sc_hash from_xxh(XXH128_hash_t hash)
@@ -32,6 +37,13 @@ static struct sc_hash from_xxh(XXH128_hash_t hash)
 struct sc_hash sc_hash_bytes(const void *data, uint64_t bytes)
 {
     return from_xxh(XXH3_128bits(bytes == 0 ? "" : data, bytes));
+}
+
+struct sc_hash sc_hash_keyed(const void *data, uint64_t bytes,
+                             const uint8_t lanes[SC_HASH_LANES_BYTES])
+{
+    return from_xxh(
+        XXH3_128bits_withSecret(bytes == 0 ? "" : data, bytes, lanes, SC_HASH_LANES_BYTES));
 }
 
 uint64_t sc_hash_bytes64(const void *data, uint64_t bytes, uint64_t seed)
@@ -54,7 +66,7 @@ struct sc_hash sc_hash_from_bytes(const uint8_t *bytes16)
 static void put(struct sc_digest *digest, const void *data, uint64_t bytes)
 {
     if (bytes != 0)
-        (void)XXH3_128bits_update(state_of(digest), data, bytes);
+        SHA256Update(state_of(digest), data, bytes);
 }
 
 static void put_u64(struct sc_digest *digest, uint64_t value)
@@ -77,8 +89,8 @@ static void put_field(struct sc_digest *digest, uint32_t tag, uint32_t type, con
 void sc_digest_init(struct sc_digest *digest, const char *name)
 {
     memset(digest, 0, sizeof(*digest));
-    (void)XXH3_128bits_reset(state_of(digest));
-    put(digest, "sc-dig-1", 8);
+    SHA256Init(state_of(digest));
+    put(digest, "sc-dig-2", 8);
     put_u64(digest, strlen(name));
     put(digest, name, strlen(name));
 }
@@ -120,8 +132,16 @@ void sc_digest_hash(struct sc_digest *digest, uint32_t tag, struct sc_hash hash)
     put_field(digest, tag, SC_DIGEST_HASH, &hash, SC_HASH_BYTES);
 }
 
+struct sc_sha256 sc_digest_done_whole(struct sc_digest *digest)
+{
+    struct sc_sha256 sha;
+    put_u64(digest, digest->field_count);
+    SHA256Final(sha.bytes, state_of(digest));
+    return sha;
+}
+
 struct sc_hash sc_digest_done(struct sc_digest *digest)
 {
-    put_u64(digest, digest->field_count);
-    return from_xxh(XXH3_128bits_digest(state_of(digest)));
+    struct sc_sha256 sha = sc_digest_done_whole(digest);
+    return sc_sha256_short(&sha);
 }

@@ -1,10 +1,12 @@
-/* Canonical digests: named, tagged fields to 128 bits. Used for namespaces, roots and extra keys.
+/* Canonical digests: SHA-256 of named, tagged fields, for namespaces, roots and extra keys; and the
+ * fast hashes of plain bytes.
  *
- *   "sc-dig-1" | name length u64 | name | field | field | ... | field count u64
+ *   "sc-dig-2" | name length u64 | name | field | field | ... | field count u64
  *   field:  tag u32 | type u32 | length u64 | bytes          all little-endian
  *
  * Holds: the bytes can be parsed back in one way only, so two different descriptors never share
- * them; fields stand in ascending order of their tags (asserted).
+ * them; fields stand in ascending order of their tags (asserted). Nobody finds two descriptors with
+ * one digest. XXH3 is no such hash: who searches finds collisions, so it decides nothing alone.
  * Does not: allocate, keep pointers.
  * Threads: any; an object belongs to one at a time.
  * Tests: tests/unit/hashing/test_chain.c (frozen vectors) */
@@ -21,7 +23,26 @@ struct sc_hash {
     uint64_t hi;
 };
 
-#define SC_HASH_BYTES 16u
+#define SC_HASH_BYTES   16u
+#define SC_SHA256_BYTES 32u
+
+/* What a digest says, whole: an identity that is compared by value. */
+struct sc_sha256 {
+    uint8_t bytes[SC_SHA256_BYTES];
+};
+
+static inline bool sc_sha256_equal(const struct sc_sha256 *a, const struct sc_sha256 *b)
+{
+    return __builtin_memcmp(a, b, sizeof(*a)) == 0;
+}
+
+/* Its first 16 bytes. */
+static inline struct sc_hash sc_sha256_short(const struct sc_sha256 *sha)
+{
+    struct sc_hash hash;
+    __builtin_memcpy(&hash, sha, sizeof(hash));
+    return hash;
+}
 
 static inline bool sc_hash_equal(struct sc_hash a, struct sc_hash b)
 {
@@ -31,6 +52,10 @@ static inline bool sc_hash_equal(struct sc_hash a, struct sc_hash b)
 /* XXH3-128 and XXH3-64 of plain bytes; data may be NULL when bytes is 0. */
 struct sc_hash sc_hash_bytes(const void *data, uint64_t bytes);
 uint64_t sc_hash_bytes64(const void *data, uint64_t bytes, uint64_t seed);
+/* XXH3-128 whose lanes are keyed by a secret of its own, instead of xxHash's. */
+#define SC_HASH_LANES_BYTES 192u
+struct sc_hash sc_hash_keyed(const void *data, uint64_t bytes,
+                             const uint8_t lanes[SC_HASH_LANES_BYTES]);
 
 void sc_hash_to_bytes(struct sc_hash hash, uint8_t *ret_bytes16);
 struct sc_hash sc_hash_from_bytes(const uint8_t *bytes16);
@@ -45,7 +70,7 @@ enum sc_digest_type {
 };
 
 struct sc_digest {
-    alignas(64) unsigned char state[576]; /* XXH3_state_t */
+    alignas(8) unsigned char state[208]; /* SHA2_CTX */
     uint64_t field_count;
     uint32_t tag_last;
 };
@@ -58,7 +83,8 @@ void sc_digest_f64(struct sc_digest *digest, uint32_t tag, double value);
 void sc_digest_bytes(struct sc_digest *digest, uint32_t tag, const void *data, uint64_t bytes);
 void sc_digest_text(struct sc_digest *digest, uint32_t tag, const char *text);
 void sc_digest_hash(struct sc_digest *digest, uint32_t tag, struct sc_hash hash);
-/* The digest; the object is spent. */
+/* The digest, whole or its first 16 bytes; the object is spent. */
+struct sc_sha256 sc_digest_done_whole(struct sc_digest *digest);
 struct sc_hash sc_digest_done(struct sc_digest *digest);
 
 #endif

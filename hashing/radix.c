@@ -98,8 +98,44 @@ spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "radix index of at most %" PRIu64 " bytes",
                        params->bytes_max);
     }
+    if (params->secret != NULL && sc_radix_secret_set(index, params->secret, reterr) != SPEC_OK) {
+        sc_radix_close(index);
+        return SPEC_E_NO_MEMORY;
+    }
     *ret_index = index;
     return SPEC_OK;
+}
+
+spec_status sc_radix_secret_set(struct sc_radix *index, const uint8_t secret[SC_CHAIN_SECRET_BYTES],
+                                struct spec_error *reterr)
+{
+    struct sc_radix_secrets *now = atomic_load(&index->secrets);
+    if (now != NULL && memcmp(now->secret.secret, secret, SC_CHAIN_SECRET_BYTES) == 0)
+        return SPEC_OK;
+    struct sc_radix_secrets *next = sc_radix_memory_take(index, sizeof(*next));
+    if (next == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "radix index: the store's secret");
+    sc_chain_secret_init(&next->secret, secret);
+    next->before = now;
+    atomic_store(&index->secrets, next);
+    return SPEC_OK;
+}
+
+const struct sc_chain_secret *sc_radix_secret(const struct sc_radix *index)
+{
+    const struct sc_radix_secrets *secrets =
+        atomic_load_explicit(&index->secrets, memory_order_acquire);
+    return secrets != NULL ? &secrets->secret : NULL;
+}
+
+static void give_secrets(struct sc_radix *index)
+{
+    struct sc_radix_secrets *secrets = atomic_load(&index->secrets);
+    while (secrets != NULL) {
+        struct sc_radix_secrets *before = secrets->before;
+        sc_radix_memory_give(index, secrets, sizeof(*secrets));
+        secrets = before;
+    }
 }
 
 static void give_table(struct sc_radix *index, struct sc_radix_table *table)
@@ -129,6 +165,7 @@ void sc_radix_close(struct sc_radix *index)
     sc_radix_memory_give(index, index->arenas, arenas_bytes(index));
     sc_radix_memory_give(index, index->slabs, slabs_bytes(index));
     sc_radix_memory_give(index, index->directory, directory_bytes(index));
+    give_secrets(index);
     SC_ASSERT(index->poison, atomic_load(&index->bytes) == sizeof(*index));
     sc_alloc_free(index->alloc, index);
 }
@@ -138,12 +175,12 @@ void sc_radix_close(struct sc_radix *index)
 static bool key_matches(const struct sc_radix_node *node, uint64_t up,
                         const struct sc_radix_key *key)
 {
-    struct sc_hash mark;
+    struct sc_sha256 mark;
     if (node->tokens[sc_radix_up_cut(up)] != key->token || (up & SC_RADIX_HIDDEN) != 0)
         return false;
     if (sc_radix_node_mark(node, up, &mark) != key->marked)
         return false;
-    return !key->marked || sc_hash_equal(mark, key->mark);
+    return !key->marked || sc_sha256_equal(&mark, &key->mark);
 }
 
 /* `id` is, or by an old entry was, the child of key->parent. A run that was split since stands
@@ -218,6 +255,27 @@ uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, 
     return 0;
 }
 
+uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256 *root,
+                            uint64_t *ret_steps)
+{
+    const struct sc_radix_table *table = atomic_load(&index->chunks);
+    uint64_t word_hash = sc_radix_chunk_hash(sc_sha256_short(root));
+    uint64_t at = word_hash & table->mask;
+    for (uint64_t probe = 0; probe <= table->mask; probe++) {
+        uint64_t word = atomic_load(&table->slots[at]);
+        ++*ret_steps;
+        if ((uint32_t)word == 0)
+            return 0;
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0) {
+            const struct sc_radix_node *node = sc_radix_node_at(index, (uint32_t)word);
+            if (sc_radix_node_end(node) == 0 && sc_sha256_equal(sc_radix_root_of(node), root))
+                return (uint32_t)word;
+        }
+        at = (at + 1) & table->mask;
+    }
+    return 0;
+}
+
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
                          struct sc_radix_segment *ret_segment)
 {
@@ -237,6 +295,7 @@ void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t
 struct walk {
     struct sc_radix *index;
     const struct sc_radix_query *query;
+    const struct sc_chain_secret *secret; /* set before there was a root */
     struct sc_radix_segment *segments;
     uint64_t capacity;
     struct sc_radix_match match;
@@ -329,8 +388,9 @@ static void hash_chunk(struct walk *walk)
     while (walk->hash_mark + marks < query->mark_count &&
            query->marks[walk->hash_mark + marks].token < first + chunk_tokens)
         marks++;
-    walk->chain = sc_chain_step(walk->chain, first, query->tokens + first, chunk_tokens,
-                                marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
+    walk->chain =
+        sc_chain_step(walk->secret, walk->chain, first, query->tokens + first, chunk_tokens,
+                      marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
     walk->hash_mark += marks;
     walk->hashes[walk->hashed % RING] = walk->chain;
     walk->hashed++;
@@ -506,13 +566,14 @@ static void walk_all(struct walk *walk)
     walk->hashed = 0;
     walk->probed = 0;
     walk->hash_mark = 0;
-    walk->chain = query->root;
+    walk->chain = sc_sha256_short(&query->root);
     walk->group = GROUP_FIRST;
     walk->trust = 0;
     memset(walk->foretold, 0, sizeof(walk->foretold));
-    walk->at = sc_radix_chunk_find(walk->index, query->root, 0, &walk->match.steps);
+    walk->at = sc_radix_root_find(walk->index, &query->root, &walk->match.steps);
     if (walk->at == 0)
         return;
+    walk->secret = sc_radix_secret(walk->index);
     while (walk->position < query->token_count) {
         if (walk->position % walk->index->chunk_tokens == 0 &&
             (take_foretold(walk) || take_chunk(walk)))

@@ -1,6 +1,6 @@
 /* The radix index: which token prefixes are stored, and where their rows are.
  *
- *   root(hash)                       one per (namespace, salt, LoRA); made by the first insert
+ *   root(32 bytes)                   one per (namespace, salt, LoRA); made by the first insert
  *     +-- [0..64)                    a run: consecutive tokens inside ONE chunk of the grid
  *           +-- [64..90)             a run may begin and end at any token
  *           |     +-- [90..128)      what was one run [64..128) until another prompt parted at 90
@@ -10,10 +10,12 @@
  * A run holds its token ids (compared by value), the mark that begins at its first token, the chain
  * hash at its end, and the caller's value: the piece and the row of the run's first token in it.
  * Two ways lead to a run: from its parent by (first token, mark), and, when it ends at a grid
- * border, from the chain hash there. The second lets a long lookup compute hashes ahead and
- * prefetch; every step is confirmed by the parent and by the tokens.
+ * border, from the chain hash there. A root is found by the first half of its 32 bytes, and is it
+ * by all of them. The second lets a long lookup compute hashes ahead and prefetch; every step is
+ * confirmed by the parent and by the tokens.
  *
- * Holds: a run never crosses a grid border, and never has a mark after its first token. No two
+ * Holds: roots, marks and tokens are compared by value; a hash only says where to look.
+ * A run never crosses a grid border, and never has a mark after its first token. No two
  * children of a run begin with the same (token, mark). The parent of a run that is found is found.
  * A chain hash at a grid border names at most one run (a second one is refused: a miss). The bytes
  * allocated stay <= bytes_max. A `ref` keeps its meaning over splits: it always ends at the same
@@ -42,6 +44,7 @@ struct sc_radix_params {
     struct sc_poison *poison; /* NULL: asserts only abort */
     uint32_t chunk_tokens;    /* a power of two, 1 .. SC_CHAIN_CHUNK_TOKENS_MAX */
     uint64_t bytes_max;       /* all memory of the index; 1 MiB .. 64 GiB */
+    const uint8_t *secret;    /* [SC_CHAIN_SECRET_BYTES], copied; NULL: it is set later */
 };
 
 /* What the caller stores with a run. Opaque here, except that a split advances row_first, and that
@@ -67,7 +70,7 @@ struct sc_radix_segment {
 };
 
 struct sc_radix_query {
-    struct sc_hash root;
+    struct sc_sha256 root;
     const uint32_t *tokens; /* from position 0 */
     uint64_t token_count;
     const struct sc_mark *marks; /* ascending; those at or after token_count do not matter */
@@ -90,6 +93,13 @@ struct sc_radix_match {
 /* Errors: INVALID (chunk_tokens, bytes_max), NO_MEMORY. */
 spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix **ret_index,
                           struct spec_error *reterr);
+/* What chains are keyed by from now on; before the first insertion, or when what is stored belongs
+ * to a secret that is over, and is never matched again. The same once more does nothing. Errors:
+ * NO_MEMORY, nothing changed. Writer. */
+spec_status sc_radix_secret_set(struct sc_radix *index, const uint8_t secret[SC_CHAIN_SECRET_BYTES],
+                                struct spec_error *reterr);
+/* It, good until close; NULL: none was set yet. Threads: any. */
+const struct sc_chain_secret *sc_radix_secret(const struct sc_radix *index);
 /* Frees everything; nobody is inside, pins do not matter any more. Takes NULL. */
 void sc_radix_close(struct sc_radix *index);
 
@@ -119,7 +129,7 @@ struct sc_radix_removal {
 /* What is inserted: rows for the tokens [run_first, first + token_count), inside one chunk of the
  * grid, in one piece. */
 struct sc_radix_insertion {
-    struct sc_hash root;       /* used when `after` is none */
+    struct sc_sha256 root;     /* that of `after`, too */
     struct sc_radix_ref after; /* the run that tokens[0] follows; none: the root */
     uint64_t first;            /* position of tokens[0]: the end of `after`, 0 for the root */
     const uint32_t *tokens;    /* [token_count] */
@@ -149,14 +159,14 @@ struct sc_radix_inserted {
 /* Adds what is missing below what is there; tokens that are there keep their value (the first
  * wins), or with `replaces` the better. `value` is used for the added runs only. Writer.
  * Errors, nothing changed: INVALID (empty, beyond 2^32 tokens, not inside one chunk, run_first or
- * first wrong); STALE (`after` was removed, or the tokens before run_first are not stored: an
- * orphan); NO_MEMORY (allocator or bytes_max); CORRUPT (another run already owns the chain hash: a
- * collision of 128 bits). */
+ * first wrong); STALE (`after` was removed or has another root, or the tokens before run_first are
+ * not stored: an orphan); NO_MEMORY (allocator or bytes_max); CORRUPT (another run already owns the
+ * chain hash: a collision of 128 bits). */
 spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insertion *insertion,
                             struct sc_radix_inserted *ret_inserted, struct spec_error *reterr);
 
-/* The run that ends at the grid border `end` with this chain hash; end 0: the root. None when there
- * is none. For recovery, where a record names its parent by hash. Writer. */
+/* The run that ends at the grid border `end` with this chain hash, end > 0. None when there is
+ * none. For recovery, where a record names its parent by hash. Writer. */
 struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end);
 /* Whether the run is `top` or below it; false when one of them is stale. Writer. */
 bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct sc_radix_ref top);
@@ -232,13 +242,22 @@ struct sc_radix_place {
 };
 
 /* The place after `length` tokens of a match. Touches no index; one hash at most.
+ *   secret    the index's
  *   segments  [segment_count]  those that the match filled; they reach `length`
  *   length    1 .. the match's tokens */
-void sc_radix_place_of(const struct sc_radix_query *query, const struct sc_radix_segment *segments,
-                       uint64_t segment_count, uint32_t chunk_tokens, uint64_t length,
-                       struct sc_radix_place *ret_place);
+void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_radix_query *query,
+                       const struct sc_radix_segment *segments, uint64_t segment_count,
+                       uint32_t chunk_tokens, uint64_t length, struct sc_radix_place *ret_place);
 
-/* Where attach writes the prefix. */
+/* What is claimed: the prefix of the place, whose last token's row is in the piece. */
+struct sc_radix_claim {
+    struct sc_radix_ref run; /* the last one of the piece; stale or none: STALE */
+    uint64_t piece;
+    struct sc_radix_place place;
+    bool is_kept; /* the caller holds a pin on it, or above: it will do though a removal waits */
+};
+
+/* Where a claim's prefix is written. Of one that fails, some may be. */
 struct sc_radix_room {
     uint32_t *tokens; /* [token_capacity] all tokens; >= the place's length */
     uint64_t token_capacity;
@@ -248,23 +267,20 @@ struct sc_radix_room {
     uint64_t segment_capacity;
 };
 struct sc_radix_attached {
-    struct sc_radix_match match; /* as of a match of the prefix; match.last is pinned */
-    struct sc_hash root;
+    struct sc_radix_match match; /* as of a match of the prefix */
+    struct sc_sha256 root;
     uint64_t mark_count; /* marks of the prefix, also beyond the capacity */
 };
-#define SC_RADIX_ATTACH_RUNS_MAX 4096u /* of one chunk, looked at for a place inside it */
 
-/* Finds the stored prefix that a place names, by chain hashes alone, and pins its last run. Counts
- * as a use. Errors, nothing changed: STALE (not stored, or behind more than
- * SC_RADIX_ATTACH_RUNS_MAX others in its chunk); INVALID (length 0, token_capacity). Writer. */
-spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_place *place,
+/* Gives a claim's prefix by value. Errors, nothing changed: STALE (the piece is not here, or its
+ * prefix has other hashes than the place); INVALID (length 0, token_capacity). Writer. */
+spec_status sc_radix_recall(struct sc_radix *index, const struct sc_radix_claim *claim,
                             const struct sc_radix_room *room,
                             struct sc_radix_attached *ret_attached, struct spec_error *reterr);
-/* The same for a place that ends in this run or above it. The caller holds a pin on the run, so it
- * is found also after a removal that waits (SC_RADIX_LATER). Errors: STALE, INVALID. Writer. */
-spec_status sc_radix_attach_at(struct sc_radix *index, struct sc_radix_ref pinned,
-                               const struct sc_radix_place *place, const struct sc_radix_room *room,
-                               struct sc_radix_attached *ret_attached, struct spec_error *reterr);
+/* The same, and match.last is pinned; counts as a use. */
+spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_claim *claim,
+                            const struct sc_radix_room *room,
+                            struct sc_radix_attached *ret_attached, struct spec_error *reterr);
 
 /* Memory that insertions will need next. A run's memory is first written by the writer, who then
  * waits for the kernel to clear its pages; sc_radix_spare_touch has them cleared by another thread

@@ -92,7 +92,9 @@ static const char *wrong_run(const struct sc_radix *index, uint32_t id, struct c
         return "closed against pins";
     if ((node->flags & SC_RADIX_IS_ROOT) != 0) {
         total->roots++;
-        return node->length != 0 || sc_radix_up_parent(up) != 0 ? "not a root" : NULL;
+        struct sc_hash half = sc_sha256_short(sc_radix_root_of(node));
+        bool is_one = node->length == SC_RADIX_MARKED && sc_radix_up_parent(up) == 0;
+        return is_one && sc_hash_equal(half, node->hash) ? NULL : "not a root";
     }
     total->runs++;
     total->tokens += sc_radix_node_length(node) - sc_radix_up_cut(up);
@@ -172,7 +174,7 @@ static spec_status check_roots(const struct sc_radix *index, struct count *total
         if (root->prev != prev || root->listed < number || root->listed >= index->root_next ||
             (root->flags & SC_RADIX_NEWER) == 0)
             return broken(reterr, id, "place in the list of roots");
-        if (sc_radix_chunk_find(index, root->hash, 0, &steps) != id)
+        if (sc_radix_root_find(index, sc_radix_root_of(root), &steps) != id)
             return broken(reterr, id, "root not found by its hash");
         number = root->listed + 1;
         prev = id;

@@ -18,9 +18,10 @@ struct plan {
     uint64_t end;
 
     /* What is there. */
-    uint32_t at;      /* the deepest run that matches whole, or the root; 0: no root yet */
-    uint32_t part;    /* the run below it that matches in part; 0: none */
-    uint64_t part_up; /* its state */
+    uint32_t root_above; /* 0: it is to be made */
+    uint32_t at;         /* the deepest run that matches whole, or the root; 0: no root yet */
+    uint32_t part;       /* the run below it that matches in part; 0: none */
+    uint64_t part_up;    /* its state */
     uint32_t part_count;
     uint32_t last;     /* the run that holds the last token found */
     uint32_t worse;    /* the run at `position` that makes way, with all below it; 0: none */
@@ -75,11 +76,11 @@ void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
         node = sc_radix_node_at(index, id);
     }
     SC_ASSERT(index->poison, sc_radix_node_end(node) == grid);
-    sc_chain_init_at(ret_chain, node->hash, grid, index->chunk_tokens);
+    sc_chain_init_at(ret_chain, sc_radix_secret(index), node->hash, grid, index->chunk_tokens);
     while (depth-- != 0) {
         node = sc_radix_node_at(index, path[depth]);
         uint32_t cut = sc_radix_up_cut(up_of(node));
-        struct sc_mark mark = {(uint64_t)node->base_first + cut, {0, 0}};
+        struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
         bool marked = sc_radix_node_mark(node, up_of(node), &mark.digest);
         (void)sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
                               &mark, marked ? 1 : 0, NULL, 0);
@@ -117,7 +118,8 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
     const struct sc_radix_insertion *in = plan->in;
     if (in->after.id == 0) {
         uint64_t steps = 0;
-        plan->at = sc_radix_chunk_find(plan->index, in->root, 0, &steps);
+        plan->at = sc_radix_root_find(plan->index, &in->root, &steps);
+        plan->root_above = plan->at;
         return SPEC_OK;
     }
     const struct sc_radix_node *node = sc_radix_node_of(plan->index, in->after);
@@ -128,6 +130,10 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "insertion at token %" PRIu64 " after a run that ends at %" PRIu64,
                        in->first, sc_radix_node_end(node));
+    plan->root_above = sc_radix_root_above(plan->index, in->after.id);
+    if (!sc_sha256_equal(sc_radix_root_of(sc_radix_node_at(plan->index, plan->root_above)),
+                         &in->root))
+        return sc_fail(reterr, SPEC_E_STALE, "insertion after a run of another root");
     plan->at = in->after.id;
     return SPEC_OK;
 }
@@ -197,14 +203,14 @@ static void prepare_chain(struct plan *plan)
     struct sc_radix *index = plan->index;
     uint64_t grid = plan->position - plan->position % index->chunk_tokens;
     if (plan->at == 0)
-        sc_chain_init(&plan->chain, plan->in->root, index->chunk_tokens);
+        sc_chain_init(&plan->chain, sc_radix_secret(index), &plan->in->root, index->chunk_tokens);
     else
         sc_radix_chain_to(index, plan->at, grid, &plan->chain);
     if (plan->part == 0)
         return;
     const struct sc_radix_node *node = sc_radix_node_at(index, plan->part);
     uint32_t cut = sc_radix_up_cut(plan->part_up);
-    struct sc_mark mark = {(uint64_t)node->base_first + cut, {0, 0}};
+    struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
     bool marked = sc_radix_node_mark(node, plan->part_up, &mark.digest);
     (void)sc_chain_extend(&plan->chain, node->tokens + cut, plan->part_count, &mark, marked ? 1 : 0,
                           NULL, 0);
@@ -219,7 +225,7 @@ static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t en
     struct sc_radix_node *node = sc_radix_node_at(plan->index, id);
     memcpy(node->tokens, tokens, 4 * (end - first));
     if (mark != NULL)
-        memcpy(node->tokens + (end - first), &mark->digest, SC_HASH_BYTES);
+        memcpy(node->tokens + (end - first), &mark->digest, SC_SHA256_BYTES);
     if (is_hash_known) {
         node->hash = *in->end_hash;
     } else {
@@ -249,13 +255,13 @@ static bool take_memory(struct plan *plan)
         !sc_radix_table_reserve(index, &index->children, 1) || !sc_radix_leaves_reserve(index))
         return false;
     if (plan->at == 0) {
-        plan->root = sc_radix_node_alloc(index, 0, false);
+        plan->root = sc_radix_node_alloc(index, 0, true);
         if (plan->root == 0)
             return false;
     }
     if (plan->part != 0) {
         const struct sc_radix_node *node = sc_radix_node_at(index, plan->part);
-        struct sc_hash mark;
+        struct sc_sha256 mark;
         bool marked = sc_radix_node_mark(node, plan->part_up, &mark);
         plan->upper = sc_radix_node_alloc(index, plan->part_count, marked);
         if (plan->upper == 0)
@@ -306,7 +312,7 @@ static void split(struct plan *plan, struct sc_hash hash)
     upper->base_first = lower->base_first + cut;
     memcpy(upper->tokens, lower->tokens + cut, 4 * (uint64_t)plan->part_count);
     if (key.marked)
-        memcpy(upper->tokens + plan->part_count, &key.mark, SC_HASH_BYTES);
+        memcpy(upper->tokens + plan->part_count, &key.mark, SC_SHA256_BYTES);
     atomic_store_explicit(&upper->stamp, atomic_load_explicit(&lower->stamp, memory_order_relaxed),
                           memory_order_relaxed);
     atomic_store(&upper->first_child, lower_id);
@@ -404,9 +410,11 @@ static void enter_chunk(struct sc_radix *index, uint32_t id)
 static void publish_root(struct plan *plan)
 {
     struct sc_radix_node *root = sc_radix_node_at(plan->index, plan->root);
-    root->hash = plan->in->root;
+    root->hash = sc_sha256_short(&plan->in->root);
+    memcpy(root->tokens, &plan->in->root, sizeof(plan->in->root));
     root->flags = SC_RADIX_IS_ROOT;
     plan->at = plan->root;
+    plan->root_above = plan->root;
     enter_chunk(plan->index, plan->root);
     sc_radix_root_list(plan->index, plan->root);
     add(&plan->index->roots, 1);
@@ -438,6 +446,7 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
         foretell(index, above);
     }
     sc_radix_leaves_add(index, above);
+    sc_radix_root_know(index, above, plan->root_above);
     add(&index->runs, plan->run_count);
     add(&index->tokens, plan->end - plan->position);
 }

@@ -2,9 +2,11 @@
  *
  *   id (32 bit):  arena number | slab inside it | granule (32 bytes) inside that      0: none
  *
- *   run in a slab:   header 96 | tokens 4 x length | mark digest 16, if any      (one size class
+ *   run in a slab:   header 96 | tokens 4 x length | mark digest 32, if any      (one size class
  * per 32 bytes) split at k:      before   parent ----------------> C [cut 0]  0 1 2 3 4 5 6 7 after
  * parent --> U  0 1 2 ---> C [cut 3]  . . . 3 4 5 6 7
+ *
+ *   root:            header 96 | its 32 bytes                    (where a run has its mark)
  *
  * How readers and the writer get along without locks:
  * - A run's tokens, hash, value and length never change after it is published. What a split changes
@@ -37,7 +39,7 @@
 #define SC_RADIX_ARENA_SHARE     256u /* an arena is at most 1/128 of bytes_max, or one slab */
 #define SC_RADIX_HEADER_BYTES    96u
 #define SC_RADIX_CLASSES                                                                           \
-    ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_HASH_BYTES) /                    \
+    ((SC_RADIX_HEADER_BYTES + 4u * SC_CHAIN_CHUNK_TOKENS_MAX + SC_SHA256_BYTES) /                  \
          SC_RADIX_GRANULE_BYTES +                                                                  \
      2u)
 #define SC_RADIX_TABLE_SLOTS_MIN 64u
@@ -48,6 +50,7 @@
 #define SC_RADIX_AHEAD           16u
 #define SC_RADIX_TRIES           4u /* matches of one call */
 #define SC_RADIX_STAMPS          64u
+#define SC_RADIX_ROOTS_KNOWN     256u /* runs whose root is remembered: a power of two */
 
 enum sc_radix_flag {
     SC_RADIX_IN_CHUNKS = 1,
@@ -60,7 +63,7 @@ enum sc_radix_flag {
 
 struct sc_radix_node {
     /* Constant while a reader can see it. */
-    struct sc_hash hash; /* chain hash at the end; of a root: the root hash */
+    struct sc_hash hash; /* chain hash at the end; of a root: the first half of its 32 bytes */
     uint64_t piece;
 
     _Atomic uint64_t up; /* parent 0..31 | cut 32..47 | hidden 48; the writer stores */
@@ -118,6 +121,17 @@ struct sc_radix_arena {
     uint32_t next, prev; /* arenas with free slabs; or free numbers */
 };
 
+/* A secret that is or was set: readers may still hash with it, so it stays until close. */
+struct sc_radix_secrets {
+    struct sc_chain_secret secret;
+    struct sc_radix_secrets *before;
+};
+
+struct sc_radix_known { /* the root of a run, by the run's id: climbing to it takes long */
+    struct sc_radix_ref run;
+    uint32_t root;
+};
+
 struct sc_radix_limbo {
     uint32_t nodes; /* list through waiting_next */
     struct sc_radix_table *tables;
@@ -144,6 +158,7 @@ struct sc_radix {
     struct sc_radix_table *_Atomic chunks;   /* chain hash at a grid border, roots at 0 */
     struct sc_radix_table *_Atomic children; /* (parent, first token, mark) */
     _Atomic uint64_t epoch;
+    struct sc_radix_secrets *_Atomic secrets; /* the newest; NULL: none yet */
 
     /* Writer only. */
     struct sc_radix_slab *slabs;   /* [(arena_count_max + 1) * arena_slabs], by slab number */
@@ -168,6 +183,7 @@ struct sc_radix {
     bool clear_back;                /* all below clear_at was looked at */
     uint32_t generation;
     uint64_t stamp_next, stamp_end; /* reserved of the clock: sc_radix_stamp */
+    struct sc_radix_known roots_known[SC_RADIX_ROOTS_KNOWN];
 
     /* The writer stores, any thread loads, relaxed: statistics. */
     _Atomic uint64_t bytes, runs, roots, leaf_count, tokens, hidden, splits, collisions;
@@ -229,19 +245,25 @@ static inline uintptr_t sc_radix_address(const struct sc_radix *index, uint32_t 
 
 /* The mark that begins at the run's first token: true when there is one. `up` is a state of it. */
 static inline bool sc_radix_node_mark(const struct sc_radix_node *node, uint64_t up,
-                                      struct sc_hash *ret_digest)
+                                      struct sc_sha256 *ret_digest)
 {
     if ((node->length & SC_RADIX_MARKED) == 0 || sc_radix_up_cut(up) != 0)
         return false;
-    __builtin_memcpy(ret_digest, node->tokens + sc_radix_node_length(node), SC_HASH_BYTES);
+    __builtin_memcpy(ret_digest, node->tokens + sc_radix_node_length(node), SC_SHA256_BYTES);
     return true;
+}
+
+/* Which root it is. */
+static inline const struct sc_sha256 *sc_radix_root_of(const struct sc_radix_node *root)
+{
+    return (const struct sc_sha256 *)(const void *)root->tokens;
 }
 
 struct sc_radix_key {
     uint32_t parent;
     uint32_t token;
     bool marked;
-    struct sc_hash mark;
+    struct sc_sha256 mark;
 };
 
 /* Mixes a child's key to 64 bits: low ones choose the slot, high ones are the fingerprint. */
@@ -249,7 +271,7 @@ static inline uint64_t sc_radix_key_hash(const struct sc_radix_key *key)
 {
     uint64_t x = ((uint64_t)key->parent << 32 | key->token) * UINT64_C(0x9e3779b97f4a7c15);
     if (key->marked)
-        x ^= key->mark.lo + UINT64_C(0xd1b54a32d192ed03);
+        x ^= sc_sha256_short(&key->mark).lo + UINT64_C(0xd1b54a32d192ed03);
     x ^= x >> 32;
     x *= UINT64_C(0xd6e8feb86659fd93);
     x ^= x >> 32;
@@ -270,7 +292,7 @@ static inline void sc_radix_key_set(struct sc_radix_key *key, uint32_t parent, u
     key->parent = parent;
     key->token = token;
     key->marked = mark != NULL;
-    key->mark = mark != NULL ? mark->digest : (struct sc_hash){0, 0};
+    key->mark = mark != NULL ? mark->digest : (struct sc_sha256){{0}};
 }
 
 /* The writer's next use. Stamps are reserved many at a time, and count while nobody else has used
@@ -337,6 +359,9 @@ uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix
 /* The run that ends at `end` with this chain hash. 0: none. */
 uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
                              uint64_t *ret_steps);
+/* The root that can be found and has all these 32 bytes. 0: none. */
+uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256 *root,
+                            uint64_t *ret_steps);
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
                          struct sc_radix_segment *ret_segment);
 
@@ -372,5 +397,9 @@ void sc_radix_root_unlist(struct sc_radix *index, uint32_t id);
 void sc_radix_root_forget(struct sc_radix *index, uint32_t id);
 /* True below a root that is being cleared. */
 bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
+/* The root above a run, which never changes while the run is there. */
+uint32_t sc_radix_root_above(struct sc_radix *index, uint32_t id);
+/* The run was inserted below that root. */
+void sc_radix_root_know(struct sc_radix *index, uint32_t id, uint32_t root);
 
 #endif

@@ -256,7 +256,7 @@ static void slot_soon(const struct sc_radix_node *node, uint32_t granules)
 
 uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked)
 {
-    uint32_t bytes = SC_RADIX_HEADER_BYTES + 4 * length + (marked ? SC_HASH_BYTES : 0);
+    uint32_t bytes = SC_RADIX_HEADER_BYTES + 4 * length + (marked ? SC_SHA256_BYTES : 0);
     uint32_t granules = (bytes + SC_RADIX_GRANULE_BYTES - 1) / SC_RADIX_GRANULE_BYTES;
     SC_ASSERT(index->poison, length <= index->chunk_tokens);
     uint32_t number = index->partial[granules];
@@ -347,7 +347,7 @@ void sc_radix_node_key(const struct sc_radix_node *node, struct sc_radix_key *re
     uint64_t up = atomic_load_explicit(&node->up, memory_order_relaxed);
     ret_key->parent = sc_radix_up_parent(up);
     ret_key->token = node->tokens[sc_radix_up_cut(up)];
-    ret_key->mark = (struct sc_hash){0, 0};
+    ret_key->mark = (struct sc_sha256){{0}};
     ret_key->marked = sc_radix_node_mark(node, up, &ret_key->mark);
 }
 

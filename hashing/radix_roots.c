@@ -1,5 +1,5 @@
-/* Which roots the radix index has, and the clearing of old ones in bounded steps. Contract:
- * sc_radix_root_mark, sc_radix_remove_roots in radix.h.
+/* Which roots the radix index has, which of them a run hangs on, and the clearing of old ones in
+ * bounded steps. Contract: sc_radix_root_mark, sc_radix_remove_roots in radix.h.
  *
  *   root_first <-> ... <-> root_last   roots that can be found, numbers ascending
  *   old_first  <-> ...                 hidden; being cleared, the first one now
@@ -88,6 +88,36 @@ bool sc_radix_is_old(const struct sc_radix *index, uint32_t id)
     while ((node->flags & SC_RADIX_IS_ROOT) == 0)
         node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
     return (node->flags & SC_RADIX_OLD) != 0;
+}
+
+/* ---- whose root ------------------------------------------------------------------------------ */
+
+static struct sc_radix_known *known_at(struct sc_radix *index, uint32_t id)
+{
+    return &index->roots_known[id * UINT32_C(0x9e3779b1) >> 24 & (SC_RADIX_ROOTS_KNOWN - 1)];
+}
+
+void sc_radix_root_know(struct sc_radix *index, uint32_t id, uint32_t root)
+{
+    *known_at(index, id) =
+        (struct sc_radix_known){.run = {id, sc_radix_node_at(index, id)->generation}, .root = root};
+}
+
+uint32_t sc_radix_root_above(struct sc_radix *index, uint32_t id)
+{
+    uint32_t at = id, root = 0;
+    while (root == 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, at);
+        const struct sc_radix_known *known = known_at(index, at);
+        if (known->run.id == at && known->run.generation == node->generation)
+            root = known->root;
+        else if ((node->flags & SC_RADIX_IS_ROOT) != 0)
+            root = at;
+        else
+            at = sc_radix_up_parent(up_of(node));
+    }
+    sc_radix_root_know(index, id, root);
+    return root;
 }
 
 /* ---- clearing ------------------------------------------------------------------------------ */

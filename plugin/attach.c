@@ -1,8 +1,12 @@
-/* attach: a lease from another process becomes a request, by chain hashes alone.
+/* attach: a lease from another process becomes a request, by the piece that it names.
  *
- *   64 bytes --tag, expiry, epoch--> place --index_lock, sc_radix_attach--> tokens, pieces, a pin
+ *   64 bytes --tag, expiry, epoch--> rank, piece, place
+ *     of our rank   --index_lock, sc_radix_attach--> tokens, marks, pieces, a pin
+ *     of another    --the peer's lock, sc_radix_recall in the index of its log--> tokens, marks
+ *                     --sc_radix_match_pin in ours, by value--> pieces, a pin
  *
- * Holds: nothing is promised that this process does not know: a lease of what its log has not
+ * Holds: what is delivered are rows of the tokens that the lease was given for; a hash alone finds
+ * nothing. Nothing is promised that this process does not know: a lease of what its log has not
  * brought yet is PENDING, of what it had and lost is STALE.
  * Threads: any; takes index_lock for the search, which no lookup waits for.
  * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
@@ -35,12 +39,53 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
  * to be known is in the index by then. */
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
-    if (conn->role != SPEC_ROLE_READER)
-        return false;
+    bool reads = conn->role == SPEC_ROLE_READER;
     if (lease->rank == conn->rank)
-        return atomic_load(&conn->pieces_followed) <= lease->piece;
+        return reads && atomic_load(&conn->pieces_followed) <= lease->piece;
+    if (!sc_plugin_peer_has(conn, lease->rank, lease->piece))
+        return lease->rank < conn->rank_count;
     /* Every rank's log had it when the lease was given. */
-    return sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
+    return reads && sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
+}
+
+/* A lease of our rank: its piece is one of ours. */
+static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *lease,
+                            const struct sc_radix_room *room,
+                            struct sc_radix_attached *ret_attached)
+{
+    struct sc_radix_claim claim = {.piece = lease->piece, .place = lease->place};
+    sc_plugin_lock(conn, &conn->index_lock);
+    claim.run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
+    claim.is_kept = sc_plugin_ghost_find(conn, claim.run); /* dropped, and kept for leases */
+    spec_status status = sc_radix_attach(conn->radix, &claim, room, ret_attached, NULL);
+    pthread_mutex_unlock(&conn->index_lock);
+    return status;
+}
+
+/* A lease of another rank: its piece is in that rank's log, which says of what tokens. */
+static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease *lease,
+                              const struct sc_radix_room *room,
+                              struct sc_radix_attached *ret_attached)
+{
+    struct sc_radix_room theirs = *room;
+    theirs.segments = NULL; /* pieces of theirs are none of ours */
+    theirs.segment_capacity = 0;
+    spec_status status = sc_plugin_peer_recall(conn, lease, &theirs, ret_attached);
+    if (status != SPEC_OK || ret_attached->mark_count > room->mark_capacity)
+        return SPEC_E_STALE;
+    struct sc_radix_query query = {.root = ret_attached->root,
+                                   .tokens = room->tokens,
+                                   .token_count = lease->place.length,
+                                   .marks = room->marks,
+                                   .mark_count = ret_attached->mark_count};
+    struct sc_radix_match *match = &ret_attached->match;
+    sc_plugin_lock(conn, &conn->index_lock); /* no rows are given up meanwhile (coarse.c) */
+    sc_radix_match_pin(conn->radix, &query, room->segments, room->segment_capacity, match);
+    pthread_mutex_unlock(&conn->index_lock);
+    if (match->token_count == lease->place.length)
+        return SPEC_OK;
+    sc_radix_unpin(conn->radix, match->last);
+    return SPEC_E_STALE;
 }
 
 /* Errors: STALE, BUSY; PENDING. */
@@ -55,14 +100,8 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                                  .segments = request->segments,
                                  .segment_capacity = conn->segment_capacity};
     bool is_to_come = may_come(conn, lease);
-    sc_plugin_lock(conn, &conn->index_lock);
-    spec_status status = sc_radix_attach(conn->radix, &lease->place, &room, ret_attached, NULL);
-    if (status == SPEC_E_STALE && lease->rank == conn->rank) { /* dropped, and kept for leases */
-        struct sc_radix_ref run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
-        if (sc_plugin_ghost_find(conn, run))
-            status = sc_radix_attach_at(conn->radix, run, &lease->place, &room, ret_attached, NULL);
-    }
-    pthread_mutex_unlock(&conn->index_lock);
+    spec_status status = lease->rank == conn->rank ? find_own(conn, lease, &room, ret_attached)
+                                                   : find_other(conn, lease, &room, ret_attached);
     if (status != SPEC_OK && is_to_come)
         return SPEC_PENDING;
     if (status != SPEC_OK)
@@ -87,7 +126,8 @@ static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease
     request->mark_count = attached->mark_count;
     for (uint64_t i = 0; i < request->mark_count; i++) {
         request->store_marks[i].token = request->marks[i].token;
-        sc_hash_to_bytes(request->marks[i].digest, request->store_marks[i].digest);
+        memcpy(request->store_marks[i].digest, request->marks[i].digest.bytes,
+               sizeof(request->store_marks[i].digest));
     }
     request->root = attached->root;
     request->provenance = (struct spec_provenance){0};

@@ -8,10 +8,12 @@
  * Holds: a chunk is inserted after its record was appended, and that after all its layers were
  * written; the first complete copy wins among equals, and what is computed on better rows replaces
  * the worse; what hangs on an inexact piece is at least as bad; what a commit hangs on is pinned
- * meanwhile; a save keeps its request's tokens alive. Threads: executor, but taking a save, which
- * is the host's. Tests: conformance (abi_082_*, abi_083_*, abi_087_*),
- * tests/unit/plugin/test_save.c */
+ * meanwhile; a save keeps its request's tokens alive; what collides with a stored prefix is
+ * dropped, and nobody makes room for it. Threads: executor, but taking a save, which is the host's.
+ * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/connector.h"
+
+#include <string.h>
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -123,7 +125,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
         .mark_count = request->mark_count,
         .provenance = provenance,
     };
-    sc_hash_to_bytes(request->root, commit.root);
+    memcpy(commit.root, request->root.bytes, sizeof(commit.root));
     uint64_t first_id;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_extent_commit(save->extent, &commit, &first_id, &error);
@@ -132,9 +134,10 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
                save->first, end, error.text);
         return status;
     }
+    uint64_t indexed_end;
     pthread_mutex_lock(&conn->index_lock);
-    uint64_t indexed_end =
-        sc_plugin_index_save(conn, save, match, first_id, sc_plugin_provenance_kind(provenance));
+    status = sc_plugin_index_save(conn, save, match, first_id,
+                                  sc_plugin_provenance_kind(provenance), &indexed_end);
     pthread_mutex_unlock(&conn->index_lock);
     if (atomic_load(&conn->drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
@@ -144,10 +147,9 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     atomic_fetch_add_explicit(&conn->stats.stored_chunks,
                               sc_plugin_chunk_count(conn, present, indexed_end),
                               memory_order_relaxed);
-    if (indexed_end == end)
-        return SPEC_OK;
-    sc_plugin_evict_ask_runs(conn);
-    return SPEC_E_BUSY; /* the index is full */
+    if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
+        sc_plugin_evict_ask_runs(conn);
+    return status;
 }
 
 /* Commits what the index lacks of a save that was written whole. */

@@ -292,6 +292,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .probe_row_bytes = conn->probe_row_bytes,
         .codes = codes_of(conn),
         .on_piece = sc_plugin_on_piece,
+        .on_secret = sc_plugin_on_secret,
         .piece_holds = sc_plugin_piece_holds,
         .on_pieces_soon = sc_plugin_on_pieces_soon,
         .on_piece_soon = sc_plugin_on_piece_soon,

@@ -148,7 +148,7 @@ struct sc_plugin_request {
     uint64_t token_count;
     uint64_t chosen_rows; /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
-    struct sc_hash root;
+    struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
     uint64_t from_token, matched_tokens;
     bool is_short; /* the match: delivered whole, unless an item has a budget of its own */
@@ -436,6 +436,13 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
 /* Wall clock until which a promise made now is kept; 0: nothing may be promised; UINT64_MAX: in
  * this process only, so no lease. Any thread. */
 uint64_t sc_plugin_promise_end(const spec_connector *conn);
+/* Whether that rank's log was followed behind the piece; asked before it is looked for. */
+bool sc_plugin_peer_has(const spec_connector *conn, uint32_t rank, uint64_t piece);
+/* The tokens, marks and root of a lease that another rank gave, from its log. Errors: STALE. */
+struct sc_plugin_lease;
+spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_lease *lease,
+                                  const struct sc_radix_room *room,
+                                  struct sc_radix_attached *ret_attached);
 uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn);
 /* The highest epoch that a log says. */
 uint64_t sc_plugin_epoch_known(const spec_connector *conn);
@@ -545,6 +552,10 @@ void sc_plugin_on_pieces_soon(uint64_t count, void *user);
 void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user);
 /* The record's tokens are those that its rows were tagged with. Any thread. */
 bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user);
+bool sc_plugin_index_holds(const struct sc_radix *radix, const struct sc_store_piece *piece);
+/* Chains of this store are keyed by it. */
+spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                                struct spec_error *reterr);
 /* The same as on_piece for the index of another rank, whose writer we are. lacks_memory: of that
  * index. */
 bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
@@ -564,9 +575,12 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
                                           uint64_t position);
 /* Inserts the committed pieces, ids from first_id on, behind what the match found of the save's
  * tokens; what stands there and is worse than `kind` makes way. A piece that cannot be indexed is
- * dropped, with all behind it. Returns where the tokens end that the index has now. */
-uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
-                              const struct sc_radix_match *match, uint64_t first_id, uint32_t kind);
+ * dropped, with all behind it, and why is the answer: NO_MEMORY (the index is full), CORRUPT (its
+ * chain hash is another prefix's), STALE (what it hangs on has just failed).
+ *   ret_indexed_end  where the tokens end that the index has now; always written */
+spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                                 const struct sc_radix_match *match, uint64_t first_id,
+                                 uint32_t kind, uint64_t *ret_indexed_end);
 /* Writer's open: drops the pieces whose place in the index went with one that the log drops,
  * because the process died before their own records. */
 void sc_plugin_orphans_drop(spec_connector *conn);

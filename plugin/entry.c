@@ -158,6 +158,16 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 
 #define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
 
+static void index_stats(const spec_connector *conn, struct spec_stats *stats)
+{
+    struct sc_radix_stats radix;
+    sc_radix_stats(conn->radix, &radix);
+    stats->chunks = radix.runs;
+    stats->index_bytes = radix.bytes;
+    stats->lookup_retries = radix.retries;
+    stats->collisions = radix.collisions;
+}
+
 static void sketch_stats(const spec_connector *conn, const struct sc_store_stats *store,
                          struct spec_stats *stats)
 {
@@ -195,9 +205,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     if (status != SPEC_OK)
         return status;
     struct sc_store_stats store;
-    struct sc_radix_stats radix;
     sc_store_stats(conn->store, &store);
-    sc_radix_stats(conn->radix, &radix);
     struct spec_stats stats = {
         .poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed),
         .lookups = READ(lookups),
@@ -219,8 +227,6 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .no_space = store.no_space,
         .requests_open = READ(requests_open),
         .tickets_open = READ(tickets_open),
-        .chunks = radix.runs,
-        .index_bytes = radix.bytes,
         .disk_bytes_used = store.disk_bytes_used,
         .disk_bytes_max = store.disk_bytes_max,
         .extent_bytes = store.extent_bytes,
@@ -234,7 +240,6 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .quarantine_bytes = store.quarantine_bytes,
         .checkpoints = store.checkpoints,
         .lock_waits = READ(lock_waits),
-        .lookup_retries = radix.retries,
         .epoch = atomic_load(&conn->epoch),
         .leases_attached = READ(leases_attached),
         .leases_refused = READ(leases_refused),
@@ -250,6 +255,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .unused_bytes = READ(unused_bytes),
         .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
     };
+    index_stats(conn, &stats);
     sketch_stats(conn, &store, &stats);
     coarse_stats(conn, &store, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));

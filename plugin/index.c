@@ -112,25 +112,41 @@ static uint64_t piece_token_count(const struct sc_store_piece *piece)
 /* marks: [SC_CHAIN_CHUNK_TOKENS_MAX], as many as the piece has. */
 static void piece_marks(const struct sc_store_piece *piece, struct sc_mark *marks)
 {
-    for (uint32_t i = 0; i < piece->mark_count; i++)
-        marks[i] =
-            (struct sc_mark){piece->marks[i].token, sc_hash_from_bytes(piece->marks[i].digest)};
+    for (uint32_t i = 0; i < piece->mark_count; i++) {
+        marks[i].token = piece->marks[i].token;
+        memcpy(marks[i].digest.bytes, piece->marks[i].digest, sizeof(marks[i].digest));
+    }
 }
 
-bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user)
+bool sc_plugin_index_holds(const struct sc_radix *radix, const struct sc_store_piece *piece)
 {
     struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
     uint64_t token_count = piece_token_count(piece);
-    (void)user;
     if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX || token_count > SC_CHAIN_CHUNK_TOKENS_MAX)
         return false;
     if (piece->chunk_first == 0 && memcmp(piece->chunk_hash, piece->root, SC_HASH_BYTES) != 0)
         return false;
     piece_marks(piece, marks);
-    struct sc_hash hash =
-        sc_chain_step(sc_hash_from_bytes(piece->chunk_hash), piece->chunk_first, piece->tokens,
-                      (uint32_t)token_count, marks, piece->mark_count);
+    struct sc_hash hash = sc_chain_step(
+        sc_radix_secret(radix), sc_hash_from_bytes(piece->chunk_hash), piece->chunk_first,
+        piece->tokens, (uint32_t)token_count, marks, piece->mark_count);
     return sc_hash_equal(hash, sc_hash_from_bytes(piece->hash));
+}
+
+bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user)
+{
+    const spec_connector *conn = user;
+    return sc_plugin_index_holds(conn->radix, piece);
+}
+
+spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                                struct spec_error *reterr)
+{
+    spec_connector *conn = user;
+    pthread_mutex_lock(&conn->index_lock);
+    spec_status status = sc_radix_secret_set(conn->radix, secret, reterr);
+    pthread_mutex_unlock(&conn->index_lock);
+    return status;
 }
 
 bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
@@ -149,7 +165,6 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     bool is_own = radix == conn->radix;
     struct sc_radix_removal replaces = {.removed = is_own ? replay_replaced : NULL, .user = conn};
     struct sc_radix_insertion insertion = {
-        .root = sc_hash_from_bytes(piece->root),
         .after = after,
         .first = piece->chunk_first,
         .tokens = piece->tokens,
@@ -162,6 +177,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .replaces = &replaces,
         .replacing = is_own ? sc_plugin_on_replacing : NULL,
     };
+    memcpy(insertion.root.bytes, piece->root, sizeof(insertion.root));
     struct sc_radix_inserted inserted;
     spec_status status = insert_piece(conn, radix, &insertion, &inserted);
     if (status == SPEC_OK) {
@@ -259,12 +275,14 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
                                     .end = chunk_end < end ? chunk_end : end};
 }
 
-uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
-                              const struct sc_radix_match *match, uint64_t first_id, uint32_t kind)
+spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                                 const struct sc_radix_match *match, uint64_t first_id,
+                                 uint32_t kind, uint64_t *ret_indexed_end)
 {
     const struct sc_plugin_request *request = save->request;
     struct sc_radix_removal replaces = {.removed = piece_removed, .user = conn};
     uint64_t end = save->first + save->count, id = first_id, indexed_end = match->token_count;
+    spec_status status = SPEC_OK;
     struct sc_plugin_piece piece;
     struct sc_radix_inserted inserted = {.whole = match->whole, .whole_end = match->whole_end};
     for (uint64_t position = indexed_end; position < end; position = piece.end, id++) {
@@ -281,13 +299,14 @@ uint64_t sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save 
             .value = {id, (uint32_t)(position - piece.first), kind},
             .replaces = &replaces,
         };
-        bool is_indexed = indexed_end == position &&
-                          insert_piece(conn, conn->radix, &insertion, &inserted) == SPEC_OK;
-        if (!is_indexed || inserted.new_count == 0)
+        if (status == SPEC_OK)
+            status = insert_piece(conn, conn->radix, &insertion, &inserted);
+        if (status != SPEC_OK || inserted.new_count == 0)
             drop_later(conn, id);
         else
             sc_store_piece_set_mark(conn->store, id, sc_plugin_mark_of(inserted.last));
-        indexed_end = is_indexed ? piece.end : indexed_end;
+        indexed_end = status == SPEC_OK ? piece.end : indexed_end;
     }
-    return indexed_end;
+    *ret_indexed_end = indexed_end;
+    return status;
 }

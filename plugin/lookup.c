@@ -98,7 +98,7 @@ static spec_status read_marks(const struct spec_lookup_params *params,
             sc_chain_marks(group, group_count, mark);
             struct sc_store_mark *kept = &request->store_marks[request->mark_count - 1];
             kept->token = mark->token;
-            sc_hash_to_bytes(mark->digest, kept->digest);
+            memcpy(kept->digest, mark->digest.bytes, sizeof(kept->digest));
             group_count = 0;
         }
         if (i == params->extra_key_count)
@@ -179,8 +179,8 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
                                     .expiry_ns = promise->expiry_ns,
                                     .rank = conn->rank,
                                     .epoch_bits = (uint32_t)request->epoch};
-    sc_radix_place_of(query, request->segments, last + 1, conn->config.chunk_tokens,
-                      request->matched_tokens, &lease.place);
+    sc_radix_place_of(sc_radix_secret(conn->radix), query, request->segments, last + 1,
+                      conn->config.chunk_tokens, request->matched_tokens, &lease.place);
     sc_plugin_lease_encode(&lease, atomic_load(&conn->lease_seed), promise->lease);
 }
 
@@ -265,6 +265,18 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     write_result(conn, request, handle, promise, ret_result);
 }
 
+/* A reader that has not found a store yet has no secret either, and matches nothing. */
+static void find_root(const spec_connector *conn, const struct spec_lookup_params *params,
+                      struct sc_plugin_request *request)
+{
+    const struct sc_chain_secret *secret = sc_radix_secret(conn->radix);
+    request->root = (struct sc_sha256){{0}};
+    if (secret != NULL)
+        request->root =
+            sc_chain_root(secret, conn->family, request->epoch, params->salt.data,
+                          params->salt.byte_count, params->lora.data, params->lora.byte_count);
+}
+
 static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = request->matched_tokens - request->from_token;
@@ -304,9 +316,8 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->token_count = params.token_count;
     request->from_token = params.from_token;
     request->epoch = atomic_load(&conn->epoch);
-    request->root = sc_chain_root(conn->family, request->epoch, params.salt.data,
-                                  params.salt.byte_count, params.lora.data, params.lora.byte_count);
     struct sc_plugin_promise promise = {0};
+    find_root(conn, &params, request);
     match_request(conn, &params, request, &promise);
     count_lookup(conn, request);
     sc_plugin_request_open(conn, request, handle, &promise, ret_result);

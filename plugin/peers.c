@@ -7,12 +7,13 @@
  * A promise on what another process wrote is good until lease_ns_max after its log was looked at
  * last; a log that was not looked at for so long, or is not there, promises nothing.
  *
- * Holds: one thread at a time changes an index: own under index_lock, a peer's in its turn; lookups
- * take no lock.
+ * Holds: one thread at a time changes an index: own under index_lock, a peer's under the peer's
+ * lock, piece by piece, so that attach never waits for long; lookups take no lock.
  * Does not: load rows of other ranks, write into their directories (but mail, reset.c).
  * Threads: open and close by one; the turn on an executor thread; match and promise_end any.
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
+#include "plugin/lease.h"
 
 #define TURN_NS      UINT64_C(25000000)
 #define TURN_WINDOWS 64u  /* of a log in one turn: 1 MiB each */
@@ -26,15 +27,15 @@ struct sc_plugin_peer { /* another rank */
     struct sc_radix *radix;
     uint32_t rank;
 
+    _Atomic uint64_t pieces_followed; /* pieces with lower ids are in the index, or void */
+    pthread_mutex_t lock;             /* rank 10: the index's writer; memory only */
+
     /* The turn's (and open's). */
     bool lacks_memory;
     bool clears; /* roots made before root_mark are of an older epoch */
     uint64_t root_mark;
     spec_status status; /* of following; a change is said once */
 };
-
-/* ---- What a log tells -------------------------------------------------------------------------
- */
 
 /* ---- What a lease may still name --------------------------------------------------------------
  */
@@ -126,25 +127,49 @@ void sc_plugin_on_epoch(uint64_t epoch, void *user)
     pthread_mutex_unlock(&conn->index_lock);
 }
 
+static spec_status peer_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                                  struct spec_error *reterr)
+{
+    struct sc_plugin_peer *peer = user;
+    pthread_mutex_lock(&peer->lock);
+    spec_status status = sc_radix_secret_set(peer->radix, secret, reterr);
+    pthread_mutex_unlock(&peer->lock);
+    return status;
+}
+
+static bool peer_piece_holds(const struct sc_store_piece *piece, void *user)
+{
+    const struct sc_plugin_peer *peer = user;
+    return sc_plugin_index_holds(peer->radix, piece);
+}
+
 static bool peer_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    return sc_plugin_piece_index(peer->conn, peer->radix, &peer->lacks_memory, piece, ret_mark);
+    pthread_mutex_lock(&peer->lock);
+    bool believed =
+        sc_plugin_piece_index(peer->conn, peer->radix, &peer->lacks_memory, piece, ret_mark);
+    pthread_mutex_unlock(&peer->lock);
+    return believed;
 }
 
 static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
     (void)piece;
+    pthread_mutex_lock(&peer->lock);
     (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
                           NULL, NULL);
+    pthread_mutex_unlock(&peer->lock);
 }
 
 static void peer_on_coarse(uint64_t piece, uint64_t mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
     (void)piece;
+    pthread_mutex_lock(&peer->lock);
     sc_plugin_coarse_worsen(peer->radix, mark);
+    pthread_mutex_unlock(&peer->lock);
 }
 
 static void peer_on_epoch(uint64_t epoch, void *user)
@@ -161,12 +186,15 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
                              const struct sc_store_params *own, struct spec_error *reterr)
 {
     *peer = (struct sc_plugin_peer){.conn = conn, .rank = rank};
+    pthread_mutex_init(&peer->lock, NULL);
     spec_status status = sc_plugin_index_open(conn, &peer->radix, reterr);
     if (status != SPEC_OK)
         return status;
     struct sc_store_params params = *own;
     params.rank = rank;
     params.role = SC_STORE_PEER;
+    params.on_secret = peer_on_secret;
+    params.piece_holds = peer_piece_holds;
     params.on_piece = peer_on_piece;
     params.on_pieces_soon = NULL;
     params.on_piece_soon = NULL;
@@ -176,7 +204,10 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_average = NULL;
     params.on_written = NULL;
     params.user = peer;
-    return sc_store_open(&params, &peer->store, reterr);
+    status = sc_store_open(&params, &peer->store, reterr);
+    if (status == SPEC_OK)
+        atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
+    return status;
 }
 
 spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,
@@ -199,6 +230,7 @@ void sc_plugin_peers_close(spec_connector *conn)
     for (uint64_t i = 0; i < conn->peer_count; i++) {
         sc_store_close(conn->peers[i].store);
         sc_radix_close(conn->peers[i].radix);
+        pthread_mutex_destroy(&conn->peers[i].lock);
     }
     sc_alloc_free(&conn->alloc, conn->peers);
 }
@@ -257,6 +289,37 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
         if (sc_store_coarse_marks(peer->store) > 0) /* but where rows went */
             coarse_add(peer, &shorter, worst);
     }
+}
+
+static struct sc_plugin_peer *peer_of(const spec_connector *conn, uint32_t rank)
+{
+    for (uint64_t i = 0; i < conn->peer_count; i++)
+        if (conn->peers[i].rank == rank)
+            return &conn->peers[i];
+    return NULL;
+}
+
+bool sc_plugin_peer_has(const spec_connector *conn, uint32_t rank, uint64_t piece)
+{
+    const struct sc_plugin_peer *peer = peer_of(conn, rank);
+    return peer != NULL && atomic_load(&peer->pieces_followed) > piece;
+}
+
+spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_lease *lease,
+                                  const struct sc_radix_room *room,
+                                  struct sc_radix_attached *ret_attached)
+{
+    struct sc_plugin_peer *peer = peer_of(conn, lease->rank);
+    if (peer == NULL)
+        return SPEC_E_STALE;
+    sc_plugin_lock(conn, &peer->lock);
+    struct sc_radix_claim claim = {
+        .run = sc_plugin_ref_of(sc_store_piece_mark(peer->store, lease->piece)),
+        .piece = lease->piece,
+        .place = lease->place};
+    spec_status status = sc_radix_recall(peer->radix, &claim, room, ret_attached, NULL);
+    pthread_mutex_unlock(&peer->lock);
+    return status;
 }
 
 /* The earliest of the moments, on the executor's clock, at which the logs that we follow were known
@@ -345,8 +408,12 @@ static bool clear_own(spec_connector *conn)
 static bool turn_peer(struct sc_plugin_peer *peer)
 {
     bool more = follow(peer->conn, peer->store, peer->rank, &peer->status);
-    for (uint32_t i = 0; i < CLEAR_ROUNDS && peer->clears; i++)
+    atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
+    for (uint32_t i = 0; i < CLEAR_ROUNDS && peer->clears; i++) {
+        pthread_mutex_lock(&peer->lock);
         peer->clears = sc_radix_remove_roots(peer->radix, peer->root_mark, CLEAR_STEPS, NULL, NULL);
+        pthread_mutex_unlock(&peer->lock);
+    }
     return more || peer->clears;
 }
 

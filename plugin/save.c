@@ -111,7 +111,7 @@ static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *r
                                struct spec_error *reterr)
 {
     struct sc_chain chain;
-    sc_chain_init(&chain, request->root, conn->config.chunk_tokens);
+    sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
     sc_chain_extend(&chain, request->tokens, params->first_token, request->marks,
                     request->mark_count, NULL, 0);
     uint64_t end = params->first_token + params->token_count;

@@ -42,7 +42,7 @@ static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
                                    .row_count = plan->row_count,
                                    .skip = i == commit->piece_first ? commit->skip : 0,
                                    .tokens = commit->tokens + plan->chunk_first};
-    memcpy(piece.root, commit->root, SC_STORE_HASH_BYTES);
+    memcpy(piece.root, commit->root, SC_STORE_SHA256_BYTES);
     memcpy(piece.chunk_hash, plan->chunk_hash, SC_STORE_HASH_BYTES);
     memcpy(piece.hash, plan->hash, SC_STORE_HASH_BYTES);
     piece.marks = marks_in(commit, plan->chunk_first, plan->first_position + plan->row_count,

@@ -100,19 +100,19 @@ static void log_restart(struct sc_store *store)
 static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
                                     struct spec_error *reterr)
 {
-    uint8_t store_id[16] = {0};
+    struct sc_store_identity identity = {0};
     spec_status status = sc_io_dir_check(store->io, store->params.config->path, reterr);
     if (status == SPEC_OK)
         status = sc_io_dir_check(store->io, store->dir, reterr);
     if (status == SPEC_OK)
-        status = sc_store_identity_find(store, store_id, ret_found, reterr);
+        status = sc_store_identity_find(store, &identity, ret_found, reterr);
     if (status != SPEC_OK || !*ret_found)
         return status;
-    if (store->follow.has_identity && memcmp(store_id, store->store_id, sizeof(store_id)) != 0)
+    if (store->follow.has_identity &&
+        memcmp(identity.store_id, store->store_id, sizeof(store->store_id)) != 0)
         sc_store_replay_forget(store);
-    memcpy(store->store_id, store_id, sizeof(store_id));
     store->follow.has_identity = true;
-    return SPEC_OK;
+    return sc_store_identity_set(store, &identity, reterr);
 }
 
 /* Opens the log that is in place now, when it is not the one that is open. *ret_open false: there

@@ -1,4 +1,5 @@
-/* DIR/store.msgpack: one frame (store/record.h) with magic, format version, store id and time.
+/* DIR/store.msgpack: one frame (store/record.h) with magic, format version, store id, time and the
+ * secret that keys chains, which nobody without access to the directory can know.
  * Written once, by whoever comes first, under DIR/store.lock; synced before anything else is made.
  *
  *   no directory                  make it, make the identity
@@ -114,19 +115,23 @@ static spec_status identity_check_fresh(struct sc_store *store, enum identity_st
     return SPEC_OK;
 }
 
-/* A store of the seeded loop has an id by its seed, so that its runs repeat. */
-static spec_status identity_new_id(struct sc_store *store, uint8_t ret_id[16],
-                                   struct spec_error *reterr)
+/* Store id and secret. A store of the seeded loop has them by its seed, so that its runs repeat: it
+ * lies in memory, and nobody else's tokens do. */
+static spec_status identity_draw(struct sc_store *store, struct sc_store_identity *ret_identity,
+                                 struct spec_error *reterr)
 {
+    uint8_t drawn[sizeof(ret_identity->store_id) + sizeof(ret_identity->secret)];
     if (sc_exec_is_loop(store->params.exec)) {
-        for (uint64_t i = 0; i < 2; i++) {
+        for (uint64_t i = 0; i < sizeof(drawn) / 8; i++) {
             uint64_t word = sc_store_checksum(&i, sizeof(i), store->params.config->sim_seed);
-            memcpy(ret_id + 8 * i, &word, 8);
+            memcpy(drawn + 8 * i, &word, 8);
         }
-        return SPEC_OK;
+    } else if (getrandom(drawn, sizeof(drawn), 0) != sizeof(drawn)) {
+        return sc_fail_errno(reterr, SPEC_E_IO, errno, "random bytes for a store");
     }
-    if (getrandom(ret_id, 16, 0) != 16)
-        return sc_fail_errno(reterr, SPEC_E_IO, errno, "random bytes for a store id");
+    memcpy(ret_identity->store_id, drawn, sizeof(ret_identity->store_id));
+    memcpy(ret_identity->secret, drawn + sizeof(ret_identity->store_id),
+           sizeof(ret_identity->secret));
     return SPEC_OK;
 }
 
@@ -139,7 +144,7 @@ static spec_status identity_write(struct sc_store *store, struct spec_error *ret
     struct path path;
     struct sc_io_file *file;
     uint64_t chain = 0;
-    spec_status status = identity_new_id(store, identity.store_id, reterr);
+    spec_status status = identity_draw(store, &identity, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t frame = sc_store_frame_begin(&writer);
@@ -227,18 +232,18 @@ static spec_status identity_check_version(const struct sc_store *store,
     if (identity->version == SC_STORE_FORMAT_VERSION)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_VERSION,
-                   "%s has store format %" PRIu64 ", this build reads %u: remove the directory, or "
-                   "open it with a build of that format",
-                   store->params.config->path, identity->version, SC_STORE_FORMAT_VERSION);
+                   "%s has store format %" PRIu64 ", this build reads %u: %s",
+                   store->params.config->path, identity->version, SC_STORE_FORMAT_VERSION,
+                   identity->version < SC_STORE_FORMAT_VERSION ? "remove the directory"
+                                                               : "use the build that wrote it");
 }
 
-spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[16],
+spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_identity *ret_identity,
                                    bool *ret_found, struct spec_error *reterr)
 {
-    struct sc_store_identity identity = {0};
     enum identity_state state;
     *ret_found = false;
-    spec_status status = identity_read(store, &state, &identity, reterr);
+    spec_status status = identity_read(store, &state, ret_identity, reterr);
     if (status != SPEC_OK)
         return status;
     if (state == IDENTITY_FOREIGN)
@@ -247,10 +252,8 @@ spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[
                        store->params.config->path);
     if (state != IDENTITY_FOUND) /* absent, or being written just now */
         return SPEC_OK;
-    status = identity_check_version(store, &identity, reterr);
+    status = identity_check_version(store, ret_identity, reterr);
     *ret_found = status == SPEC_OK;
-    if (*ret_found)
-        memcpy(ret_store_id, identity.store_id, sizeof(identity.store_id));
     return status;
 }
 
@@ -269,6 +272,15 @@ static spec_status lock_check(struct sc_store *store, struct spec_error *reterr)
                : sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
 }
 
+spec_status sc_store_identity_set(struct sc_store *store, const struct sc_store_identity *identity,
+                                  struct spec_error *reterr)
+{
+    memcpy(store->store_id, identity->store_id, sizeof(store->store_id));
+    if (store->params.on_secret == NULL)
+        return SPEC_OK;
+    return store->params.on_secret(identity->secret, store->params.user, reterr);
+}
+
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_identity identity = {0};
@@ -282,10 +294,7 @@ spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *re
         status = identity_check_version(store, &identity, reterr);
     if (status == SPEC_OK)
         status = lock_check(store, reterr);
-    if (status != SPEC_OK)
-        return status;
-    memcpy(store->store_id, identity.store_id, sizeof(store->store_id));
-    return SPEC_OK;
+    return status == SPEC_OK ? sc_store_identity_set(store, &identity, reterr) : status;
 }
 
 bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16])

@@ -273,11 +273,14 @@ const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, 
 
 /* ---- Identity (identity.c) ------------------------------------------------------------------- */
 
-/* Finds or makes DIR/store.msgpack; sets store->store_id. */
+/* Finds or makes DIR/store.msgpack, and sets it. */
 spec_status sc_store_identity_open(struct sc_store *store, struct spec_error *reterr);
 /* Only finds it; makes and changes nothing. *ret_found false: not there yet. VERSION: not ours. */
-spec_status sc_store_identity_find(struct sc_store *store, uint8_t ret_store_id[16],
+spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_identity *ret_identity,
                                    bool *ret_found, struct spec_error *reterr);
+/* It is this one's from now on; its secret is told. Errors: those of params.on_secret. */
+spec_status sc_store_identity_set(struct sc_store *store, const struct sc_store_identity *identity,
+                                  struct spec_error *reterr);
 
 /* ---- Numbers of copies (copy.c) ---------------------------------------------------------------
  */

@@ -47,8 +47,10 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
         {SC_STORE_FIELD_KEY("magic"), .kind = 's', .max = 64},
         SC_STORE_FIELD_UINT("version", 1, UINT64_MAX),
         {SC_STORE_FIELD_KEY("store_id"), .kind = 'b', .min = 16, .max = 16, .optional = true},
-        {SC_STORE_FIELD_KEY("created_ns"), .kind = 'u', .max = UINT64_MAX, .optional = true}};
-    if (!sc_store_fields_read(payload, bytes, fields, 4))
+        {SC_STORE_FIELD_KEY("created_ns"), .kind = 'u', .max = UINT64_MAX, .optional = true},
+        {SC_STORE_FIELD_KEY("secret"), .kind = 'b', .min = SC_STORE_SECRET_BYTES,
+         .max = SC_STORE_SECRET_BYTES, .optional = true}};
+    if (!sc_store_fields_read(payload, bytes, fields, 5))
         return false;
     if (fields[0].value != strlen(SC_STORE_IDENTITY_MAGIC) ||
         memcmp(fields[0].bytes, SC_STORE_IDENTITY_MAGIC, fields[0].value) != 0)
@@ -60,6 +62,11 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
     if (!fields[2].seen || !fields[3].seen)
         return false;
     memcpy(ret_identity->store_id, fields[2].bytes, 16);
+    if (fields[1].value < SC_STORE_FORMAT_VERSION)
+        return true;
+    if (!fields[4].seen)
+        return false;
+    memcpy(ret_identity->secret, fields[4].bytes, SC_STORE_SECRET_BYTES);
     return true;
 }
 

@@ -28,7 +28,7 @@
 #include "store/store.h"
 
 #define SC_STORE_FRAME_BYTES       24u
-#define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 160 KiB */
+#define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 224 KiB */
 #define SC_STORE_DESCRIPTOR_BYTES  (64u << 10)
 #define SC_STORE_ROWS_MAX          16384u /* rows of an extent: bounds the tags a reader holds */
 #define SC_STORE_MARKS_MAX         SC_LIMIT_EXTRA_KEYS /* of one piece */
@@ -174,11 +174,13 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
 struct sc_store_identity {
     uint64_t version;
     uint8_t store_id[16];
+    uint8_t secret[SC_STORE_SECRET_BYTES]; /* keys chains; nobody is shown it */
     uint64_t created_ns;
 };
 void sc_store_record_put_identity(struct sc_store_writer *writer,
                                   const struct sc_store_identity *identity);
-/* false: not an identity. A newer one has its version and nothing else that is believed. */
+/* false: not an identity. A newer one has its version and nothing else that is believed, an older
+ * one no secret. */
 bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
                                   struct sc_store_identity *ret_identity);
 

@@ -32,7 +32,7 @@ static bool decode_piece_lists(const struct sc_store_field *tokens,
     for (uint64_t i = 0; i < piece->mark_count; i++) {
         struct sc_store_mark *mark = &record->marks[i];
         mark->token = sc_store_le_get(marks->bytes + SC_STORE_MARK_BYTES * i, 8);
-        memcpy(mark->digest, marks->bytes + SC_STORE_MARK_BYTES * i + 8, SC_STORE_HASH_BYTES);
+        memcpy(mark->digest, marks->bytes + SC_STORE_MARK_BYTES * i + 8, SC_STORE_SHA256_BYTES);
         if (mark->token < low || mark->token >= end)
             return false;
         low = mark->token;
@@ -48,7 +48,7 @@ static bool decode_piece_lists(const struct sc_store_field *tokens,
 
 /* A map's head, 13 keys, integers of 9 bytes, bins of hashes, the tokens' tag and what is read
  * behind it. */
-#define PLAIN_HEAD_BYTES_MAX (1u + 58u + 9u * 9u + 3u * 18u + 1u + 8u)
+#define PLAIN_HEAD_BYTES_MAX (1u + 58u + 9u * 9u + 34u + 2u * 18u + 1u + 8u)
 
 /* Steps over the text; false: it is not there. */
 #define PLAIN_IS(at, text)                                                                         \
@@ -80,12 +80,12 @@ static inline uint64_t plain_uint(const uint8_t **at, bool *is_bad)
     return value;
 }
 
-static inline bool plain_hash(const uint8_t **at, uint8_t ret_hash[SC_STORE_HASH_BYTES])
+static inline bool plain_hash(const uint8_t **at, uint8_t *ret_hash, uint32_t hash_bytes)
 {
-    if ((*at)[0] != 0xC4 || (*at)[1] != SC_STORE_HASH_BYTES)
+    if ((*at)[0] != 0xC4 || (*at)[1] != hash_bytes)
         return false;
-    memcpy(ret_hash, *at + 2, SC_STORE_HASH_BYTES);
-    *at += 2 + SC_STORE_HASH_BYTES;
+    memcpy(ret_hash, *at + 2, hash_bytes);
+    *at += 2 + hash_bytes;
     return true;
 }
 
@@ -126,9 +126,9 @@ static bool decode_piece_fast(const uint8_t *payload, uint64_t bytes, struct sc_
 {
     const uint8_t *at = payload;
     if (bytes < PLAIN_HEAD_BYTES_MAX || !plain_numbers(&at, piece) || !PLAIN_IS(at, "\xa4root") ||
-        !plain_hash(&at, piece->root) || !PLAIN_IS(at, "\xa5\x63hash") ||
-        !plain_hash(&at, piece->chunk_hash) || !PLAIN_IS(at, "\xa4hash") ||
-        !plain_hash(&at, piece->hash) || !PLAIN_IS(at, "\xa6tokens"))
+        !plain_hash(&at, piece->root, SC_STORE_SHA256_BYTES) || !PLAIN_IS(at, "\xa5\x63hash") ||
+        !plain_hash(&at, piece->chunk_hash, SC_STORE_HASH_BYTES) || !PLAIN_IS(at, "\xa4hash") ||
+        !plain_hash(&at, piece->hash, SC_STORE_HASH_BYTES) || !PLAIN_IS(at, "\xa6tokens"))
         return false;
     uint8_t tag = *at++;
     if (tag < 0xC4 || tag > 0xC6)
@@ -149,7 +149,7 @@ static bool decode_piece_any(const uint8_t *payload, uint64_t bytes, struct sc_s
         SC_STORE_FIELD_UINT("skip", 0, SC_STORE_ROWS_MAX - 1),
         SC_STORE_FIELD_UINT("pos", 0, SC_STORE_POSITION_MAX),
         SC_STORE_FIELD_UINT("chunk", 0, SC_STORE_POSITION_MAX),
-        SC_STORE_FIELD_BIN("root", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
+        SC_STORE_FIELD_BIN("root", SC_STORE_SHA256_BYTES, SC_STORE_SHA256_BYTES),
         SC_STORE_FIELD_BIN("chash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
         SC_STORE_FIELD_BIN("hash", SC_STORE_HASH_BYTES, SC_STORE_HASH_BYTES),
         SC_STORE_FIELD_BIN("tokens", 4, 4 * SC_STORE_ROWS_MAX),
@@ -165,7 +165,7 @@ static bool decode_piece_any(const uint8_t *payload, uint64_t bytes, struct sc_s
                                      .skip = (uint32_t)fields[SC_STORE_COMMON + 3].value,
                                      .first_position = fields[SC_STORE_COMMON + 4].value,
                                      .chunk_first = fields[SC_STORE_COMMON + 5].value};
-    memcpy(piece->root, fields[SC_STORE_COMMON + 6].bytes, SC_STORE_HASH_BYTES);
+    memcpy(piece->root, fields[SC_STORE_COMMON + 6].bytes, SC_STORE_SHA256_BYTES);
     memcpy(piece->chunk_hash, fields[SC_STORE_COMMON + 7].bytes, SC_STORE_HASH_BYTES);
     memcpy(piece->hash, fields[SC_STORE_COMMON + 8].bytes, SC_STORE_HASH_BYTES);
     *ret_tokens = fields[SC_STORE_COMMON + 9];

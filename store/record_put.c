@@ -136,7 +136,7 @@ static void pack_marks(msgpack_packer *packer, const struct sc_store_mark *marks
     for (uint64_t i = 0; i < count; i++) {
         uint8_t le[SC_STORE_MARK_BYTES];
         sc_store_le_put(le, marks[i].token, 8);
-        memcpy(le + 8, marks[i].digest, SC_STORE_HASH_BYTES);
+        memcpy(le + 8, marks[i].digest, SC_STORE_SHA256_BYTES);
         msgpack_pack_bin_body(packer, le, SC_STORE_MARK_BYTES);
     }
 }
@@ -151,7 +151,7 @@ void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_s
     pack_uint(&packer, "skip", piece->skip);
     pack_uint(&packer, "pos", piece->first_position);
     pack_uint(&packer, "chunk", piece->chunk_first);
-    pack_bin(&packer, "root", piece->root, SC_STORE_HASH_BYTES);
+    pack_bin(&packer, "root", piece->root, SC_STORE_SHA256_BYTES);
     pack_bin(&packer, "chash", piece->chunk_hash, SC_STORE_HASH_BYTES);
     pack_bin(&packer, "hash", piece->hash, SC_STORE_HASH_BYTES);
     pack_tokens(&packer, piece->tokens, sc_store_piece_token_count(piece));
@@ -211,12 +211,13 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
 {
     msgpack_packer packer;
     msgpack_packer_init(&packer, writer, sc_store_writer_put);
-    msgpack_pack_map(&packer, 4);
+    msgpack_pack_map(&packer, 5);
     pack_key(&packer, "magic");
     msgpack_pack_str_with_body(&packer, SC_STORE_IDENTITY_MAGIC, strlen(SC_STORE_IDENTITY_MAGIC));
     pack_uint(&packer, "version", identity->version);
     pack_bin(&packer, "store_id", identity->store_id, sizeof(identity->store_id));
     pack_uint(&packer, "created_ns", identity->created_ns);
+    pack_bin(&packer, "secret", identity->secret, sizeof(identity->secret));
 }
 
 void sc_store_record_put_device(struct sc_store_writer *writer,

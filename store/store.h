@@ -37,6 +37,8 @@
 #define SC_STORE_FORMAT_VERSION 4u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"
 #define SC_STORE_HASH_BYTES     16u
+#define SC_STORE_SHA256_BYTES   32u
+#define SC_STORE_SECRET_BYTES   32u
 #define SC_STORE_BITE_BYTES     (16ull << 10) /* packed or verified at once: stays in a L1 cache */
 
 struct sc_store;
@@ -68,7 +70,7 @@ struct sc_store_provenance {
 /* Extra keys that begin at a token (hashing/chain.h), as the log keeps them. */
 struct sc_store_mark {
     uint64_t token; /* absolute position */
-    uint8_t digest[SC_STORE_HASH_BYTES];
+    uint8_t digest[SC_STORE_SHA256_BYTES];
 };
 
 /* A piece as the log tells it. Ids ascend in log order, from 1, with gaps; 0 is "none". */
@@ -81,7 +83,7 @@ struct sc_store_piece {
     uint32_t row_count;
     uint32_t skip; /* leading rows that another piece holds: not reachable here */
     uint32_t mark_count;
-    uint8_t root[SC_STORE_HASH_BYTES];       /* chain root: namespace, salt, LoRA */
+    uint8_t root[SC_STORE_SHA256_BYTES];     /* chain root: secret, family, epoch, salt, LoRA */
     uint8_t chunk_hash[SC_STORE_HASH_BYTES]; /* chain hash at chunk_first: names the parent */
     uint8_t hash[SC_STORE_HASH_BYTES]; /* chain hash after the piece's last row: binds the tags */
     const uint32_t *tokens; /* [first_position + row_count - chunk_first]: from the chunk's start,
@@ -134,6 +136,11 @@ struct sc_store_params {
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
     struct sc_store_codes codes; /* that extents get, in the background */
+    /* The store was found: its secret, before a piece of it is told of. A follower is told again
+     * where another store has come to the same path. An error ends open or sc_store_follow. May be
+     * NULL. */
+    spec_status (*on_secret)(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                             struct spec_error *reterr);
     /* Called for every live piece of this namespace (PEER: of its family) and of its current epoch,
      * in log order, parents before children: during open, and for a follower in sc_store_follow.
      * ret_mark: a number of the caller's that stays with the piece (0 unless set). false: the piece
@@ -247,7 +254,7 @@ void sc_store_extent_abort(struct sc_store_extent *extent);
 struct sc_store_commit {
     uint32_t piece_first; /* pieces before this one are not committed (present elsewhere) */
     uint32_t skip;        /* rows of piece piece_first that are present elsewhere */
-    uint8_t root[SC_STORE_HASH_BYTES];
+    uint8_t root[SC_STORE_SHA256_BYTES];
     const uint32_t *tokens; /* the whole prompt: tokens[p] is the token at absolute position p */
     const struct sc_store_mark *marks; /* [mark_count] of the whole prompt, ascending */
     uint64_t mark_count;

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define SC_STORE_MARK_BYTES     24u
+#define SC_STORE_MARK_BYTES     40u
 #define SC_STORE_DEVICE_MAGIC   "spec_connector device"
 #define SC_STORE_IDENTITY_MAGIC "spec_connector store"
 

@@ -53,6 +53,7 @@ THIRD_PARTY = (
                                     "tools", "bench")),
     (r"msgpack", "msgpack-c", ("store", "tests", "tools", "bench")),
     (r"xxhash|xxh3", "xxHash", ("hashing", "store", "tests", "tools", "bench")),
+    (r"sha2\.h|libmd", "libmd", ("hashing", "tests")),
     (r"liburing", "liburing", ("store", "tests", "bench")),
     (r"cblas|openblas|lapacke?\.h", "BLAS", ("conformance/engine", "bench")),
     (r"cmocka", "cmocka", ("conformance", "tests")),

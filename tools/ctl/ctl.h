@@ -56,7 +56,8 @@ struct ctl_piece {
     uint64_t id, first_position, chunk_first, dropped_ns;
     uint32_t extent; /* index in extents */
     uint32_t extent_row, row_count, skip;
-    uint8_t root[SC_STORE_HASH_BYTES], chunk_hash[SC_STORE_HASH_BYTES], hash[SC_STORE_HASH_BYTES];
+    uint8_t root[SC_STORE_SHA256_BYTES];
+    uint8_t chunk_hash[SC_STORE_HASH_BYTES], hash[SC_STORE_HASH_BYTES];
     uint32_t mark_count;
     enum ctl_piece_state state;
 };
@@ -108,6 +109,7 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank);
 
 /* Helpers. */
 struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES]);
+struct json_object *ctl_hex_root(const uint8_t bytes[SC_STORE_SHA256_BYTES]);
 void ctl_hex_text(const uint8_t bytes[SC_STORE_HASH_BYTES], char text[33]);
 void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size); /* ends the program
                                                                              * without memory */

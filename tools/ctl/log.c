@@ -53,6 +53,14 @@ struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES])
     return json_object_new_string(text);
 }
 
+struct json_object *ctl_hex_root(const uint8_t bytes[SC_STORE_SHA256_BYTES])
+{
+    char text[65];
+    ctl_hex_text(bytes, text);
+    ctl_hex_text(bytes + SC_STORE_HASH_BYTES, text + 32);
+    return json_object_new_string(text);
+}
+
 const char *ctl_bytes_text(uint64_t bytes, char text[32])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

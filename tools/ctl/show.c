@@ -332,7 +332,7 @@ static void dump_piece(struct json_object *line, const struct sc_store_record *r
     add(line, "skip", u64(piece->skip));
     add(line, "first_position", u64(piece->first_position));
     add(line, "chunk_first", u64(piece->chunk_first));
-    add(line, "root", ctl_hex(piece->root));
+    add(line, "root", ctl_hex_root(piece->root));
     add(line, "chunk_hash", ctl_hex(piece->chunk_hash));
     add(line, "hash", ctl_hex(piece->hash));
     add(line, "extra_keys", u64(piece->mark_count));

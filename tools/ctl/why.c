@@ -100,7 +100,7 @@ static int why_models(const struct ctl_options *options, const struct ctl_rank *
 
 struct border { /* a grid border that the prompt reached */
     uint64_t position;
-    uint8_t root[SC_STORE_HASH_BYTES], hash[SC_STORE_HASH_BYTES];
+    uint8_t root[SC_STORE_SHA256_BYTES], hash[SC_STORE_HASH_BYTES];
 };
 
 struct prompt {
@@ -151,7 +151,7 @@ static bool border_reached(const struct prompt *prompt, const struct sc_store_pi
         return true;
     for (uint64_t i = 0; i < prompt->border_count; i++)
         if (prompt->borders[i].position == piece->chunk_first &&
-            memcmp(prompt->borders[i].root, piece->root, SC_STORE_HASH_BYTES) == 0 &&
+            memcmp(prompt->borders[i].root, piece->root, SC_STORE_SHA256_BYTES) == 0 &&
             memcmp(prompt->borders[i].hash, piece->chunk_hash, SC_STORE_HASH_BYTES) == 0)
             return true;
     return false;

@@ -4,7 +4,7 @@
 #define SC_TEST_RADIX_FIXTURE_H
 
 #include "base/fault.h"
-#include "hashing/radix.h"
+#include "hashing/radix_internal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +14,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+static const uint8_t FIXTURE_SECRET[SC_CHAIN_SECRET_BYTES] = {7, 1, 4};
 
 struct fixture {
     struct sc_fault fault;
@@ -48,8 +50,10 @@ static inline void fixture_open(struct fixture *fx, uint32_t chunk_tokens, uint6
     sc_alloc_init(&fx->alloc);
     fx->alloc.fault = &fx->fault;
     fx->removal = (struct sc_radix_removal){fixture_note, fx};
-    struct sc_radix_params params = {
-        .alloc = &fx->alloc, .chunk_tokens = chunk_tokens, .bytes_max = bytes_max};
+    struct sc_radix_params params = {.alloc = &fx->alloc,
+                                     .chunk_tokens = chunk_tokens,
+                                     .bytes_max = bytes_max,
+                                     .secret = FIXTURE_SECRET};
     assert_int_equal(sc_radix_open(&params, &fx->index, NULL), SPEC_OK);
     fx->bytes_empty = fixture_bytes(fx);
 }
@@ -70,12 +74,22 @@ static inline void fixture_check(struct fixture *fx)
 
 /* A prompt: what a query and an insertion need. */
 struct prompt {
-    struct sc_hash root;
+    struct sc_sha256 root;
     const uint32_t *tokens;
     uint64_t count;
     const struct sc_mark *marks;
     uint64_t mark_count;
 };
+
+/* None: no such root can be found. */
+static inline struct sc_radix_ref root_of(struct fixture *fx, const struct sc_sha256 *root)
+{
+    uint64_t steps = 0;
+    uint32_t id = sc_radix_root_find(fx->index, root, &steps);
+    if (id == 0)
+        return (struct sc_radix_ref){0, 0};
+    return (struct sc_radix_ref){id, sc_radix_node_at(fx->index, id)->generation};
+}
 
 static inline struct sc_radix_query query_of(const struct prompt *prompt)
 {
@@ -165,6 +179,27 @@ static inline void store_all(struct fixture *fx, const struct prompt *prompt, ui
                              uint64_t piece)
 {
     assert_int_equal(store_from(fx, prompt, matched(fx, prompt), chunk_tokens, piece), SPEC_OK);
+}
+
+/* What a lease on the prompt's first tokens claims, of what is stored of it. */
+static inline struct sc_radix_claim claim_of(struct fixture *fx, const struct prompt *prompt,
+                                             uint64_t length, uint32_t chunk_tokens)
+{
+    static struct sc_radix_segment segments[1024];
+    struct sc_radix_match match;
+    struct sc_radix_query query = query_of(prompt);
+    sc_radix_match(fx->index, &query, segments, 1024, &match);
+    assert_true(match.token_count >= length && match.segment_count <= 1024);
+    uint64_t i = 0;
+    while (segments[i].first + segments[i].count < length)
+        i++;
+    struct sc_radix_claim claim = {.piece = segments[i].value.piece};
+    sc_radix_place_of(sc_radix_secret(fx->index), &query, segments, match.segment_count,
+                      chunk_tokens, length, &claim.place);
+    while (i + 1 < match.segment_count && segments[i + 1].value.piece == claim.piece)
+        i++;
+    claim.run = segments[i].node;
+    return claim;
 }
 
 #endif

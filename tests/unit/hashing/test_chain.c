@@ -65,6 +65,22 @@ static struct sc_hash hash_of(struct json_object *value)
     return sc_hash_from_bytes(bytes);
 }
 
+static struct sc_sha256 sha_of(struct json_object *value)
+{
+    struct sc_sha256 sha;
+    assert_int_equal(unhex(json_object_get_string(value), sha.bytes), SC_SHA256_BYTES);
+    return sha;
+}
+
+static struct sc_chain_secret secret_of(struct json_object *value)
+{
+    uint8_t bytes[SC_CHAIN_SECRET_BYTES];
+    struct sc_chain_secret secret;
+    assert_int_equal(unhex(json_object_get_string(value), bytes), SC_CHAIN_SECRET_BYTES);
+    sc_chain_secret_init(&secret, bytes);
+    return secret;
+}
+
 static void assert_hash(struct sc_hash is, struct sc_hash want, uint64_t at)
 {
     if (!sc_hash_equal(is, want))
@@ -86,7 +102,8 @@ struct chain_case {
     uint32_t chunk_tokens;
     uint64_t token_count;
     uint32_t tokens[TOKENS_MAX];
-    struct sc_hash root;
+    struct sc_chain_secret secret;
+    struct sc_sha256 root;
     struct sc_hash hashes[TOKENS_MAX + 1];
     uint64_t key_count;
     struct sc_chain_key keys[KEYS_MAX];
@@ -115,7 +132,7 @@ static void read_keys(struct json_object *from, struct chain_case *ret_case)
     for (uint64_t i = 0; i < ret_case->mark_count; i++) {
         struct json_object *mark = json_object_array_get_idx(marks, i);
         ret_case->marks[i].token = number(mark, "token");
-        ret_case->marks[i].digest = hash_of(member(mark, "digest"));
+        ret_case->marks[i].digest = sha_of(member(mark, "digest"));
     }
 }
 
@@ -127,7 +144,8 @@ static void read_case(struct json_object *from, struct chain_case *ret_case)
     assert_true(ret_case->token_count <= TOKENS_MAX);
     for (uint64_t i = 0; i < ret_case->token_count; i++)
         ret_case->tokens[i] = (uint32_t)(mix(seed + i) & number(from, "mask"));
-    ret_case->root = hash_of(member(from, "root"));
+    ret_case->secret = secret_of(member(from, "secret"));
+    ret_case->root = sha_of(member(from, "root"));
     struct json_object *hashes = member(from, "hashes");
     assert_int_equal(json_object_array_length(hashes), ret_case->token_count + 1);
     for (uint64_t i = 0; i <= ret_case->token_count; i++)
@@ -154,10 +172,13 @@ static void hashes_plain_bytes(void **state)
     for (uint64_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(i * 7);
     struct json_object *plain = member(vectors, "plain");
+    struct sc_chain_secret secret = secret_of(member(vectors, "plain_secret"));
     for (uint64_t i = 0; i < json_object_array_length(plain); i++) {
         struct json_object *one = json_object_array_get_idx(plain, i);
         uint64_t count = number(one, "bytes");
         assert_hash(sc_hash_bytes(bytes, count), hash_of(member(one, "hash")), count);
+        assert_hash(sc_hash_keyed(bytes, count, secret.lanes), hash_of(member(one, "keyed")),
+                    count);
     }
     assert_true(sc_hash_equal(sc_hash_bytes(NULL, 0), sc_hash_bytes(bytes, 0)));
     assert_true(sc_hash_bytes64(bytes, 9, 1) != sc_hash_bytes64(bytes, 9, 2));
@@ -181,9 +202,15 @@ static void digests_fields_of_every_type(void **state)
                    "gr\xc3\xb6\xc3\x9f"
                    "e");
     sc_digest_hash(&digest, 4000000000u, sc_hash_from_bytes(bytes));
-    assert_hash(sc_digest_done(&digest), hash_of(member(vectors, "digest_all_types")), 0);
+    struct sc_digest again = digest;
+    struct sc_sha256 all = sha_of(member(vectors, "digest_all_types"));
+    struct sc_sha256 whole = sc_digest_done_whole(&digest);
+    assert_memory_equal(&whole, &all, sizeof(all));
+    assert_hash(sc_digest_done(&again), sc_sha256_short(&all), 0);
     sc_digest_init(&digest, "");
-    assert_hash(sc_digest_done(&digest), hash_of(member(vectors, "digest_empty")), 1);
+    struct sc_sha256 empty = sha_of(member(vectors, "digest_empty"));
+    whole = sc_digest_done_whole(&digest);
+    assert_memory_equal(&whole, &empty, sizeof(empty));
 }
 
 static void hash_bytes_go_there_and_back(void **state)
@@ -207,12 +234,13 @@ static void check_root(struct json_object *from, struct chain_case *one)
     sc_digest_init(&digest, "family");
     sc_digest_u64(&digest, 1, number(from, "seed"));
     struct sc_hash family = sc_digest_done(&digest);
-    assert_hash(sc_chain_root(family, number(from, "epoch"), salt_bytes == 0 ? NULL : salt,
-                              salt_bytes, lora_bytes == 0 ? NULL : lora, lora_bytes),
-                one->root, 0);
+    struct sc_sha256 root =
+        sc_chain_root(&one->secret, family, number(from, "epoch"), salt_bytes == 0 ? NULL : salt,
+                      salt_bytes, lora_bytes == 0 ? NULL : lora, lora_bytes);
+    assert_memory_equal(&root, &one->root, sizeof(root));
 }
 
-static void roots_bind_family_epoch_salt_and_lora(void **state)
+static void roots_bind_secret_family_epoch_salt_and_lora(void **state)
 {
     (void)state;
     for_each_case(check_root);
@@ -227,7 +255,7 @@ static void check_marks(struct json_object *from, struct chain_case *one)
         assert_int_equal(count, one->mark_count);
         for (uint64_t i = 0; i < count; i++) {
             assert_int_equal(marks[i].token, one->marks[i].token);
-            assert_hash(marks[i].digest, one->marks[i].digest, i);
+            assert_memory_equal(&marks[i].digest, &one->marks[i].digest, SC_SHA256_BYTES);
         }
         for (uint64_t i = 0; i < one->key_count / 2; i++) { /* the same keys, listed backwards */
             struct sc_chain_key swap = one->keys[i];
@@ -248,8 +276,8 @@ static void check_steps(struct json_object *from, struct chain_case *one)
     (void)from;
     for (uint64_t p = 1; p <= one->token_count; p++) {
         uint64_t grid = (p - 1) / one->chunk_tokens * one->chunk_tokens;
-        assert_hash(sc_chain_step(one->hashes[grid], grid, one->tokens + grid, (uint32_t)(p - grid),
-                                  one->marks, one->mark_count),
+        assert_hash(sc_chain_step(&one->secret, one->hashes[grid], grid, one->tokens + grid,
+                                  (uint32_t)(p - grid), one->marks, one->mark_count),
                     one->hashes[p], p);
     }
 }
@@ -267,8 +295,8 @@ static void check_parts(struct json_object *from, struct chain_case *one)
     static struct sc_hash grid[TOKENS_MAX];
     for (uint64_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         struct sc_chain chain;
-        sc_chain_init(&chain, one->root, one->chunk_tokens);
-        assert_hash(sc_chain_at(&chain), one->root, 0);
+        sc_chain_init(&chain, &one->secret, &one->root, one->chunk_tokens);
+        assert_hash(sc_chain_at(&chain), one->hashes[0], 0);
         uint64_t grids = 0;
         for (uint64_t at = 0; at < one->token_count;) {
             uint64_t count = one->token_count - at < parts[i] ? one->token_count - at : parts[i];
@@ -297,7 +325,7 @@ static void chain_begins_again_at_a_grid_border(void **state)
     read_case(json_object_array_get_idx(member(vectors, "chains"), 6), &one);
     uint64_t grid = 2 * (uint64_t)one.chunk_tokens;
     struct sc_chain chain;
-    sc_chain_init_at(&chain, one.hashes[grid], grid, one.chunk_tokens);
+    sc_chain_init_at(&chain, &one.secret, one.hashes[grid], grid, one.chunk_tokens);
     struct sc_hash reached[8];
     uint64_t count = sc_chain_extend(&chain, one.tokens + grid, one.token_count - grid, one.marks,
                                      one.mark_count, reached, 1); /* capacity is kept */
@@ -306,17 +334,64 @@ static void chain_begins_again_at_a_grid_border(void **state)
     assert_hash(sc_chain_at(&chain), one.hashes[one.token_count], 1);
 }
 
+/* Two salts that XXH3-128 with its own secret takes for one, where format 3 hashed them: roots and
+ * digests of today tell them apart. */
+static void salts_that_xxh3_takes_for_one_are_two(void **state)
+{
+    (void)state;
+    static uint8_t salts[2][74 + 700];
+    struct sc_chain_secret secret = secret_of(member(vectors, "plain_secret"));
+    struct sc_sha256 roots[2];
+    struct json_object *given = member(vectors, "salts");
+    for (uint64_t i = 0; i < 2; i++) {
+        struct json_object *salt = json_object_array_get_idx(given, i);
+        assert_int_equal(unhex(json_object_get_string(salt), salts[i] + 74), 700);
+        roots[i] = sc_chain_root(&secret, (struct sc_hash){1, 2}, 3, salts[i] + 74, 700, NULL, 0);
+    }
+    assert_memory_not_equal(salts[0], salts[1], sizeof(salts[0]));
+    assert_true(sc_hash_equal(sc_hash_bytes(salts[0], sizeof(salts[0])),
+                              sc_hash_bytes(salts[1], sizeof(salts[1]))));
+    assert_false(sc_hash_equal(sc_hash_keyed(salts[0], sizeof(salts[0]), secret.lanes),
+                               sc_hash_keyed(salts[1], sizeof(salts[1]), secret.lanes)));
+    assert_false(sc_hash_equal(sc_sha256_short(&roots[0]), sc_sha256_short(&roots[1])));
+}
+
+/* What one who has read the secret can do, and only under that secret: token blocks with one hash.
+ */
+static void blocks_collide_under_their_secret_alone(void **state)
+{
+    (void)state;
+    struct json_object *given = member(vectors, "blocks"), *tokens = member(given, "tokens");
+    struct sc_chain_secret own = secret_of(member(given, "secret"));
+    struct sc_chain_secret other = secret_of(member(vectors, "plain_secret"));
+    uint32_t blocks[2][16];
+    for (uint64_t i = 0; i < 2; i++)
+        for (uint64_t j = 0; j < 16; j++)
+            blocks[i][j] = (uint32_t)json_object_get_uint64(
+                json_object_array_get_idx(json_object_array_get_idx(tokens, i), j));
+    assert_memory_not_equal(blocks[0], blocks[1], sizeof(blocks[0]));
+    for (uint64_t i = 0; i < 3; i++) {
+        struct sc_hash before = {i * 1000, i};
+        assert_true(sc_hash_equal(sc_chain_step(&own, before, 0, blocks[0], 16, NULL, 0),
+                                  sc_chain_step(&own, before, 0, blocks[1], 16, NULL, 0)));
+        assert_false(sc_hash_equal(sc_chain_step(&other, before, 0, blocks[0], 16, NULL, 0),
+                                   sc_chain_step(&other, before, 0, blocks[1], 16, NULL, 0)));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hashes_plain_bytes),
         cmocka_unit_test(digests_fields_of_every_type),
         cmocka_unit_test(hash_bytes_go_there_and_back),
-        cmocka_unit_test(roots_bind_family_epoch_salt_and_lora),
+        cmocka_unit_test(roots_bind_secret_family_epoch_salt_and_lora),
         cmocka_unit_test(marks_do_not_depend_on_the_order_of_keys),
         cmocka_unit_test(steps_give_the_hash_after_every_token),
         cmocka_unit_test(chains_are_the_same_fed_in_any_parts),
         cmocka_unit_test(chain_begins_again_at_a_grid_border),
+        cmocka_unit_test(salts_that_xxh3_takes_for_one_are_two),
+        cmocka_unit_test(blocks_collide_under_their_secret_alone),
     };
     return cmocka_run_group_tests_name("hashing chain", tests, load, unload);
 }

@@ -10,8 +10,8 @@
 #define MIB    (UINT64_C(1) << 20)
 #define LENGTH 200u
 
-static const struct sc_hash root_a = {1, 2};
-static const struct sc_hash root_b = {3, 4};
+static const struct sc_sha256 root_a = {{1, 2}};
+static const struct sc_sha256 root_b = {{3, 4}};
 
 /* Prompt tokens that differ everywhere from those of another seed. */
 static void make_tokens(uint32_t *tokens, uint64_t count, uint32_t seed)
@@ -88,7 +88,7 @@ static void segments_say_where_the_rows_are(void **state)
     sc_radix_match(fx->index, &query, segments, 4, &match);
     assert_int_equal(match.segment_count, 3);
     struct sc_chain chain;
-    sc_chain_init(&chain, root_a, CHUNK);
+    sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
     for (uint64_t i = 0; i < 3; i++) {
         assert_int_equal(segments[i].first, i * CHUNK);
         assert_int_equal(segments[i].count, i < 2 ? CHUNK : 150 - 2 * CHUNK);
@@ -219,7 +219,7 @@ static void split_at(struct fixture *fx, uint64_t at)
         assert_int_equal(segments[i].value.piece, is_old ? 10 + chunk : 20 + chunk - at / CHUNK);
     }
     sc_radix_unpin(fx->index, before.last);
-    struct sc_radix_ref root = sc_radix_find(fx->index, root_a, 0);
+    struct sc_radix_ref root = root_of(fx, &root_a);
     uint64_t runs = 0;
     assert_int_equal(
         sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_NOW, &fx->removal, &runs, NULL),
@@ -297,7 +297,7 @@ static void marks_part_equal_tokens(void **state)
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
     make_tokens(tokens, LENGTH, 1);
-    const struct sc_mark cat[] = {{0, {5, 5}}, {70, {7, 1}}, {71, {1, 1}}, {128, {9, 9}}};
+    const struct sc_mark cat[] = {{0, {{5, 5}}}, {70, {{7, 1}}}, {71, {{1, 1}}}, {128, {{9, 9}}}};
     struct sc_mark dog[4];
     memcpy(dog, cat, sizeof(dog));
     struct prompt stored = {root_a, tokens, LENGTH, cat, 4};
@@ -308,16 +308,16 @@ static void marks_part_equal_tokens(void **state)
     assert_int_equal(match.segment_count, 6); /* 0-64-70-71-128-192-200 */
     for (uint64_t i = 0; i < 4; i++) {
         struct prompt other = {root_a, tokens, LENGTH, dog, 4};
-        dog[i].digest.hi ^= 1; /* another image, the same tokens */
+        dog[i].digest.bytes[31] ^= 1; /* another image, the same tokens */
         assert_int_equal(matched(fx, &other), cat[i].token);
-        dog[i].digest.hi ^= 1;
-        dog[i].digest.lo ^= 1;
+        dog[i].digest.bytes[31] ^= 1;
+        dog[i].digest.bytes[0] ^= 1;
         assert_int_equal(matched(fx, &other), cat[i].token);
-        dog[i].digest.lo ^= 1;
+        dog[i].digest.bytes[0] ^= 1;
         other.mark_count = i; /* no image */
         assert_int_equal(matched(fx, &other), cat[i].token);
     }
-    const struct sc_mark extra[] = {cat[0], {30, {2, 2}}, cat[1], cat[2], cat[3]};
+    const struct sc_mark extra[] = {cat[0], {30, {{2, 2}}}, cat[1], cat[2], cat[3]};
     struct prompt more = {root_a, tokens, LENGTH, extra, 5}; /* one image more, inside a run */
     assert_int_equal(matched(fx, &more), 30);
     store_all(fx, &more, CHUNK, 50);
@@ -331,7 +331,7 @@ static void a_mark_behind_the_prompt_does_not_matter(void **state)
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
     make_tokens(tokens, LENGTH, 1);
-    const struct sc_mark marks[] = {{100, {5, 5}}, {300, {6, 6}}};
+    const struct sc_mark marks[] = {{100, {{5, 5}}}, {300, {{6, 6}}}};
     struct prompt plain = {root_a, tokens, 100, NULL, 0};
     struct prompt marked = {root_a, tokens, 100, marks, 2};
     store_all(fx, &marked, CHUNK, 1);
@@ -359,8 +359,8 @@ static void roots_are_worlds_of_their_own(void **state)
     struct sc_radix_stats stats;
     sc_radix_stats(fx->index, &stats);
     assert_int_equal(stats.roots, 2);
-    assert_int_equal(sc_radix_remove(fx->index, sc_radix_find(fx->index, root_a, 0), SC_RADIX_RUN,
-                                     SC_RADIX_NOW, &fx->removal, NULL, NULL),
+    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, SC_RADIX_NOW,
+                                     &fx->removal, NULL, NULL),
                      SPEC_OK);
     assert_int_equal(matched(fx, &a), 0);
     assert_int_equal(matched(fx, &b), LENGTH);
@@ -436,6 +436,80 @@ static void wrong_insertions_are_refused(void **state)
     fixture_check(fx);
 }
 
+/* The halves that a table goes by are one; all 32 bytes say which root it is. */
+static void roots_are_told_apart_by_all_of_them(void **state)
+{
+    struct fixture *fx = *state;
+    uint32_t tokens[LENGTH], other[LENGTH];
+    make_tokens(tokens, LENGTH, 1);
+    make_tokens(other, LENGTH, 2);
+    struct sc_sha256 root_c = root_a, root_d = root_a;
+    root_c.bytes[16] ^= 1;
+    root_d.bytes[31] ^= 0x80;
+    struct prompt a = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt c = {root_c, tokens, LENGTH, NULL, 0};
+    struct prompt d = {root_d, tokens, LENGTH, NULL, 0};
+    struct prompt d_other = {root_d, other, LENGTH, NULL, 0};
+    store_all(fx, &a, CHUNK, 1);
+    assert_int_equal(matched(fx, &c), 0);
+    assert_int_equal(matched(fx, &d), 0);
+    /* Their chains are one, so tokens that are stored under the one are not under the other. */
+    assert_int_equal(store_from(fx, &c, 0, CHUNK, 10), SPEC_E_CORRUPT);
+    store_all(fx, &d_other, CHUNK, 20);
+    assert_int_equal(matched(fx, &a), LENGTH);
+    assert_int_equal(matched(fx, &d_other), LENGTH);
+    assert_int_equal(matched(fx, &c), 0);
+    fixture_check(fx);
+    /* What hangs on a run says of which root it is. */
+    struct sc_radix_match match = match_of(fx, &a);
+    struct sc_radix_inserted inserted;
+    struct sc_radix_insertion insertion = {.root = root_d,
+                                           .after = match.whole,
+                                           .first = LENGTH,
+                                           .tokens = other,
+                                           .token_count = 3,
+                                           .run_first = LENGTH,
+                                           .value = {30, 0, 0}};
+    assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_E_STALE);
+    for (uint32_t i = 0; i < SC_RADIX_ROOTS_KNOWN; i++) /* nor when its root was forgotten */
+        fx->index->roots_known[i].run.id = 0;
+    assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_E_STALE);
+    insertion.root = root_a;
+    assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, SC_RADIX_NOW,
+                                     &fx->removal, NULL, NULL),
+                     SPEC_OK);
+    assert_int_equal(matched(fx, &a), 0);
+    assert_int_equal(matched(fx, &d_other), LENGTH);
+    fixture_check(fx);
+}
+
+/* Chains of two secrets share no hash; what was stored under the one is not found by the other's.
+ */
+static void a_secret_keys_chains(void **state)
+{
+    struct fixture *fx = *state;
+    uint8_t other[SC_CHAIN_SECRET_BYTES] = {1};
+    uint32_t tokens[LENGTH];
+    make_tokens(tokens, LENGTH, 1);
+    const struct sc_chain_secret *before = sc_radix_secret(fx->index);
+    struct sc_hash first = sc_chain_step(before, sc_sha256_short(&root_a), 0, tokens, 3, NULL, 0);
+    assert_int_equal(sc_radix_secret_set(fx->index, FIXTURE_SECRET, NULL), SPEC_OK);
+    assert_ptr_equal(sc_radix_secret(fx->index), before);
+    sc_fault_arm(&fx->fault, SC_FAULT_ALLOC, 0);
+    assert_int_equal(sc_radix_secret_set(fx->index, other, NULL), SPEC_E_NO_MEMORY);
+    assert_ptr_equal(sc_radix_secret(fx->index), before);
+    assert_int_equal(sc_radix_secret_set(fx->index, other, NULL), SPEC_OK);
+    const struct sc_chain_secret *after = sc_radix_secret(fx->index);
+    struct sc_hash second = sc_chain_step(after, sc_sha256_short(&root_a), 0, tokens, 3, NULL, 0);
+    assert_false(sc_hash_equal(first, second));
+    assert_memory_equal(before->secret, FIXTURE_SECRET, sizeof(FIXTURE_SECRET)); /* still there */
+    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
+    store_all(fx, &prompt, CHUNK, 1);
+    assert_int_equal(matched(fx, &prompt), LENGTH);
+    fixture_check(fx);
+}
+
 static void wrong_parameters_are_refused(void **state)
 {
     struct fixture *fx = *state;
@@ -487,13 +561,14 @@ static void equal_chain_hashes_are_refused(void **state)
     struct prompt first = {root_a, a, CHUNK, NULL, 0};
     struct prompt second = {root_a, b, CHUNK, NULL, 0};
     store_all(fx, &first, CHUNK, 1);
-    /* Nobody can make a collision of XXH3-128 here: lend the first run the second's hash. */
+    /* Lend the first run the second's hash. */
     struct sc_radix_match match = match_of(fx, &first);
     struct sc_radix_node *node = sc_radix_node_at(fx->index, match.last.id);
     struct sc_radix_table *table = atomic_load(&fx->index->chunks);
     struct sc_hash own = node->hash;
     sc_radix_table_remove(table, sc_radix_chunk_hash(own), match.last.id);
-    node->hash = sc_chain_step(root_a, 0, b, CHUNK, NULL, 0);
+    node->hash =
+        sc_chain_step(sc_radix_secret(fx->index), sc_sha256_short(&root_a), 0, b, CHUNK, NULL, 0);
     sc_radix_table_put(table, sc_radix_chunk_hash(node->hash), match.last.id);
     assert_int_equal(matched(fx, &second), 40); /* tokens decide, not the hash */
     struct sc_radix_inserted inserted;
@@ -515,13 +590,14 @@ static void recovery_finds_parents_by_hash(void **state)
     struct prompt prompt = {root_a, tokens, 2 * CHUNK, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_chain chain;
-    sc_chain_init(&chain, root_a, CHUNK);
+    sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
     (void)sc_chain_extend(&chain, tokens, 2 * CHUNK, NULL, 0, NULL, 0);
     struct sc_radix_ref parent = sc_radix_find(fx->index, sc_chain_at(&chain), 2 * CHUNK);
     assert_int_not_equal(parent.id, 0);
     assert_int_equal(sc_radix_find(fx->index, sc_chain_at(&chain), CHUNK).id, 0);
-    assert_int_equal(sc_radix_find(fx->index, root_b, 0).id, 0);
-    struct sc_radix_insertion insertion = {.after = parent,
+    assert_int_equal(root_of(fx, &root_b).id, 0);
+    struct sc_radix_insertion insertion = {.root = root_a,
+                                           .after = parent,
                                            .first = 2 * CHUNK,
                                            .tokens = tokens + 2 * CHUNK,
                                            .token_count = 30,
@@ -557,7 +633,7 @@ static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
     struct sc_chain chain;
-    sc_chain_init(&chain, root_a, CHUNK);
+    sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
     (void)sc_chain_extend(&chain, tokens, 2 * CHUNK, NULL, 0, NULL, 0);
     struct sc_hash hash = sc_chain_at(&chain);
     assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, match.last.id);
@@ -666,7 +742,7 @@ static void hidden_runs_take_no_children(void **state)
     struct prompt prompt = {root_a, tokens, 2 * CHUNK, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
-    struct sc_radix_ref root = sc_radix_find(fx->index, root_a, 0);
+    struct sc_radix_ref root = root_of(fx, &root_a);
     assert_int_equal(
         sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
         SPEC_PENDING);
@@ -698,7 +774,7 @@ static void memory_comes_back(void **state)
             store_all(fx, &prompt, CHUNK, 10 * seed);
         }
         assert_true(fixture_bytes(fx) > fx->bytes_empty);
-        struct sc_radix_ref root = sc_radix_find(fx->index, root_a, 0);
+        struct sc_radix_ref root = root_of(fx, &root_a);
         assert_int_equal(
             sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
             SPEC_OK);
@@ -793,7 +869,7 @@ static void old_entries_lead_to_the_upper_run(void **state)
     store_all(fx, &prompt, CHUNK, 1);
     uint32_t lower = match_of(fx, &prompt).last.id;
     store_all(fx, &parted, CHUNK, 2);
-    uint32_t root = sc_radix_find(fx->index, root_a, 0).id;
+    uint32_t root = root_of(fx, &root_a).id;
     struct sc_radix_node *root_node = sc_radix_node_at(fx->index, root);
     uint32_t upper = atomic_load(&root_node->first_child);
     assert_int_not_equal(upper, lower);
@@ -865,7 +941,7 @@ static void a_parent_is_as_young_as_what_hung_below_it(void **state)
 /* Stores prompts that part inside chunks, with marks: every kind of change. */
 static spec_status store_family(struct fixture *fx, uint32_t *tokens, uint64_t *ret_count)
 {
-    static const struct sc_mark marks[] = {{10, {1, 1}}, {90, {2, 2}}};
+    static const struct sc_mark marks[] = {{10, {{1, 1}}}, {90, {{2, 2}}}};
     for (uint32_t i = 0; i < 40; i++) {
         tokens[(i * 37) % LENGTH] ^= 1 + i;
         struct prompt prompt = {i % 5 == 4 ? root_b : root_a, tokens, LENGTH, marks, i % 3};
@@ -1156,6 +1232,8 @@ int main(void)
         CASE(a_mark_behind_the_prompt_does_not_matter),
         CASE(roots_are_worlds_of_their_own),
         CASE(orphans_are_refused),
+        CASE(roots_are_told_apart_by_all_of_them),
+        CASE(a_secret_keys_chains),
         CASE(wrong_insertions_are_refused),
         CASE(wrong_parameters_are_refused),
         CASE(stale_refs_are_known),

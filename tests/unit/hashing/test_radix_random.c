@@ -33,7 +33,7 @@ struct twin {
     uint32_t next;
     uint32_t token;
     bool marked;
-    struct sc_hash mark;
+    struct sc_sha256 mark;
     uint32_t piece;
     uint32_t row;
     uint32_t pins;
@@ -161,7 +161,7 @@ static uint32_t twin_child(const struct world *w, uint32_t parent, const struct 
         const struct twin *twin = &w->twins[id];
         if (!twin->gone && !twin->hidden && twin->token == text->tokens[position] &&
             twin->marked == (mark != NULL) &&
-            (mark == NULL || sc_hash_equal(twin->mark, mark->digest)))
+            (mark == NULL || sc_sha256_equal(&twin->mark, &mark->digest)))
             return id;
     }
     return NONE;
@@ -260,7 +260,7 @@ static void add_marks(struct world *w, struct text *text)
     uint64_t at = below(w, 20);
     while (text->mark_count < MARKS_MAX && at < text->count) {
         uint64_t value = 1 + below(w, 2);
-        text->marks[text->mark_count++] = (struct sc_mark){at, {value, value}};
+        text->marks[text->mark_count++] = (struct sc_mark){at, {{(uint8_t)value}}};
         at += 1 + below(w, 40);
     }
 }
@@ -291,9 +291,10 @@ static void make_text(struct world *w, struct text *text)
         text->root = (uint32_t)below(w, 3);
 }
 
-static struct sc_hash root_hash(uint32_t root)
+/* Their first halves differ: chains of one first half share hashes. */
+static struct sc_sha256 root_hash(uint32_t root)
 {
-    return (struct sc_hash){root + 100, root};
+    return (struct sc_sha256){{(uint8_t)(root + 100), (uint8_t)root}};
 }
 
 static struct prompt prompt_of(const struct text *text)
@@ -389,7 +390,7 @@ static void op_insert(struct world *w, const struct text *text)
     in.value.piece = piece;
     struct sc_radix_inserted done;
     struct sc_chain chain;
-    sc_chain_init(&chain, in.root, w->chunk_tokens);
+    sc_chain_init(&chain, sc_radix_secret(w->fx.index), &in.root, w->chunk_tokens);
     (void)sc_chain_extend(&chain, text->tokens, end, text->marks, text->mark_count, NULL, 0);
     struct sc_hash end_hash = sc_chain_at(&chain);
     if (below(w, 2) == 0)
@@ -610,7 +611,7 @@ static void op_evict(struct world *w)
     events[EVICTED]++;
 }
 
-/* Finds a prefix by its hashes alone. */
+/* Finds a prefix by the piece that ends it. */
 static void op_attach(struct world *w, const struct text *text)
 {
     static uint32_t path[TOKENS_MAX], tokens[TOKENS_MAX];
@@ -624,16 +625,20 @@ static void op_attach(struct world *w, const struct text *text)
     struct prompt prompt = prompt_of(text);
     prompt.count = 1 + below(w, have);
     struct sc_radix_query query = query_of(&prompt);
-    struct sc_radix_place place;
-    sc_radix_place_of(&query, segments, match.segment_count, w->chunk_tokens, prompt.count, &place);
+    struct prompt whole = prompt_of(text);
+    whole.count = have;
+    struct sc_radix_claim claim = claim_of(&w->fx, &whole, prompt.count, w->chunk_tokens);
     sc_radix_match(w->fx.index, &query, segments, TOKENS_MAX, &match);
     const struct sc_radix_room room = {tokens, TOKENS_MAX, marks, TOKENS_MAX, given, TOKENS_MAX};
     struct sc_radix_attached attached;
-    place.end.lo ^= 1;
-    assert_int_equal(sc_radix_attach(w->fx.index, &place, &room, &attached, NULL), SPEC_E_STALE);
-    place.end.lo ^= 1;
-    assert_int_equal(sc_radix_attach(w->fx.index, &place, &room, &attached, NULL), SPEC_OK);
-    assert_true(sc_hash_equal(attached.root, query.root));
+    claim.place.end.lo ^= 1;
+    assert_int_equal(sc_radix_attach(w->fx.index, &claim, &room, &attached, NULL), SPEC_E_STALE);
+    claim.place.end.lo ^= 1;
+    claim.piece++;
+    assert_int_equal(sc_radix_attach(w->fx.index, &claim, &room, &attached, NULL), SPEC_E_STALE);
+    claim.piece--;
+    assert_int_equal(sc_radix_attach(w->fx.index, &claim, &room, &attached, NULL), SPEC_OK);
+    assert_true(sc_sha256_equal(&attached.root, &query.root));
     assert_memory_equal(tokens, text->tokens, 4 * prompt.count);
     assert_int_equal(attached.match.token_count, prompt.count);
     assert_int_equal(attached.match.segment_count, match.segment_count);

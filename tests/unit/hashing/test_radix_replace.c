@@ -7,7 +7,7 @@
 #define CHUNK  16u
 #define LENGTH 56u /* three chunks and a half */
 
-static const struct sc_hash root_a = {11, 22};
+static const struct sc_sha256 root_a = {{11, 22}};
 
 struct world {
     struct fixture fx;

@@ -45,7 +45,7 @@ struct shared {
     _Atomic uint64_t matched_tokens;
 };
 
-static const struct sc_hash root = {11, 12};
+static const struct sc_sha256 root = {{11, 12}};
 
 static uint64_t draw(uint64_t *state)
 {
@@ -74,7 +74,7 @@ static void make_texts(struct shared *sh, uint64_t seed)
             text->tokens[t] = (uint32_t)(draw(&random) % 3);
         if (i % 16 == 0) {
             text->mark_count = 1;
-            text->marks[0] = (struct sc_mark){draw(&random) % 40, {i, i}};
+            text->marks[0] = (struct sc_mark){draw(&random) % 40, {{(uint8_t)i}}};
         }
     }
 }
@@ -157,19 +157,15 @@ static void write_evict(struct shared *sh, uint64_t *random)
 /* The prefix that a place names is the one it was made from, and stays while it is pinned. */
 static void write_attach(struct shared *sh, const struct text *text)
 {
-    struct sc_radix_segment segments[LENGTH];
-    struct sc_radix_match match;
     struct prompt prompt = prompt_of(text);
-    struct sc_radix_query query = query_of(&prompt);
-    sc_radix_match(sh->fx.index, &query, segments, LENGTH, &match);
+    struct sc_radix_match match = match_of(&sh->fx, &prompt);
     if (match.token_count == 0)
         return;
-    struct sc_radix_place place;
-    sc_radix_place_of(&query, segments, match.segment_count, CHUNK, match.token_count, &place);
+    struct sc_radix_claim claim = claim_of(&sh->fx, &prompt, match.token_count, CHUNK);
     uint32_t tokens[LENGTH];
     const struct sc_radix_room room = {.tokens = tokens, .token_capacity = LENGTH};
     struct sc_radix_attached attached;
-    if (sc_radix_attach(sh->fx.index, &place, &room, &attached, NULL) != SPEC_OK ||
+    if (sc_radix_attach(sh->fx.index, &claim, &room, &attached, NULL) != SPEC_OK ||
         memcmp(tokens, text->tokens, 4 * match.token_count) != 0) {
         atomic_fetch_add(&sh->wrong, 1);
         return;
@@ -226,8 +222,9 @@ static bool segments_are_right(const struct shared *sh, const struct text *text,
             return false;
         bool has = text->mark_count != 0 && text->marks[0].token < end;
         bool had = from->mark_count != 0 && from->marks[0].token < end;
-        if (has != had || (has && (text->marks[0].token != from->marks[0].token ||
-                                   text->marks[0].digest.lo != from->marks[0].digest.lo)))
+        if (has != had ||
+            (has && (text->marks[0].token != from->marks[0].token ||
+                     text->marks[0].digest.bytes[0] != from->marks[0].digest.bytes[0])))
             return false;
         at = end;
     }

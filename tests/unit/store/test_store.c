@@ -1036,30 +1036,106 @@ static void store_layers_are_the_formats_to_the_byte(void **state)
     }
 }
 
-/* A newer one and the one before, with what to do about it. */
-static void store_refuses_another_format_naming_both_versions(void **state)
+#define SECRET_FIELD_BYTES (7u + 2u + SC_STORE_SECRET_BYTES) /* the last of an identity */
+
+/* The identity that is there becomes another one. */
+static void identity_poke(struct world *world, uint64_t version, bool has_secret)
+{
+    uint8_t bytes[4096] = {0};
+    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
+    struct sc_store_identity identity = {.version = version};
+    uint64_t chain = 0, frame = sc_store_frame_begin(&writer);
+    sc_store_record_put_identity(&writer, &identity);
+    assert_int_equal(bytes[SC_STORE_FRAME_BYTES], 0x85);
+    if (!has_secret) {
+        writer.used -= SECRET_FIELD_BYTES;
+        bytes[SC_STORE_FRAME_BYTES] = 0x84;
+    }
+    sc_store_frame_end(&writer, frame, 0, &chain);
+    const char *path = "/sim/store/store.msgpack";
+    assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
+    assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
+}
+
+static void store_refuses_a_newer_format_naming_both_versions(void **state)
 {
     (void)state;
-    static const uint64_t VERSIONS[] = {SC_STORE_FORMAT_VERSION + 6, SC_STORE_FORMAT_VERSION - 1};
-    for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_make(&setups[0], 3);
-        uint8_t bytes[4096] = {0};
-        char said[64];
-        struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
-        struct sc_store_identity identity = {.version = VERSIONS[i]};
-        uint64_t chain = 0, frame = sc_store_frame_begin(&writer);
-        sc_store_record_put_identity(&writer, &identity);
-        sc_store_frame_end(&writer, frame, 0, &chain);
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    world_close(world);
+    identity_poke(world, 9, true);
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_non_null(strstr(world->error.text, "format 9"));
+    assert_non_null(strstr(world->error.text, "reads 4"));
+    world_free(world);
+}
+
+/* Whoever has one of before is told what to do; one of now without a secret is none. */
+static void store_refuses_an_older_format_and_one_without_a_secret(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    world_open_ok(world);
+    world_close(world);
+    identity_poke(world, 3, false);
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_non_null(strstr(world->error.text, "format 3"));
+    assert_non_null(strstr(world->error.text, "reads 4"));
+    assert_non_null(strstr(world->error.text, "remove the directory"));
+    identity_poke(world, SC_STORE_FORMAT_VERSION, false);
+    assert_int_equal(world_open(world), SPEC_E_VERSION);
+    assert_non_null(strstr(world->error.text, "not ours"));
+    identity_poke(world, SC_STORE_FORMAT_VERSION, true);
+    assert_int_equal(world_open(world), SPEC_OK);
+    world_close(world);
+    world_free(world);
+}
+
+static uint8_t told_secrets[8][SC_STORE_SECRET_BYTES];
+static uint32_t told_secret_count;
+static spec_status secret_status;
+
+static spec_status on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                             struct spec_error *reterr)
+{
+    (void)user;
+    (void)reterr;
+    memcpy(told_secrets[told_secret_count++ % 8], secret, SC_STORE_SECRET_BYTES);
+    return secret_status;
+}
+
+/* Drawn once a store, told at every open, the same by every process; nobody else may read it. */
+static void store_tells_its_secret_which_stays(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i += 4) { /* sim, pread */
+        struct world *world = world_make(&setups[i], 3);
+        told_secret_count = 0;
+        secret_status = SPEC_OK;
+        world->params.on_secret = on_secret;
         world_open_ok(world);
         world_close(world);
-        const char *path = "/sim/store/store.msgpack";
-        assert_true(sc_io_sim_disk_resize(world->disk, path, writer.used));
-        assert_true(sc_io_sim_disk_poke(world->disk, path, 0, bytes, writer.used));
-        assert_int_equal(world_open(world), SPEC_E_VERSION);
-        (void)snprintf(said, sizeof(said), "format %" PRIu64 ", this build reads %u", VERSIONS[i],
-                       SC_STORE_FORMAT_VERSION);
-        assert_non_null(strstr(world->error.text, said));
-        assert_non_null(strstr(world->error.text, "remove the directory"));
+        world_open_ok(world);
+        struct sc_store_params beside = world->params;
+        struct sc_store *reader = NULL;
+        beside.role = SC_STORE_READER;
+        assert_int_equal(sc_store_open(&beside, &reader, &world->error), SPEC_OK);
+        sc_store_close(reader);
+        world_close(world);
+        assert_int_equal(told_secret_count, 3);
+        static const uint8_t none[SC_STORE_SECRET_BYTES];
+        assert_memory_not_equal(told_secrets[0], none, sizeof(none));
+        assert_memory_equal(told_secrets[0], told_secrets[1], sizeof(none));
+        assert_memory_equal(told_secrets[0], told_secrets[2], sizeof(none));
+        secret_status = SPEC_E_NO_MEMORY;
+        assert_int_equal(world_open(world), SPEC_E_NO_MEMORY);
+        struct stat info;
+        char path[sizeof(world->config.path) + 32];
+        (void)snprintf(path, sizeof(path), "%s/store.msgpack", world->config.path);
+        if (i > 0) {
+            assert_int_equal(stat(path, &info), 0);
+            assert_int_equal(info.st_mode & 0777, 0600);
+        }
         world_free(world);
     }
 }
@@ -1159,7 +1235,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_a_refused_piece_is_dropped_for_good),
         cmocka_unit_test(store_refuses_a_foreign_directory_and_leaves_it_alone),
         cmocka_unit_test(store_layers_are_the_formats_to_the_byte),
-        cmocka_unit_test(store_refuses_another_format_naming_both_versions),
+        cmocka_unit_test(store_refuses_a_newer_format_naming_both_versions),
+        cmocka_unit_test(store_refuses_an_older_format_and_one_without_a_secret),
+        cmocka_unit_test(store_tells_its_secret_which_stays),
         cmocka_unit_test(store_refuses_a_second_writer_and_a_missing_parent),
         cmocka_unit_test(store_refuses_what_cannot_be_written),
         cmocka_unit_test(store_refuses_shapes_that_do_not_fit),
