@@ -1,9 +1,9 @@
 /* The fingerprint of a model's weights: XXH3-128 over the files' bytes, in the order given. Reading
  * gigabytes at every open would cost more than the cache saves, so the fingerprint of a list of
  * files is kept in the store's directory (weights.json) by their paths, sizes, modification and
- * change times, inodes and devices. The change times are there because copying tools set the
- * modification time back; of files of which one changed less than a second ago nothing is kept,
- * since the next change could get the same times.
+ * change times and inodes (devices have other numbers after a mount). The change times are there
+ * because copying tools set the modification time back; of files of which one changed less than a
+ * second ago nothing is kept, since the next change could get the same times.
  *
  *   {"version": 2, "models": {"32 hex digits: of paths, sizes, ...": "32 hex digits", ...}}
  *
@@ -97,7 +97,6 @@ static struct sc_hash key_add(struct sc_hash key, const char *path, const struct
     sc_digest_u64(&digest, 4, time_ns(&info->st_mtim));
     sc_digest_u64(&digest, 5, time_ns(&info->st_ctim));
     sc_digest_u64(&digest, 6, (uint64_t)info->st_ino);
-    sc_digest_u64(&digest, 7, (uint64_t)info->st_dev);
     return sc_digest_done(&digest);
 }
 
