@@ -3,7 +3,8 @@
  *   log   ... [piece 7][piece 8][epoch 3 of namespace 1][piece 9] ...
  *             void from here on ^                        ^ of epoch 3
  *
- * Holds: the record is in the log before any piece is void; the epoch never goes back.
+ * Holds: the record is in the log, and the epoch said, before any piece is void, in a follower too:
+ * who finds a piece void can tell a reset from damage; the epoch never goes back.
  * Does not: touch the index (the epoch is part of the chain's root, plugin/).
  * Threads: sc_store_epoch from any; sc_store_epoch_set on an executor's.
  * Tests: tests/unit/store/test_follow.c, test_checkpoint.c */

@@ -242,12 +242,14 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
         return; /* read again */
     shape->epoch = record->epoch;
     uint64_t end = store->table.piece_next;
-    (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
     bool is_ours =
         store->params.role == SC_STORE_PEER ? shape->is_own : id == atomic_load(&store->space_id);
-    if (!is_ours || record->epoch <= atomic_load(&store->epoch))
+    bool moves = is_ours && record->epoch > atomic_load(&store->epoch);
+    if (moves) /* before a piece is void: a load that finds one so asks for the reason */
+        atomic_store(&store->epoch, record->epoch);
+    (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
+    if (!moves)
         return;
-    atomic_store(&store->epoch, record->epoch);
     for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->space_count; i++)
         if (store->spaces[i].is_own && store->spaces[i].epoch < record->epoch)
             (void)sc_store_pieces_void(store, (uint32_t)i + 1, end, record->at_ns);
