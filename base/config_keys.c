@@ -85,8 +85,7 @@ static const struct sc_config_row rows[] = {
      .choices = {"auto", "io_uring", "pread", "sim"}},
     {{"io.threads", "integer", "2", "1 .. 64",
       "Worker threads of the connector, and one more, so that writes that stall leave one to "
-      "loads; "
-      "io_uring has as many more, each with a ring."},
+      "loads; io_uring has as many more, each with a ring."},
      .kind = KIND_INTEGER,
      MEMBER(io_threads),
      .min = 1,

@@ -10,9 +10,10 @@
  * oldest first inside a lane; a task with a due time is never stepped before it.
  * With keeps_one at most thread_count tasks of the upper two lanes run at a time, and as many of
  * the lower two, by one thread more than that: steps that block for long in the lower lanes (writes
- * to a device that stalls) leave one thread to the upper ones. Does not: own tasks (they are
- * embedded in their owner's object); stop a step that runs. Threads: post, now, wait, wake from any
- * thread in thread mode; from one thread in loop mode. Tests: tests/unit/base/test_exec.c */
+ * to a device that stalls) leave one thread to the upper ones.
+ * Does not: own tasks (they are embedded in their owner's object); stop a step that runs.
+ * Threads: post, now, wait, wake from any thread in thread mode; from one thread in loop mode.
+ * Tests: tests/unit/base/test_exec.c */
 #ifndef SC_BASE_EXEC_H
 #define SC_BASE_EXEC_H
 
@@ -45,7 +46,7 @@ struct sc_exec;
 struct sc_exec_params {
     struct sc_alloc *alloc;
     uint32_t thread_count;    /* >= 1: threads; 0: the seeded loop */
-    bool keeps_one;           /* a thread more: see below */
+    bool keeps_one;           /* by one thread more: see above */
     uint64_t seed;            /* loop mode: order of runnable tasks */
     const char *name;         /* thread names: "NAME-0"; at most 12 bytes are used */
     struct sc_poison *poison; /* marked when a rule of this header breaks; NULL: the abort only */

@@ -162,10 +162,9 @@ struct sc_plugin_request {
 
     /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
     _Atomic uint32_t turn;
-    const struct sc_store_sketch
-        *lent;                        /* that is decoded now, maybe by a worker: it does not end */
-    _Atomic uint64_t failed_position; /* UINT64_MAX: nothing failed; store looks at it */
-    spec_status failed_status;        /* set before it */
+    const struct sc_store_sketch *lent;    /* it is decoded now: it does not end; or NULL */
+    _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
+    spec_status failed_status;             /* set before it; STALE: by a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
     spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
 

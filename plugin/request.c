@@ -12,14 +12,14 @@
  *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
  *     item that failed, and at release (by a submission that has the turn, when it ends);
  *   - resets, by whomever, and the epochs' turn (peers.c, reset.c) touch no request: they move
- * numbers that finds and loads look at. A call looks its handles up once: asked again a moment
- * later, the answer may be another.
+ *     numbers that finds and loads look at. A call looks its handles up once: asked again a moment
+ *     later, the answer may be another.
  *
  * Holds: a slot is FREE only when its handle was released and no save needs its tokens. Of several
  * releases of one handle one does it, the others are STALE.
  * Threads: take and find any; end the request's host thread, or whose turn its loads were when it
  * was released; the rest the request's host thread or the last holder.
- * Tests: conformance (abi_027_*, abi_110_*) */
+ * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle)

@@ -249,17 +249,17 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
             continue; /* another waiter has it: nothing tells us when it is over */
         if (state == DONE)
             return report(submission, generation, reterr);
-        uint64_t over_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
-        bool is_over = over_ns <= sc_exec_now_ns(conn->exec);
+        uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
+        bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
         bool may_run = conn->submit_exec == NULL || !is_bounded || is_over;
         if (state == QUEUED && may_run && run_here(submission, generation))
             continue;
         if (!in_time)
             return sc_fail(reterr, SPEC_E_TIMEOUT,
                            "get_important_wait: ticket %#" PRIx64 " is not done", ticket);
-        bool wakes = over_ns < deadline_ns && !is_over;
+        bool wakes = end_ns < deadline_ns && !is_over;
         bool moved =
-            sc_exec_wait(conn->exec, &conn->submit_word, seen, wakes ? over_ns : deadline_ns);
+            sc_exec_wait(conn->exec, &conn->submit_word, seen, wakes ? end_ns : deadline_ns);
         in_time = moved || wakes;
     }
 }
