@@ -14,6 +14,7 @@
  * Tests: tests/unit/plugin/test_fingerprint.c, conformance/test_namespace.c (abi_011_*) */
 #include "base/owner.h"
 #include "plugin/connector.h"
+#include "store/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,7 +189,7 @@ static void write_cache(const char *cache_path, struct json_object *cache)
         return;
     const char *text = json_object_to_json_string_ext(cache, JSON_C_TO_STRING_PLAIN);
     uint64_t bytes = strlen(text);
-    if (bytes > CACHE_BYTES) /* members of others' making */
+    if (bytes > CACHE_BYTES || bytes > sc_io_file_limit()) /* members of others' making */
         return;
     (void)unlink(temporary); /* of a process of this number that died here */
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -280,10 +280,13 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     if (copy->in == NULL || copy->out == NULL || copy->extent == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
     new_path(store, path);
-    sc_store_checkpoint_clean(store);
-    spec_status status = sc_io_file_open(
-        store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE, &copy->file,
-        reterr);
+    spec_status status = sc_store_is_ours(store, reterr);
+    if (status == SPEC_OK) {
+        sc_store_checkpoint_clean(store);
+        status = sc_io_file_open(store->io, path,
+                                 SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE,
+                                 &copy->file, reterr);
+    }
     if (status != SPEC_OK)
         return status;
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
@@ -334,7 +337,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     struct sc_store *store = copy->store;
     struct sc_store_journal *journal = &store->journal;
     char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
-    bool in_place = false;
+    bool in_place = false, is_log = false;
     spec_status status = copy_range(copy, journal->end, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK)
@@ -345,6 +348,13 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
         return status;
     new_path(store, from);
     (void)snprintf(to, sizeof(to), "%s/log", store->dir);
+    status = sc_store_is_ours(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_file_same(store->io, journal->file, to, &is_log, reterr);
+    if (status == SPEC_OK && !is_log)
+        status = sc_fail(reterr, SPEC_E_IO, "%s is not our log any more", to);
+    if (status != SPEC_OK)
+        return status;
     status = sc_io_rename(store->io, from, to, reterr);
     if (status != SPEC_OK && /* the directory may be changed, and not synced */
         (sc_io_file_same(store->io, copy->file, to, &in_place, NULL) != SPEC_OK || !in_place))
@@ -379,6 +389,8 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
         status = copy_swap(&copy, &head, reterr);
         pthread_mutex_unlock(&store->log_lock);
     }
+    if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
+        sc_store_checkpoint_clean(store);
     if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
         sc_io_file_close(store->io, copy.file);
     if (status == SPEC_OK) {
@@ -387,7 +399,6 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
                "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
                head.number, copy.end, copy.at);
     } else {
-        sc_store_checkpoint_clean(store);
         pthread_mutex_lock(&store->log_lock);
         store->journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
         pthread_mutex_unlock(&store->log_lock);

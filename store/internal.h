@@ -291,6 +291,12 @@ spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *rete
  */
 uint64_t sc_store_copy_next(struct sc_store *store);
 
+/* ---- Ours (open.c) --------------------------------------------------------------------------- */
+
+/* Whether the directory still has our lock, by inode: else another writer may be at work in it, and
+ * nothing in it is made, renamed or removed any more. No lock held, or the log's. */
+spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr);
+
 /* ---- Journal (journal.c) --------------------------------------------------------------------- */
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +23,16 @@ spec_status sc_io_status_of(int sys_errno)
 {
     if (sys_errno == 0)
         return SPEC_OK;
-    return sys_errno == ENOSPC || sys_errno == EDQUOT ? SPEC_E_NO_SPACE : SPEC_E_IO;
+    const bool is_full = sys_errno == ENOSPC || sys_errno == EDQUOT || sys_errno == EFBIG;
+    return is_full ? SPEC_E_NO_SPACE : SPEC_E_IO;
+}
+
+uint64_t sc_io_file_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return (uint64_t)limit.rlim_cur;
 }
 
 bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
@@ -169,6 +179,7 @@ spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
     io->log = params->log;
     io->fault = params->fault;
     io->allow_shared = params->allow_shared;
+    atomic_init(&io->dir_fd, -1);
     spec_status status = files_init(io, params->files_reserved, reterr);
     if (status != SPEC_OK)
         goto free_io;
@@ -184,6 +195,13 @@ free_io:
     return status;
 }
 
+static void dir_close(struct sc_io *io)
+{
+    const int fd = atomic_exchange(&io->dir_fd, -1);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 void sc_io_close(struct sc_io *io)
 {
     if (io == NULL)
@@ -192,6 +210,8 @@ void sc_io_close(struct sc_io *io)
     SC_ASSERT(NULL, atomic_load_explicit(&io->held_bytes, memory_order_relaxed) == 0);
     io->backend->close(io);
     files_done(io);
+    dir_close(io);
+    sc_alloc_free(io->alloc, io->dir);
     sc_alloc_free(io->alloc, io);
 }
 
@@ -199,6 +219,7 @@ void sc_io_fork_close(struct sc_io *io)
 {
     if (io->backend->fork_close != NULL)
         io->backend->fork_close(io);
+    dir_close(io);
     for (struct sc_io_file *file = atomic_load(&io->files_open_first); file != NULL;
          file = atomic_load(&file->next_open_file)) {
         const int fd = atomic_exchange(&file->fd, -1);
@@ -222,6 +243,22 @@ spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *r
 spec_status sc_io_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     return io->backend->dir_check != NULL ? io->backend->dir_check(io, path, reterr) : SPEC_OK;
+}
+
+spec_status sc_io_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    SC_ASSERT(NULL, io->dir == NULL);
+    if (io->backend->dir_keep == NULL)
+        return SPEC_OK;
+    char *dir = sc_alloc_string(io->alloc, path);
+    if (dir == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "path of a directory");
+    const spec_status status = io->backend->dir_keep(io, path, reterr);
+    if (status == SPEC_OK)
+        io->dir = dir;
+    else
+        sc_alloc_free(io->alloc, dir);
+    return status;
 }
 
 spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
@@ -266,6 +303,13 @@ spec_status sc_io_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t 
     return io->backend->file_size(io, file, ret_bytes, reterr);
 }
 
+static spec_status too_long(const char *verb, const struct sc_io_file *file,
+                            struct spec_error *reterr)
+{
+    return sc_fail_errno(reterr, SPEC_E_NO_SPACE, EFBIG, "%s beyond RLIMIT_FSIZE: %s", verb,
+                         file->path);
+}
+
 static spec_status injected(const struct sc_io_file *file, const char *verb, int sys_errno,
                             struct spec_error *reterr)
 {
@@ -278,6 +322,8 @@ spec_status sc_io_file_reserve(struct sc_io *io, struct sc_io_file *file, uint64
 {
     if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
         return injected(file, "reserve", ENOSPC, reterr);
+    if (bytes > sc_io_file_limit())
+        return too_long("reserve", file, reterr);
     return io->backend->file_reserve(io, file, bytes, reterr);
 }
 
@@ -341,6 +387,8 @@ spec_status sc_io_file_pwrite(struct sc_io *io, struct sc_io_file *file, const v
     status = write_fault(io, file, reterr);
     if (status != SPEC_OK)
         return status;
+    if (offset + bytes > sc_io_file_limit())
+        return too_long("write", file, reterr);
     return io->backend->file_pwrite(io, file, buffer, bytes, offset, reterr);
 }
 
@@ -352,9 +400,15 @@ spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const v
                        file->path);
     if (bytes == 0)
         return SPEC_OK;
-    const spec_status status = write_fault(io, file, reterr);
+    spec_status status = write_fault(io, file, reterr);
+    const uint64_t limit = sc_io_file_limit();
+    uint64_t size = 0;
+    if (status == SPEC_OK && limit != UINT64_MAX)
+        status = io->backend->file_size(io, file, &size, reterr);
     if (status != SPEC_OK)
         return status;
+    if (size > limit || bytes > limit - size)
+        return too_long("append", file, reterr);
     return io->backend->file_append(io, file, buffer, bytes, reterr);
 }
 
@@ -430,6 +484,8 @@ spec_status sc_io_holder_locked(const struct sc_io_file *file, const char *text,
 
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
 {
+    if (SC_IO_HOLDER_BYTES > sc_io_file_limit())
+        return too_long("write the holder", file, reterr);
     return io->backend->file_lock(io, file, reterr);
 }
 
@@ -457,7 +513,7 @@ static void refused_step(struct sc_task *task)
 }
 
 /* 0, OP_INVALID, or the errno of a fault point. */
-static int op_refusal(const struct sc_io *io, const struct sc_io_op *op)
+static int op_refusal(const struct sc_io *io, const struct sc_io_op *op, uint64_t limit)
 {
     if (op->bytes == 0 || op->offset > INT64_MAX || op->bytes > INT64_MAX - op->offset)
         return OP_INVALID;
@@ -465,12 +521,16 @@ static int op_refusal(const struct sc_io *io, const struct sc_io_op *op)
         return OP_INVALID;
     if (sc_fault_hit(io->fault, op->kind == SC_IO_READ ? SC_FAULT_READ : SC_FAULT_WRITE))
         return EIO;
-    return 0;
+    return op->kind == SC_IO_WRITE && op->offset + op->bytes > limit ? EFBIG : 0;
 }
 
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
 {
     struct sc_io_op *first = NULL, **link = &first;
+    bool writes = false;
+    for (uint64_t i = 0; i < count && !writes; i++)
+        writes = ops[i]->kind == SC_IO_WRITE;
+    const uint64_t limit = writes ? sc_io_file_limit() : UINT64_MAX;
     (void)atomic_fetch_add_explicit(&io->in_flight, count, memory_order_relaxed);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_io_op *op = ops[i];
@@ -480,7 +540,7 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
         op->moved_bytes = 0;
         op->state = 0;
         op->task = (struct sc_task){0};
-        const int refusal = op_refusal(io, op);
+        const int refusal = op_refusal(io, op, limit);
         if (refusal == 0) {
             *link = op;
             link = &op->next;

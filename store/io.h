@@ -91,11 +91,21 @@ void sc_io_close(struct sc_io *io); /* files are closed, nothing in flight */
 const char *sc_io_name(const struct sc_io *io);
 
 /* Files and directories: blocking calls for open, recovery and background tasks. Paths are whole.
- * Errors: SPEC_E_IO with sys_errno and the path; SPEC_E_NO_SPACE; text says what and where. */
+ * Errors: SPEC_E_IO with sys_errno and the path; SPEC_E_NO_SPACE; text says what and where.
+ *
+ * No write goes beyond what this process may write into a file (RLIMIT_FSIZE): it is
+ * SPEC_E_NO_SPACE with EFBIG before a byte moves, since the kernel would send a signal that ends
+ * the process. */
 spec_status sc_io_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr); /* 0700;
                                                                   present is fine, if it is ours */
 /* SPEC_E_IO with EACCES: the directory is there, and not ours (base/owner.h). */
 spec_status sc_io_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
+/* From now on, names directly in this directory are looked up in the very directory that it is now,
+ * whatever becomes of its path: who moves or removes it, and makes another in its place, keeps that
+ * one to himself. Once in a back end's life, while no other call runs. */
+spec_status sc_io_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr);
+/* RLIMIT_FSIZE of now: no file may be longer. UINT64_MAX: there is none. */
+uint64_t sc_io_file_limit(void);
 spec_status sc_io_file_open(struct sc_io *io, const char *path, uint32_t flags,
                             struct sc_io_file **ret_file, struct spec_error *reterr); /* 0600;
                                                      absent: SPEC_E_IO with sys_errno ENOENT;

@@ -49,6 +49,8 @@ struct sc_io_backend {
     bool is_shallow; /* sc_io_is_shallow */
     void (*close)(struct sc_io *io);
     spec_status (*mkdir)(struct sc_io *io, const char *path, struct spec_error *reterr);
+    /* Opens the directory; NULL: paths do not change their meaning here. */
+    spec_status (*dir_keep)(struct sc_io *io, const char *path, struct spec_error *reterr);
     spec_status (*file_open)(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
     void (*file_close)(struct sc_io *io, struct sc_io_file *file);
     spec_status (*file_size)(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
@@ -98,6 +100,10 @@ struct sc_io {
     struct sc_fault *fault;
     void *own; /* the back end's */
     bool allow_shared;
+
+    /* Set by dir_keep, constant after. */
+    char *dir;          /* NULL: none is kept */
+    _Atomic int dir_fd; /* -1: none, or in a forked child, which closed it */
 
     /* Guarded by files_lock (rank 62). */
     pthread_mutex_t files_lock;

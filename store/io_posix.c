@@ -35,6 +35,36 @@ static spec_status fail(const char *verb, const char *path, int sys_errno,
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno, "%s %s", verb, path);
 }
 
+/* Where a path is looked up: a name of the kept directory in that, else as it is. */
+struct place {
+    int fd;
+    const char *name;
+};
+
+static struct place place_of(const struct sc_io *io, const char *path)
+{
+    const size_t bytes = io->dir == NULL ? 0 : strlen(io->dir);
+    const bool is_below = bytes > 0 && strncmp(path, io->dir, bytes) == 0 && path[bytes] == '/';
+    if (is_below && strchr(path + bytes + 1, '/') == NULL)
+        return (struct place){io->dir_fd, path + bytes + 1};
+    return (struct place){AT_FDCWD, path};
+}
+
+/* The kept directory itself. */
+static bool is_kept(const struct sc_io *io, const char *path)
+{
+    return io->dir != NULL && strcmp(path, io->dir) == 0;
+}
+
+spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail("open directory", path, errno, reterr);
+    atomic_store(&io->dir_fd, fd);
+    return SPEC_OK;
+}
+
 /* ---- Transfers ------------------------------------------------------------------------------ */
 
 bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct)
@@ -132,7 +162,8 @@ static bool direct_works(int fd)
 /* Opens with O_DIRECT where that works. -1: errno says why not even buffered. */
 static int open_direct(struct sc_io_file *file, int flags)
 {
-    int fd = open(file->path, flags | O_DIRECT, FILE_MODE);
+    const struct place at = place_of(file->io, file->path);
+    int fd = openat(at.fd, at.name, flags | O_DIRECT, FILE_MODE);
     if (fd >= 0 && direct_works(fd)) {
         atomic_store_explicit(&file->is_direct, 1, memory_order_relaxed);
         return fd;
@@ -147,7 +178,7 @@ static int open_direct(struct sc_io_file *file, int flags)
         }
     } else if (errno == EINVAL) {
         /* Some kernels have made the file by the time they refuse the flag. */
-        fd = open(file->path, flags & ~O_EXCL, FILE_MODE);
+        fd = openat(at.fd, at.name, flags & ~O_EXCL, FILE_MODE);
     }
     if (fd < 0)
         return -1;
@@ -161,6 +192,7 @@ static int open_direct(struct sc_io_file *file, int flags)
 spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
+    const struct place at = place_of(io, file->path);
     /* O_NONBLOCK: a pipe in place of a file is refused below, not waited for. */
     int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     flags |= (file->flags & SC_IO_OPEN_WRITE) != 0 ? O_RDWR : O_RDONLY;
@@ -168,7 +200,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     const bool makes = (file->flags & SC_IO_OPEN_CREATE) != 0;
     struct stat about;
     if (makes && (file->flags & SC_IO_OPEN_EXCLUSIVE) != 0) {
-        if (lstat(file->path, &about) == 0)
+        if (fstatat(at.fd, at.name, &about, AT_SYMLINK_NOFOLLOW) == 0)
             return fail("create", file->path, EEXIST, reterr);
         flags |= O_EXCL;
     }
@@ -181,7 +213,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
         if ((file->flags & SC_IO_OPEN_DIRECT) != 0)
             fd = open_direct(file, flags);
         else
-            fd = open(file->path, flags, FILE_MODE);
+            fd = openat(at.fd, at.name, flags, FILE_MODE);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return fail(makes ? "create" : "open", file->path, errno, reterr);
@@ -288,8 +320,13 @@ spec_status sc_io_posix_file_truncate(struct sc_io *io, struct sc_io_file *file,
 }
 
 /* A new name lasts only when its directory is synced too. 0 or the errno. */
-static int sync_directory_of(const char *path)
+static int sync_directory_of(const struct sc_io *io, const char *path)
 {
+    const struct place at = place_of(io, path);
+    if (at.fd != AT_FDCWD) {
+        const int kept_errno = fsync(at.fd) == 0 ? 0 : errno;
+        return kept_errno == EINVAL ? 0 : kept_errno;
+    }
     char dir[4096];
     const char *slash = strrchr(path, '/');
     const size_t bytes = slash == NULL ? 0 : (size_t)(slash - path);
@@ -309,11 +346,10 @@ static int sync_directory_of(const char *path)
 spec_status sc_io_posix_file_sync(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
-    (void)io;
     if (fdatasync(file->fd) != 0)
         return fail("sync", file->path, errno, reterr);
     if (atomic_load_explicit(&file->is_new, memory_order_relaxed)) {
-        const int sys_errno = sync_directory_of(file->path);
+        const int sys_errno = sync_directory_of(io, file->path);
         if (sys_errno != 0)
             return fail("sync the directory of", file->path, sys_errno, reterr);
         atomic_store_explicit(&file->is_new, 0, memory_order_relaxed);
@@ -362,11 +398,11 @@ spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, c
 spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
                                   bool *ret_same, struct spec_error *reterr)
 {
-    (void)io;
+    const struct place at = place_of(io, path);
     struct stat open_one, named;
     if (fstat(file->fd, &open_one) != 0)
         return fail("look at", file->path, errno, reterr);
-    if (lstat(path, &named) != 0) {
+    if (fstatat(at.fd, at.name, &named, AT_SYMLINK_NOFOLLOW) != 0) {
         if (errno != ENOENT)
             return fail("look at", path, errno, reterr);
         *ret_same = false;
@@ -399,17 +435,17 @@ spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_er
 
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
-    (void)io;
-    return unlink(path) == 0 ? SPEC_OK : fail("remove", path, errno, reterr);
+    const struct place at = place_of(io, path);
+    return unlinkat(at.fd, at.name, 0) == 0 ? SPEC_OK : fail("remove", path, errno, reterr);
 }
 
 spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
                                struct spec_error *reterr)
 {
-    (void)io;
-    if (rename(from, to) != 0)
+    const struct place src = place_of(io, from), dst = place_of(io, to);
+    if (renameat(src.fd, src.name, dst.fd, dst.name) != 0)
         return fail("rename", from, errno, reterr);
-    const int sys_errno = sync_directory_of(to);
+    const int sys_errno = sync_directory_of(io, to);
     return sys_errno == 0 ? SPEC_OK : fail("sync the directory of", to, sys_errno, reterr);
 }
 
@@ -417,10 +453,16 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
                              void (*on_name)(const char *name, void *user), void *user,
                              struct spec_error *reterr)
 {
-    (void)io;
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return fail("list", path, errno, reterr);
+    const int kept = is_kept(io, path) ? io->dir_fd : -1; /* a position of its own */
+    const int fd = kept >= 0 ? openat(kept, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                             : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (dir == NULL) {
+        const int list_errno = errno;
+        if (fd >= 0)
+            (void)close(fd);
+        return fail("list", path, list_errno, reterr);
+    }
     int sys_errno;
     for (;;) {
         errno = 0;
@@ -438,9 +480,8 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
 spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                                    struct spec_error *reterr)
 {
-    (void)io;
     struct statvfs about;
-    if (statvfs(path, &about) != 0)
+    if ((is_kept(io, path) ? fstatvfs(io->dir_fd, &about) : statvfs(path, &about)) != 0)
         return fail("free space of", path, errno, reterr);
     *ret_bytes = (uint64_t)about.f_bavail * (uint64_t)about.f_frsize;
     return SPEC_OK;

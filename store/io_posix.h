@@ -9,6 +9,7 @@
 
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr);
 void sc_io_posix_file_close(struct sc_io *io, struct sc_io_file *file);

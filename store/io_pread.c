@@ -51,6 +51,7 @@ static const struct sc_io_backend pread_backend = {
     .close = pread_close,
     .mkdir = sc_io_posix_mkdir,
     .dir_check = sc_io_posix_dir_check,
+    .dir_keep = sc_io_posix_dir_keep,
     .file_open = sc_io_posix_file_open,
     .file_close = sc_io_posix_file_close,
     .file_size = sc_io_posix_file_size,

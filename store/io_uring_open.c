@@ -157,6 +157,7 @@ static const struct sc_io_backend uring_backend = {
     .close = uring_close,
     .mkdir = sc_io_posix_mkdir,
     .dir_check = sc_io_posix_dir_check,
+    .dir_keep = sc_io_posix_dir_keep,
     .file_open = uring_file_open,
     .file_close = uring_file_close,
     .file_size = sc_io_posix_file_size,

@@ -248,6 +248,8 @@ static uint64_t logs_room(struct sc_store *store)
 {
     uint64_t others = SC_STORE_FIXED_BYTES + store->segment_bytes;
     uint64_t room = store->disk_bytes_max > others ? store->disk_bytes_max - others : 0;
+    uint64_t longest = sc_io_file_limit(); /* of one of them */
+    room = longest < room / 2 ? 2 * longest : room;
     if (sc_exec_now_ns(store->params.exec) >= store->device_until_ns)
         store->device_bytes = UINT64_MAX;
     if (store->device_bytes == UINT64_MAX)

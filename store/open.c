@@ -115,6 +115,8 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     spec_status status = sc_io_mkdir(store->io, store->dir, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_dir_keep(store->io, store->dir, reterr);
     if (status != SPEC_OK)
         return status;
     (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
@@ -123,6 +125,18 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_io_file_lock(store->io, store->lock_file, reterr);
     return status == SPEC_OK ? sc_store_mail_open(store, reterr) : status;
+}
+
+spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    bool is_same = false;
+    (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
+    spec_status status = sc_io_file_same(store->io, store->lock_file, path, &is_same, reterr);
+    if (status == SPEC_OK && !is_same)
+        status = sc_fail(reterr, SPEC_E_IO,
+                         "%s is not ours any more: its lock was removed or replaced", store->dir);
+    return status;
 }
 
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)

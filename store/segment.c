@@ -319,7 +319,9 @@ void sc_store_segments_trim(struct sc_store *store)
 static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
 {
     uint64_t room = sc_store_segment_room(store), bytes = store->params.config->segment_bytes;
+    uint64_t longest = sc_store_down(sc_io_file_limit(), PAGE);
     bytes = bytes < room ? bytes : room;
+    bytes = bytes < longest ? bytes : longest;
     if (bytes < SC_STORE_SEGMENT_MIN || bytes / PAGE < pages)
         return false;
     uint64_t index = 0;
@@ -516,9 +518,12 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
     segment_path(store, number, path);
-    spec_status status =
-        sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
-                        ret_file, &error);
+    spec_status status = sc_store_is_ours(store, &error);
+    if (status == SPEC_OK) /* a file of that number is another writer's */
+        status = sc_io_file_open(store->io, path,
+                                 SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
+                                     SC_IO_OPEN_DIRECT,
+                                 ret_file, &error);
     if (status == SPEC_OK) {
         status = sc_io_file_reserve(store->io, *ret_file, bytes, &error);
         if (status == SPEC_OK)

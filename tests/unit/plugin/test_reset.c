@@ -4,6 +4,10 @@
  * Each connector has a loop and a virtual clock of its own. Threads: the last test; else one. */
 #include "tests/unit/plugin/plugin_fixture.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
 #define MS   UINT64_C(1000000)
 #define TURN (30 * MS)
 
@@ -441,6 +445,67 @@ static void resets_race_with_everything(void **state)
     rig_done(&rig);
 }
 
+/* In a child, whose files may not grow beyond a limit, with the signal's default action, which
+ * would end it: 0, or what went wrong. */
+static int live_within_a_limit(const char *backend, uint64_t limit_bytes)
+{
+    struct rig rig;
+    rig_init(&rig, false, "\"disk_bytes\": \"64MiB\", \"segment_bytes\": \"16MiB\"");
+    rig.backend = backend;
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(1, 0, 0, 200);
+    struct rlimit limit;
+    (void)signal(SIGXFSZ, SIG_DFL);
+    if (rig_fill(&rig, &prompt) != SPEC_OK || getrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 1;
+    limit.rlim_cur = limit_bytes;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 2;
+    bool fits = limit_bytes >= 1u << 20;
+    spec_status status = sc_plugin_reset(rig.conn, NULL);
+    if (status != (fits ? SPEC_OK : SPEC_E_NO_SPACE))
+        return 3;
+    for (uint64_t seed = 2; seed < 20; seed++) {
+        struct prompt other = rig_prompt(seed, 0, 0, 200);
+        status = rig_fill(&rig, &other);
+        rig_prompt_free(&other);
+        if (fits ? status != SPEC_OK : status == SPEC_OK)
+            return 4;
+    }
+    rig_close(&rig); /* and its log, and its lock */
+    status = rig_try_open(&rig);
+    if (status != (fits ? SPEC_OK : SPEC_E_NO_SPACE))
+        return 5;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 6;
+    if (!fits)
+        rig_open(&rig);
+    if (sc_plugin_reset(rig.conn, NULL) != SPEC_OK || rig_fill(&rig, &prompt) != SPEC_OK ||
+        rig_read(&rig, &prompt, NULL) != prompt.count)
+        return 7;
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+    return 0;
+}
+
+static void a_limit_on_files_ends_no_process(void **state)
+{
+    (void)state;
+    static const char *const BACKENDS[] = {"pread", "auto"};
+    static const uint64_t LIMITS[] = {100, 16u << 20};
+    for (uint32_t i = 0; i < 4; i++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(live_within_a_limit(BACKENDS[i / 2], LIMITS[i % 2]));
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status)); /* no signal */
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +522,7 @@ int main(void)
         cmocka_unit_test(an_epoch_that_cannot_be_recorded_stops_stores_only),
         cmocka_unit_test(a_range_that_fails_in_a_reader_goes_in_the_writer),
         cmocka_unit_test(a_failed_range_of_another_piece_is_not_believed),
+        cmocka_unit_test(a_limit_on_files_ends_no_process),
         cmocka_unit_test(resets_race_with_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

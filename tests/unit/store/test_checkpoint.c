@@ -339,6 +339,58 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
     }
 }
 
+static const struct world_setup on_files = {.name = "paired 1 KiB rows, in a directory",
+                                            .backend = SC_BACKEND_PREAD,
+                                            .thread_count = 2,
+                                            .layers = 2,
+                                            .k_row_bytes = 512,
+                                            .disk_bytes = 8u << 20,
+                                            .segment_bytes = 1u << 20,
+                                            .op_bytes = 64u << 10};
+
+/* Somebody removes the whole directory of an open store, or all that is in it, and a second writer
+ * makes its own there: the first one neither replaces that one's log nor writes into its segments.
+ */
+static void checkpoint_of_a_removed_store_leaves_what_came_instead(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world *first = world_make(&on_files, 1), *second = world_make(&on_files, 2);
+        world_open_ok(first);
+        for (uint64_t key = 1; key <= 4; key++)
+            assert_int_equal(world_store(first, key, 0, 64), SPEC_OK);
+        char rank[SC_LIMIT_PATH_BYTES + 64], names[3][SC_LIMIT_PATH_BYTES + 128];
+        (void)snprintf(rank, sizeof(rank), "%s/rank-0000-of-0001", first->config.path);
+        (void)snprintf(names[0], sizeof(names[0]), "%s/lock", rank);
+        (void)snprintf(names[1], sizeof(names[1]), "%s/log", rank);
+        (void)snprintf(names[2], sizeof(names[2]), "%s/seg-00000000", rank);
+        for (uint32_t i = 0; i < 3 && way == 1; i++)
+            assert_int_equal(unlink(names[i]), 0);
+        if (way == 0)
+            remove_tree(first->config.path);
+        (void)snprintf(second->config.path, sizeof(second->config.path), "%s", first->config.path);
+        world_open_ok(second);
+        for (uint64_t key = 11; key <= 14; key++)
+            assert_int_equal(world_store(second, key, 0, 64), SPEC_OK);
+        spec_status status = sc_store_checkpoint(first->store, &first->error);
+        assert_int_equal(status, SPEC_E_IO);
+        for (uint64_t key = 21; key <= 80; key++) /* more than its segment holds */
+            (void)world_store(first, key, 0, 64);
+        drop(first, 0, 2);
+        (void)sc_store_checkpoint(first->store, &first->error);
+        for (uint64_t key = 31; key <= 44; key++)
+            assert_int_equal(world_store(second, key, 0, 64), SPEC_OK);
+        assert_int_equal(sc_store_checkpoint(second->store, &second->error), SPEC_OK);
+        world_close(first);
+        world_close(second);
+        world_open_ok(second);
+        check_twin(second, false);
+        assert_int_equal(second->open_count, 4 + 14);
+        world_free(second);
+        world_free(first);
+    }
+}
+
 /* All that disk_bytes allows is used or promised: nothing more is taken, and the log can be written
  * anew all the same, within the same bound. */
 static void checkpoint_has_room_when_nothing_else_has(void **state)
@@ -623,6 +675,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_keeps_other_namespaces),
         cmocka_unit_test(checkpoint_cut_anywhere_leaves_a_whole_log),
         cmocka_unit_test(checkpoint_that_fails_leaves_the_old_log),
+        cmocka_unit_test(checkpoint_of_a_removed_store_leaves_what_came_instead),
         cmocka_unit_test(checkpoint_has_room_when_nothing_else_has),
         cmocka_unit_test(checkpoint_of_a_damaged_log_leaves_it),
         cmocka_unit_test(checkpoint_left_by_a_crash_is_removed),

@@ -5,6 +5,8 @@
 #include "tests/unit/store/io_fixture.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static const struct setup setups[] = {
@@ -1014,6 +1016,139 @@ static void closes_every_descriptor_in_a_forked_child(void **state)
     }
 }
 
+/* In a child with the signal's default, which ends the process: 0, or the line that failed. */
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            return __LINE__ % 200 + 1;                                                             \
+    } while (0)
+
+static int write_beyond_the_limit(struct fixture *fx, struct sc_io_file *file,
+                                  struct sc_io_file *tail)
+{
+    const struct rlimit limit = {.rlim_cur = 3 * PAGE, .rlim_max = RLIM_INFINITY};
+    static const uint8_t bytes[4 * PAGE];
+    struct spec_error error = {.struct_size = sizeof(error)};
+    (void)signal(SIGXFSZ, SIG_DFL);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK(sc_io_file_limit() == 3 * PAGE);
+    CHECK(sc_io_file_pwrite(fx->io, file, bytes, 3 * PAGE, 0, NULL) == SPEC_OK);
+    CHECK(sc_io_file_pwrite(fx->io, file, bytes, 2, 3 * PAGE - 1, &error) == SPEC_E_NO_SPACE);
+    CHECK(error.sys_errno == EFBIG && strstr(error.text, "RLIMIT_FSIZE") != NULL);
+    CHECK(sc_io_file_pwrite(fx->io, file, bytes, 1, 3 * PAGE, NULL) == SPEC_E_NO_SPACE);
+    CHECK(sc_io_file_reserve(fx->io, file, 3 * PAGE, NULL) == SPEC_OK);
+    CHECK(sc_io_file_reserve(fx->io, file, 3 * PAGE + 1, NULL) == SPEC_E_NO_SPACE);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, 2 * PAGE, NULL) == SPEC_OK);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE + 1, NULL) == SPEC_E_NO_SPACE);
+    CHECK(sc_io_file_append(fx->io, tail, bytes, PAGE, NULL) == SPEC_OK);
+    uint64_t size = 0;
+    CHECK(sc_io_file_size(fx->io, file, &size, NULL) == SPEC_OK && size == 3 * PAGE);
+    return 0;
+}
+
+/* Nothing is written beyond the limit of the process: no signal, an error that says so. */
+static void nothing_is_written_beyond_the_limit(void **state)
+{
+    struct fixture *fx = *state;
+    struct sc_io_file *file = open_file(fx, "limited", NEW_FILE);
+    struct sc_io_file *tail = open_file(fx, "tail", NEW_FILE | SC_IO_OPEN_APPEND);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(write_beyond_the_limit(fx, file, tail));
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    sc_io_file_close(fx->io, tail);
+    sc_io_file_close(fx->io, file);
+    file = open_file(fx, "direct", NEW_DIRECT);
+    uint8_t *memory = page_memory(2 * PAGE);
+    struct rlimit before, limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = 2 * PAGE, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0); /* operations, on other threads */
+    const spec_status within = transfer(fx, file, SC_IO_WRITE, memory, 2 * PAGE, 0);
+    const spec_status beyond = transfer(fx, file, SC_IO_WRITE, memory, 2 * PAGE, PAGE);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(within, SPEC_OK);
+    assert_int_equal(beyond, SPEC_E_NO_SPACE);
+    assert_int_equal(transfer(fx, file, SC_IO_WRITE, memory, 2 * PAGE, PAGE), SPEC_OK);
+    sc_io_file_close(fx->io, file);
+    free(memory);
+}
+
+static void put_text(const char *dir, const char *name, const char *text)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static bool has_text(const char *dir, const char *name, const char *text)
+{
+    char path[1200], found[64] = "";
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return false;
+    (void)!fgets(found, sizeof(found), file);
+    (void)fclose(file);
+    return strcmp(found, text) == 0;
+}
+
+static void count_name(const char *name, void *user)
+{
+    (void)name;
+    (*(uint32_t *)user)++;
+}
+
+/* The directory is moved away, and another takes its path: every name goes on in the first. */
+static void a_kept_directory_stays_what_it_was(void **state)
+{
+    struct fixture *fx = *state;
+    if (fx->setup->backend == SC_BACKEND_SIM)
+        return; /* its directories have no identity beside their path */
+    char path[1100], moved[1100], text[1200];
+    uint32_t names = 0;
+    bool is_same = false;
+    (void)snprintf(path, sizeof(path), "%s/kept", fx->dir);
+    (void)snprintf(moved, sizeof(moved), "%s/moved", fx->dir);
+    assert_int_equal(sc_io_mkdir(fx->io, path, NULL), SPEC_OK);
+    assert_int_equal(sc_io_dir_keep(fx->io, path, NULL), SPEC_OK);
+    (void)snprintf(text, sizeof(text), "%s/log", path);
+    struct sc_io_file *log = NULL, *fresh = NULL;
+    assert_int_equal(sc_io_file_open(fx->io, text, NEW_FILE, &log, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(fx->io, log, "ours", 4, 0, NULL), SPEC_OK);
+    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put_text(path, "log", "another's");
+    assert_int_equal(sc_io_file_same(fx->io, log, text, &is_same, NULL), SPEC_OK);
+    assert_true(is_same);
+    char made[1200];
+    (void)snprintf(made, sizeof(made), "%s/log.new", path);
+    assert_int_equal(sc_io_file_open(fx->io, made, NEW_FILE, &fresh, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(fx->io, fresh, "new", 3, 0, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_sync(fx->io, fresh, NULL), SPEC_OK);
+    assert_int_equal(sc_io_rename(fx->io, made, text, NULL), SPEC_OK);
+    assert_true(has_text(moved, "log", "new"));
+    assert_true(has_text(path, "log", "another's"));
+    put_text(moved, "more", "x");
+    assert_int_equal(sc_io_list(fx->io, path, count_name, &names, NULL), SPEC_OK);
+    assert_int_equal(names, 2);
+    (void)snprintf(made, sizeof(made), "%s/more", path);
+    assert_int_equal(sc_io_unlink(fx->io, made, NULL), SPEC_OK);
+    assert_int_equal(sc_io_unlink(fx->io, text, NULL), SPEC_OK);
+    assert_true(has_text(path, "log", "another's"));
+    uint64_t bytes = 0;
+    assert_int_equal(sc_io_free_bytes(fx->io, path, &bytes, NULL), SPEC_OK);
+    sc_io_file_close(fx->io, fresh);
+    sc_io_file_close(fx->io, log);
+}
+
 static uint32_t buffered_lines;
 
 static void count_buffered_line(int32_t level, const char *line, void *user)
@@ -1098,6 +1233,8 @@ static const struct {
     {"follows_no_link_in_place_of_a_file", follows_no_link_in_place_of_a_file},
     {"closes_every_descriptor_in_a_forked_child", closes_every_descriptor_in_a_forked_child},
     {"works_where_direct_is_refused", works_where_direct_is_refused},
+    {"nothing_is_written_beyond_the_limit", nothing_is_written_beyond_the_limit},
+    {"a_kept_directory_stays_what_it_was", a_kept_directory_stays_what_it_was},
 };
 #define BODIES (sizeof(bodies) / sizeof(bodies[0]))
 

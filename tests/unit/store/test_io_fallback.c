@@ -19,15 +19,14 @@ static struct {
     uint32_t writes_left;
 } behave;
 
-int open(const char *path, int flags, ...)
+int openat(int at, const char *path, int flags, ...)
 {
     va_list arguments;
     va_start(arguments, flags);
     const mode_t mode = (flags & O_CREAT) != 0 ? (mode_t)va_arg(arguments, unsigned) : 0;
     va_end(arguments);
     const bool is_refused = behave.refuses_direct_open && (flags & O_DIRECT) != 0;
-    const int fd =
-        (int)syscall(SYS_openat, AT_FDCWD, path, is_refused ? flags & ~O_DIRECT : flags, mode);
+    const int fd = (int)syscall(SYS_openat, at, path, is_refused ? flags & ~O_DIRECT : flags, mode);
     if (is_refused && fd >= 0) {
         (void)close(fd);
         behave.refused++;
