@@ -1,4 +1,4 @@
-/* Room: eviction, maintenance, devices that are full or fail for a while: ABI-088, 089, 135.
+/* Room: eviction, maintenance, devices that are full or fail for a while: ABI-088, 089, 135, 174.
  *
  * Prompts of 512 KiB each in a store of 8 MiB.
  *
@@ -113,6 +113,49 @@ static void abi_088_no_stored_prefix_loses_its_beginning(void **state)
         prompt_free(&trunks[i]);
 }
 
+/* ---- 174 ---- */
+
+/* What is not found of the prompt, one token a pass; false: one was refused. */
+static bool store_each_token(struct fixture *fx, const struct prompt *prompt)
+{
+    struct spec_lookup_result found = fixture_find(fx, prompt);
+    spec_status ended = SPEC_OK;
+    for (uint64_t at = found.matched_tokens; at < prompt->count && ended == SPEC_OK; at++)
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+            spec_ticket ticket = 0;
+            assert_ok(fx, fixture_put(fx, found.request, prompt, at, 1, layer, &ticket));
+            ended = fixture_wait(fx, ticket);
+        }
+    fixture_release(fx, found.request);
+    return ended == SPEC_OK;
+}
+
+/* What is told of rows may fill a small store before the rows do: passes of one token each, many
+ * times what fits, with leases, and another open in between. Each is stored at last. */
+static void abi_174_short_passes_find_room_for_good(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, (struct shape){2, 1, 16, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, "\"disk_bytes\": \"3MiB\", \"segment_bytes\": \"1MiB\", "
+                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                            "\"lease_ns_max\": 20000000");
+    for (uint64_t i = 0; i < 100; i++) {
+        struct prompt prompt = prompt_make(2900 + i, 64);
+        uint32_t tries = 0;
+        bool stored = store_each_token(fx, &prompt);
+        while (!stored && conf_wait(&tries) && (conf_options.require_hits || tries < 4))
+            stored = store_each_token(fx, &prompt);
+        if (conf_options.require_hits && !stored)
+            fail_msg("no room was made");
+        struct spec_stats stats = fixture_stats(fx);
+        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+        fixture_check(fx, &prompt, stored ? 63 : matched(fx, &prompt));
+        if (i == 20)
+            fixture_reopen(fx);
+        prompt_free(&prompt);
+    }
+}
+
 /* ---- 089 ---- */
 
 /* The file system refuses to let files grow, then lets them again; nobody opens anything anew. */
@@ -225,6 +268,7 @@ const struct conf_test CONF_EVICT[] = {
     BARE(abi_088_what_is_used_again_and_again_stays),
     BARE(abi_088_what_a_request_holds_stays),
     BARE(abi_088_no_stored_prefix_loses_its_beginning),
+    BARE(abi_174_short_passes_find_room_for_good),
     OPENED(abi_089_after_a_full_device_stores_are_tried_again),
     OPENED(abi_135_a_checkpoint_keeps_everything),
     BARE(abi_135_evict_frees_an_eighth),
