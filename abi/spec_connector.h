@@ -331,8 +331,10 @@ struct spec_lookup_result {
  * to be stored is found by lookups in other processes within 100 ms. A lease is a promise by time:
  * until lease_expiry_ns the rows of [0, matched_tokens) are not overwritten, whatever is evicted
  * meanwhile: a request that has them reads them, in every process, and so does a reader that
- * attaches later [ABI-029]. The rank's writer forgets what it evicts: attaching there may be STALE
- * before the lease ends. A lease may be sent to another process of the same store as 64 bytes. */
+ * attaches later [ABI-029]. The rank's writer forgets what it evicts, and other ranks what it says
+ * that it has evicted: attaching there may be STALE before the lease ends. A lease may be sent to
+ * another process of the same store as 64 bytes; it is for processes of one host system, and not
+ * for its clients. */
 
 /* ---- get_important -------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
  *
  * Holds: equal leases give equal bytes on every machine (little-endian); bytes of another store or
  * model, or changed ones, are none. The tag is no signature: who forges one on purpose gets what
- * the hashes name, and rows verified by their tags.
+ * its piece is of, if he knows the hashes too, and rows verified by their tags.
  * Does not: allocate, look anything up.
  * Threads: any.
  * Tests: tests/unit/plugin/test_lease.c */
