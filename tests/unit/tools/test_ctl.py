@@ -287,6 +287,19 @@ class Ctl(unittest.TestCase):
         tokens = sum((line["tokens"] for line in lines if line["type"] == "piece"), [])
         self.assertEqual(tokens, TOKENS)
 
+    def test_nothing_shows_the_secret(self):
+        with open(os.path.join(self.path, "store.msgpack"), "rb") as file:
+            identity = file.read()
+        at = identity.index(b"\xa6secret\xc4\x20") + 9
+        secret = identity[at:at + 32]
+        self.assertEqual(len(secret), 32)
+        for command in (["ls"], ["ls", "--json"], ["stat"], ["stat", "--json"], ["verify"],
+                        ["verify", "--json"], ["dump", "--show-tokens"], ["why"]):
+            _, out, err = run(*command, self.path)
+            shown = (out + err).lower().replace(" ", "")
+            for part in (secret.hex(), secret[:8].hex(), secret[-8:].hex()):
+                self.assertNotIn(part, shown)
+
     def test_a_torn_log_is_dumped_up_to_the_tear(self):
         log = self.path + "/rank-0000-of-0001/log"
         with open(log, "r+b") as f:
