@@ -59,7 +59,7 @@ spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct sp
                      sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     if (epoch <= sc_store_epoch(store))
         return SPEC_OK;
-    if (!sc_store_log_reserve(store, bytes))
+    if (!sc_store_log_reserve_epoch(store, bytes))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
                        store->dir);
     spec_status status = SPEC_OK;

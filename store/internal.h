@@ -389,6 +389,7 @@ uint64_t sc_store_segment_room(struct sc_store *store);
  * held; no lock held; and back. */
 bool sc_store_log_take(struct sc_store *store, uint64_t bytes);
 bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
+bool sc_store_log_reserve_epoch(struct sc_store *store, uint64_t bytes); /* there is some for it */
 void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
 /* Whether the file system still has the room of the log, with a segment that was just made. */
 spec_status sc_store_log_fits_device(struct sc_store *store, uint64_t segment_bytes,

@@ -8,7 +8,8 @@
  * A checkpoint writes frames of the log, each at most once, behind a head of its own: so it takes
  * no more than the log has, and counting every byte of the log twice is all that it takes to have
  * room for it at any time, without a count of what lives. An append that would break this is
- * refused before anything is written; drops have their place since their piece was begun. Who is
+ * refused before anything is written; drops have their place since their piece was
+ * begun, resets always. Who is
  * refused asks for room, and one of two makes it: a checkpoint, when much of the log is void, or
  * eviction, when it is not; what was evicted is void when its leases have ended. So nothing is
  * refused for good (decision 0015).
@@ -33,6 +34,7 @@
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define SHARE_MIN     64u             /* segments leave at least so small a part */
 #define SHARE_MAX     2u              /* and not so large a one: plain prompts want rows */
+#define EPOCHS_BYTES  8192u           /* of the room: a reset is not refused because all else is */
 #define SLACK_BYTES   (64ull << 10)   /* of the share: what does not come with pieces */
 #define ASK_PART      2u              /* more than half of the room at once is asked for in vain */
 #define DEVICE_NS     600000000000ull /* so long a full file system counts as if it were full */
@@ -169,20 +171,34 @@ uint64_t sc_store_segment_room(struct sc_store *store)
     return taken < bytes ? sc_store_down(bytes - taken, PAGE) : 0;
 }
 
-bool sc_store_log_take(struct sc_store *store, uint64_t bytes)
+/* Space lock held. Leaves so much of the room to others. */
+static bool log_take(struct sc_store *store, uint64_t bytes, uint64_t others)
 {
     store->log_reserved += bytes;
-    if (sc_store_disk_used(store) <= store->disk_bytes_max)
+    if (sc_store_disk_used(store) + others <= store->disk_bytes_max)
         return true;
     store->log_reserved -= bytes;
     store->log_asked = store->log_asked > 2 * bytes ? store->log_asked : 2 * bytes;
     return false;
 }
 
+bool sc_store_log_take(struct sc_store *store, uint64_t bytes)
+{
+    return log_take(store, bytes, EPOCHS_BYTES);
+}
+
 bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes)
 {
     pthread_mutex_lock(&store->space_lock);
-    bool fits = sc_store_log_take(store, bytes);
+    bool fits = log_take(store, bytes, EPOCHS_BYTES);
+    pthread_mutex_unlock(&store->space_lock);
+    return fits;
+}
+
+bool sc_store_log_reserve_epoch(struct sc_store *store, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->space_lock);
+    bool fits = log_take(store, bytes, 0);
     pthread_mutex_unlock(&store->space_lock);
     return fits;
 }
@@ -246,7 +262,7 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
  * is full, what it has beside the segments, but at least what belongs to them. */
 static uint64_t logs_room(struct sc_store *store)
 {
-    uint64_t others = SC_STORE_FIXED_BYTES + store->segment_bytes;
+    uint64_t others = SC_STORE_FIXED_BYTES + store->segment_bytes + EPOCHS_BYTES;
     uint64_t room = store->disk_bytes_max > others ? store->disk_bytes_max - others : 0;
     uint64_t longest = sc_io_file_limit(); /* of one of them */
     room = longest < room / 2 ? 2 * longest : room;

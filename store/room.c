@@ -1,7 +1,7 @@
 /* How much room there is, and what may go that nobody here can find.
  *
- *   disk_bytes   [fixed | log: its share, or what it takes | segments: held | quarantine | free |
- * ... ] not made yet: counts as free ----------^
+ *   disk_bytes   [fixed | the log's room | segments: held | quarantine | free | ... ]
+ *                                             not made yet: counts as free ----^
  *
  * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
  * is room does not stop at crumbs.

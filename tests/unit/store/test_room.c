@@ -119,6 +119,30 @@ static void room_holds_both_logs_whatever_comes(void **state)
     world_free(world);
 }
 
+/* Nothing more is stored, and the namespace is reset all the same, ten times. */
+static void room_for_resets_is_left_when_all_else_is_full(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&tiny, 1);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 20; key++)
+        assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
+    uint64_t promised = 0;
+    pthread_mutex_lock(&world->store->space_lock);
+    while (sc_store_log_take(world->store, 100)) /* as passes that are under way may */
+        promised += 100;
+    pthread_mutex_unlock(&world->store->space_lock);
+    assert_int_equal(world_store(world, 21, 0, 64), SPEC_E_NO_SPACE);
+    for (uint64_t epoch = 1; epoch <= 5; epoch++) {
+        assert_int_equal(sc_store_epoch_set(world->store, epoch, &world->error), SPEC_OK);
+        assert_true(sc_store_disk_used(world->store) <= world->store->disk_bytes_max);
+    }
+    sc_store_log_unreserve(world->store, promised);
+    assert_int_equal(world->store->log_reserved, 0);
+    assert_int_equal(world_store(world, 22, 0, 64), SPEC_OK);
+    world_free(world);
+}
+
 /* A bound that only the end of a segment exceeds: what stands before that end stays. */
 static void room_that_was_lowered_cuts_the_end_alone(void **state)
 {
@@ -156,6 +180,7 @@ int main(void)
         cmocka_unit_test(room_of_the_log_follows_from_the_rows),
         cmocka_unit_test(room_that_is_too_small_is_refused_with_the_minimum),
         cmocka_unit_test(room_holds_both_logs_whatever_comes),
+        cmocka_unit_test(room_for_resets_is_left_when_all_else_is_full),
         cmocka_unit_test(room_that_was_lowered_cuts_the_end_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
