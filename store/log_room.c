@@ -8,11 +8,10 @@
  * A checkpoint writes frames of the log, each at most once, behind a head of its own: so it takes
  * no more than the log has, and counting every byte of the log twice is all that it takes to have
  * room for it at any time, without a count of what lives. An append that would break this is
- * refused before anything is written; drops have their place since their piece was
- * begun, resets always. Who is
- * refused asks for room, and one of two makes it: a checkpoint, when much of the log is void, or
- * eviction, when it is not; what was evicted is void when its leases have ended. So nothing is
- * refused for good (decision 0015).
+ * refused before anything is written; drops have their place since their piece was begun, resets
+ * always. Who is refused asks for room, and one of two makes it: a checkpoint, when much of the log
+ * is void, or eviction, when it is not; what was evicted is void when its leases have ended. So
+ * nothing is refused for good (decision 0015).
  *
  *   room    0 ............. 5/8 ......... 3/4 ........ 1
  *           what lives ---->| evict       |            | appends are refused
