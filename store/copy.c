@@ -13,7 +13,7 @@
  * Holds: no number is given twice, whatever a crash made undone.
  * Does not: keep anything on disk (records say which number is whose).
  * Threads: open; next any.
- * Tests: tests/unit/store/test_store.c */
+ * Tests: tests/unit/store/test_copy.c */
 #include "store/internal.h"
 
 spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *reterr)

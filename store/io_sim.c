@@ -160,6 +160,8 @@ static spec_status sim_file_truncate(struct sc_io *io, struct sc_io_file *file, 
         sys_errno = EIO;
     else if ((file->flags & SC_IO_OPEN_WRITE) == 0)
         sys_errno = EBADF;
+    else if (sc_sim_fault_hits(disk, SC_SIM_CUT_EIO, file->path))
+        sys_errno = EIO;
     else if (!sc_sim_fits(disk, file->inode, bytes))
         sys_errno = ENOSPC;
     else

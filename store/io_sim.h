@@ -60,6 +60,10 @@ enum sc_io_sim_fault {
     SC_SIM_LOST,        /* a write has no effect; says success */
     SC_SIM_LATE,        /* an operation completes late_ns later (default 50 ms) */
     SC_SIM_NEVER,       /* an operation takes effect and does not complete until release_all */
+    SC_SIM_STALE,       /* pages of a write keep what they held, a seeded part of those that held
+                         * anything or all of them; says success */
+    SC_SIM_WRITE_PART,  /* a write fails, and a seeded part of its bytes is there, or all of them */
+    SC_SIM_CUT_EIO,     /* a truncate fails; nothing changed */
     SC_SIM_FAULTS
 };
 /* SHORT, LATE and NEVER concern operations only; the others blocking calls too. */

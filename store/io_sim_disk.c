@@ -197,6 +197,43 @@ static uint64_t stray(struct sc_io_sim_disk *disk, uint64_t inode, uint64_t offs
     return to;
 }
 
+static int write_change(struct sc_io_sim_disk *disk, const struct sc_io_file *file, uint64_t offset,
+                        const uint8_t *data, uint64_t bytes)
+{
+    return bytes == 0 ? 0
+                      : sc_sim_change(disk, SC_SIM_EVENT_WRITE, file->inode, offset, bytes, data);
+}
+
+/* Whether there is anything but zeros, or the end of the file. */
+static bool holds_something(struct sc_io_sim_disk *disk, uint64_t inode, uint64_t offset,
+                            uint64_t bytes)
+{
+    uint8_t held[SC_IO_PAGE_BYTES];
+    if (offset + bytes > sc_sim_size_of(disk, inode))
+        return false;
+    sc_sim_image_read(&disk->now, inode, offset, held, bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        if (held[i] != 0)
+            return true;
+    return false;
+}
+
+/* Page by page, but for a part of those that held something. */
+static int write_stale(struct sc_io_sim_disk *disk, const struct sc_io_file *file, uint64_t offset,
+                       const uint8_t *data, uint64_t bytes)
+{
+    const uint64_t lost_of_4 = 1 + sc_sim_random_below(&disk->random, 4);
+    int sys_errno = 0;
+    for (uint64_t at = 0, now; at < bytes && sys_errno == 0; at += now) {
+        now = SC_IO_PAGE_BYTES - (offset + at) % SC_IO_PAGE_BYTES;
+        now = now < bytes - at ? now : bytes - at;
+        if (sc_sim_random_below(&disk->random, 4) >= lost_of_4 ||
+            !holds_something(disk, file->inode, offset + at, now))
+            sys_errno = write_change(disk, file, offset + at, data + at, now);
+    }
+    return sys_errno;
+}
+
 int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file, uint64_t offset,
                       const uint8_t *data, uint64_t bytes)
 {
@@ -209,6 +246,14 @@ int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file
         return ENOSPC;
     if (sc_sim_fault_hits(disk, SC_SIM_LOST, file->path))
         return 0;
+    if (sc_sim_fault_hits(disk, SC_SIM_STALE, file->path))
+        return write_stale(disk, file, offset, data, bytes);
+    if (sc_sim_fault_hits(disk, SC_SIM_WRITE_PART, file->path)) {
+        const uint64_t part = sc_sim_random_below(&disk->random, 2) * bytes;
+        bytes = part > 0 ? part : sc_sim_random_below(&disk->random, bytes + 1);
+        const int sys_errno = write_change(disk, file, offset, data, bytes);
+        return sys_errno != 0 ? sys_errno : EIO;
+    }
     if (sc_sim_fault_hits(disk, SC_SIM_TORN, file->path)) {
         const uint64_t lead = offset % SC_IO_SIM_SECTOR_BYTES;
         const uint64_t whole = (lead + bytes - 1) / SC_IO_SIM_SECTOR_BYTES;
@@ -217,8 +262,7 @@ int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file
     }
     if (sc_sim_fault_hits(disk, SC_SIM_MISDIRECTED, file->path))
         offset = stray(disk, file->inode, offset, &bytes);
-    return bytes == 0 ? 0
-                      : sc_sim_change(disk, SC_SIM_EVENT_WRITE, file->inode, offset, bytes, data);
+    return write_change(disk, file, offset, data, bytes);
 }
 
 int sc_sim_disk_read(struct sc_io_sim_disk *disk, const struct sc_io_file *file, uint64_t offset,

@@ -195,7 +195,8 @@ static void a_lying_device_gives_misses(void **state)
 {
     (void)state;
     static const enum sc_io_sim_fault LIES[] = {SC_SIM_TORN, SC_SIM_FLIP,  SC_SIM_MISDIRECTED,
-                                                SC_SIM_LOST, SC_SIM_SHORT, SC_SIM_LATE};
+                                                SC_SIM_LOST, SC_SIM_SHORT, SC_SIM_LATE,
+                                                SC_SIM_STALE};
     for (uint64_t seed = 1; seed <= 60; seed++) {
         struct rig rig;
         rig_init(&rig, true,

@@ -178,8 +178,10 @@ static void fault_lying_devices_give_right_rows_or_none(void **state)
 {
     (void)state;
     static const enum sc_io_sim_fault faults[] = {
-        SC_SIM_READ_EIO, SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE,    SC_SIM_SHORT, SC_SIM_TORN,
-        SC_SIM_FLIP,     SC_SIM_LOST,      SC_SIM_MISDIRECTED, SC_SIM_LATE};
+        SC_SIM_READ_EIO, SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE,   SC_SIM_SHORT,
+        SC_SIM_TORN,     SC_SIM_FLIP,      SC_SIM_LOST,       SC_SIM_MISDIRECTED,
+        SC_SIM_LATE,     SC_SIM_STALE,     SC_SIM_WRITE_PART, SC_SIM_CUT_EIO};
+    const uint32_t fault_count = sizeof(faults) / sizeof(faults[0]);
     uint64_t failed = 0, rows = 0, fired = 0, coded = 0;
     for (seed_now = 1; seed_now <= SEEDS(200); seed_now++) {
         struct twin twin;
@@ -187,13 +189,13 @@ static void fault_lying_devices_give_right_rows_or_none(void **state)
         struct world *world = twin.world;
         world_open_ok(world);
         struct sc_store_reader *reader = world_reader(world);
-        for (uint32_t f = 0; f < 9; f++)
+        for (uint32_t f = 0; f < fault_count; f++)
             sc_io_sim_fault_ppm(world->disk, faults[f], (seed_now + f) % 3 == 0 ? 30000 : 0);
         for (uint32_t i = 0; i < 60; i++)
             twin_step(&twin, reader, false);
         sc_store_reader_close(reader);
         world_close(world);
-        for (uint32_t f = 0; f < 9; f++) {
+        for (uint32_t f = 0; f < fault_count; f++) {
             sc_io_sim_fault_ppm(world->disk, faults[f], 0);
             fired += sc_io_sim_fault_fired(world->disk, faults[f]);
         }

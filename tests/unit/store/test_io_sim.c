@@ -212,6 +212,75 @@ static void loses_tears_and_misdirects_writes(void **state)
     free(back);
 }
 
+/* Four pages are written over two that hold ones: those may keep them, and no others. */
+static void keeps_pages_that_held_something(void **state)
+{
+    (void)state;
+    uint8_t *data = page_memory(4 * PAGE), *back = page_memory(6 * PAGE);
+    uint32_t kept_all = 0, kept_some = 0;
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        struct fixture fx;
+        uint32_t kept = 0;
+        fixture_init(&fx, &sim_loop, seed, 0, 0);
+        struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+        assert_int_equal(sc_io_file_reserve(fx.io, file, 6 * PAGE, NULL), SPEC_OK);
+        memset(data, 1, 2 * PAGE);
+        assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data, 2 * PAGE, 2 * PAGE), SPEC_OK);
+        memset(data, 2, 4 * PAGE);
+        sc_io_sim_fault_nth(fx.disk, SC_SIM_STALE, 0);
+        assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data, 4 * PAGE, PAGE), SPEC_OK);
+        pread_at(&fx, file, back, 6 * PAGE, 0);
+        for (uint32_t page = 0; page < 6; page++) {
+            bool is_old = back[page * PAGE] == 1;
+            assert_true(!is_old || page == 2 || page == 3);
+            for (uint32_t i = 0; i < PAGE; i++)
+                assert_int_equal(back[page * PAGE + i], page == 0 || page == 5 ? 0
+                                                        : is_old               ? 1
+                                                                               : 2);
+            kept += is_old;
+        }
+        kept_all += kept == 2;
+        kept_some += kept == 1;
+        sc_io_file_close(fx.io, file);
+        fixture_done(&fx);
+    }
+    assert_true(kept_all > 16 && kept_some > 8);
+    free(back);
+    free(data);
+}
+
+/* What a write that failed leaves is a first part of it, or all; a truncate that failed, all. */
+static void fails_writes_half_way_and_truncates(void **state)
+{
+    (void)state;
+    uint8_t data[1000], back[1000];
+    uint32_t whole = 0, none = 0;
+    memset(data, 3, sizeof(data));
+    for (uint64_t seed = 0; seed < 64; seed++) {
+        struct fixture fx;
+        uint64_t size;
+        fixture_init(&fx, &sim_loop, seed, 0, 0);
+        struct sc_io_file *file = open_file(&fx, "f", SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE);
+        sc_io_sim_fault_nth(fx.disk, SC_SIM_WRITE_PART, 0);
+        assert_int_equal(sc_io_file_pwrite(fx.io, file, data, sizeof(data), 0, NULL), SPEC_E_IO);
+        size = size_of(&fx, file);
+        assert_true(size <= sizeof(data));
+        if (size > 0)
+            pread_at(&fx, file, back, size, 0);
+        assert_memory_equal(back, data, size);
+        whole += size == sizeof(data);
+        none += size < 500;
+        sc_io_sim_fault_nth(fx.disk, SC_SIM_CUT_EIO, 0);
+        assert_int_equal(sc_io_file_truncate(fx.io, file, 0, NULL), SPEC_E_IO);
+        assert_int_equal(size_of(&fx, file), size);
+        assert_int_equal(sc_io_file_truncate(fx.io, file, 0, NULL), SPEC_OK);
+        assert_int_equal(size_of(&fx, file), 0);
+        sc_io_file_close(fx.io, file);
+        fixture_done(&fx);
+    }
+    assert_true(whole > 16 && none > 8);
+}
+
 static void flips_one_bit_of_a_read(void **state)
 {
     (void)state;
@@ -798,6 +867,8 @@ int main(void)
         cmocka_unit_test(keeps_faults_to_their_scope),
         cmocka_unit_test(continues_a_short_transfer),
         cmocka_unit_test(loses_tears_and_misdirects_writes),
+        cmocka_unit_test(keeps_pages_that_held_something),
+        cmocka_unit_test(fails_writes_half_way_and_truncates),
         cmocka_unit_test(flips_one_bit_of_a_read),
         cmocka_unit_test(completes_late_or_only_when_released),
         cmocka_unit_test(runs_out_of_space_and_gets_it_back),
