@@ -681,7 +681,9 @@ struct spec_api {
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
      * promises that range until it is stored anew [ABI-058], in other processes within 100 ms
-     * [ABI-060]. An item's deadline: TIMEOUT, the
+     * [ABI-060]. Rows that are delivered are those of the very copy that lookup promised, whose
+     * provenance it told: another copy of the same tokens in its place, because a disk lost writes
+     * that it had acknowledged, fails verification [ABI-172]. An item's deadline: TIMEOUT, the
      * destination is undefined, the request stays usable [ABI-059].
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.

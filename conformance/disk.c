@@ -135,6 +135,73 @@ uint64_t disk_flip(const struct fixture *fx, const uint8_t *bytes, uint64_t byte
     return walk.count;
 }
 
+struct disk_kept {
+    struct disk_kept *next; /* each is a file; the first is none */
+    uint64_t byte_count;
+    uint8_t *bytes;
+    char path[4096];
+};
+
+static struct disk_kept *keeping; /* for nftw */
+
+static int keep_entry(const char *path, const struct stat *info, int type, struct FTW *at)
+{
+    (void)at;
+    if (type != FTW_F)
+        return 0;
+    struct disk_kept *kept = calloc(1, sizeof(*kept));
+    assert_non_null(kept);
+    kept->byte_count = (uint64_t)info->st_size;
+    kept->bytes = malloc(kept->byte_count + 1);
+    FILE *file = fopen(path, "rb");
+    assert_true(kept->bytes != NULL && file != NULL);
+    assert_int_equal(fread(kept->bytes, 1, kept->byte_count, file), kept->byte_count);
+    (void)fclose(file);
+    (void)snprintf(kept->path, sizeof(kept->path), "%s", path);
+    kept->next = keeping->next;
+    keeping->next = kept;
+    return 0;
+}
+
+struct disk_kept *disk_keep(const struct fixture *fx)
+{
+    keeping = calloc(1, sizeof(*keeping));
+    assert_non_null(keeping);
+    assert_int_equal(nftw(fx->store, keep_entry, 16, FTW_PHYS), 0);
+    return keeping;
+}
+
+void disk_kept_free(struct disk_kept *kept)
+{
+    while (kept != NULL) {
+        struct disk_kept *next = kept->next;
+        free(kept->bytes);
+        free(kept);
+        kept = next;
+    }
+}
+
+uint64_t disk_put_back(const struct fixture *fx, const struct disk_kept *kept, struct disk_row row)
+{
+    static char path[4096];
+    uint64_t count = 0;
+    for (search(fx, row, 0); walk.count > 0; search(fx, row, 0), count++) {
+        struct stat info;
+        memcpy(path, walk.hits[0].path, sizeof(path));
+        const struct disk_kept *file = kept->next;
+        while (file != NULL && strcmp(file->path, path) != 0)
+            file = file->next;
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(truncate(path, 0), 0);
+        if (file != NULL)
+            put(path, 0, file->bytes, file->byte_count);
+        uint64_t end = file != NULL ? file->byte_count : 0;
+        if (end < (uint64_t)info.st_size)
+            assert_int_equal(truncate(path, info.st_size), 0);
+    }
+    return count;
+}
+
 static int overwrite_entry(const char *path, const struct stat *info, int type, struct FTW *at)
 {
     (void)at;

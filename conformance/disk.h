@@ -4,7 +4,7 @@
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
  * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
- * test_refine.c */
+ * test_refine.c, test_copies.c */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 
@@ -29,6 +29,13 @@ bool disk_exchange(const struct fixture *fx, struct disk_row one, struct disk_ro
  * may be behind their end. */
 uint64_t disk_flip(const struct fixture *fx, const uint8_t *bytes, uint64_t byte_count,
                    uint64_t at);
+/* All files below the store as they are now, which a closed connector left; freed by the caller. */
+struct disk_kept;
+struct disk_kept *disk_keep(const struct fixture *fx);
+void disk_kept_free(struct disk_kept *kept);
+/* As if no write had reached them since: files that hold the row's K get back the bytes that were
+ * kept of them, and zeros behind those. Other files stay. Returns how many there were. */
+uint64_t disk_put_back(const struct fixture *fx, const struct disk_kept *kept, struct disk_row row);
 /* Every byte of every file becomes another. */
 void disk_overwrite(const struct fixture *fx);
 /* Allocated blocks of all files below the store, in bytes. */

@@ -35,7 +35,7 @@ static const struct conf_test *const GROUPS[] = {
     CONF_LAYOUT, CONF_FAILURE, CONF_SAVE,          CONF_TICKET,     CONF_HALVES,  CONF_LATER,
     CONF_ENGINE, CONF_BATCH,   CONF_FIELD_REPORTS, CONF_PROCESS,    CONF_LEASE,   CONF_RESET,
     CONF_EVICT,  CONF_WORKER,  CONF_SELECT,        CONF_PROVENANCE, CONF_LAYERED, CONF_REFINE,
-    CONF_AHEAD,  CONF_VALUE};
+    CONF_AHEAD,  CONF_VALUE,   CONF_COPIES};
 
 struct tally {
     unsigned passed, failed, skipped;
