@@ -11,6 +11,7 @@
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz_store.h"
+#include "tests/fuzz/mutate.h"
 
 int fuzz_was_accepted;
 
@@ -70,6 +71,14 @@ static struct fuzz_world world = {.params = {.space = {.family = {8}},
                                              .on_drop = on_drop,
                                              .on_epoch = on_epoch,
                                              .on_average = on_average}};
+
+const struct fuzz_form *fuzz_form(void)
+{
+    static struct fuzz_form form = {.space = &world.params.space, .head_bytes = 3};
+    if (world.empty == NULL)
+        fuzz_world_make(&world);
+    return &form;
+}
 
 static struct {
     struct sc_io_sim_disk *disk;

@@ -5,10 +5,14 @@
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
  * tells of the same pieces, and so does one that hears of drops; averages are told of pieces that
  * were; loading what was told of gives no rows, no probe rows and no codes (none were ever
- * written), and there is nothing to build some from; a checkpoint of it tells of them too.
+ * written), and there is nothing to build some from; a checkpoint of it tells of them too. Beside
+ * what was believed a store goes on: it stores rows and loads them right, codes them, gives rows up
+ * and keeps codes, drops, resets; and once all pieces are dropped and no lease is left, every page
+ * is free.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz_store.h"
+#include "tests/fuzz/mutate.h"
 
 int fuzz_was_accepted;
 
@@ -68,6 +72,14 @@ static void on_average(const struct sc_store_average *average, void *user)
 
 static struct fuzz_world world = {
     .params = {.on_piece = on_piece, .on_average = on_average, .probe_row_bytes = 48}};
+
+const struct fuzz_form *fuzz_form(void)
+{
+    static struct fuzz_form form = {.space = &world.params.space, .head_bytes = 2};
+    if (world.empty == NULL)
+        fuzz_world_make(&world);
+    return &form;
+}
 
 /* Frames the payloads; returns the log's bytes. */
 static uint64_t log_make(const uint8_t *data, size_t size, uint8_t *bytes)
@@ -163,6 +175,160 @@ static bool open_twice(const uint8_t *bytes, uint64_t count, bool hears)
     return opens;
 }
 
+/* ---- The store goes on ----------------------------------------------------------------------- */
+
+#define CHURN_ROWS 100u
+
+static struct {
+    uint64_t first_id; /* 0: it was not stored */
+    uint8_t salt;      /* of its rows */
+    bool is_done;
+} churn;
+
+static uint8_t churn_byte(uint32_t layer, uint64_t row, uint64_t i)
+{
+    return (uint8_t)(churn.salt + layer * 100 + row * 7 + i);
+}
+
+static void churn_pack(void *user, uint32_t part, uint64_t first, uint64_t count, uint8_t *dst)
+{
+    const uint32_t *layer = user;
+    uint64_t bytes = part == SC_STORE_PART_PROBE ? 48 : 96;
+    for (uint64_t row = 0; row < count; row++)
+        for (uint64_t i = 0; i < bytes; i++)
+            *dst++ = churn_byte(*layer, first + row, i);
+}
+
+static void churn_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                             void *user)
+{
+    static const uint32_t tokens[CHURN_ROWS];
+    const struct sc_store_commit commit = {.tokens = tokens};
+    (void)extent_user;
+    (void)user;
+    churn.is_done = true;
+    if (status != SPEC_OK)
+        sc_store_extent_discard(extent);
+    else if (sc_store_extent_commit(extent, &commit, &churn.first_id, NULL) != SPEC_OK)
+        churn.first_id = 0;
+}
+
+static void churn_wait(struct sc_store *store)
+{
+    struct sc_store_stats stats;
+    _Atomic uint32_t never = 0;
+    do {
+        (void)sc_exec_wait(world.exec, &never, 0, sc_exec_now_ns(world.exec) + 100000000);
+        sc_store_stats(store, &stats);
+    } while (stats.is_building);
+}
+
+static void churn_store(struct sc_store *store)
+{
+    const struct sc_store_provenance provenance = {.computed_on = 1};
+    const struct sc_store_piece_plan plans[2] = {
+        {.row_count = 64, .hash = {0xC5}},
+        {.first_position = 64, .chunk_first = 64, .row_count = CHURN_ROWS - 64, .hash = {0xC6}}};
+    struct sc_store_extent *extent;
+    churn.first_id = 0;
+    churn.is_done = false;
+    churn.salt++;
+    if (sc_store_extent_begin(store, plans, 2, &provenance, NULL, &extent, NULL) != SPEC_OK)
+        return;
+    for (uint32_t layer = 0; layer < 2; layer++)
+        if (sc_store_extent_put_layer(extent, layer, churn_pack, &layer, NULL) != SPEC_OK)
+            break;
+    churn_wait(store);
+    FUZZ_CHECK(churn.is_done);
+}
+
+/* What was stored is right. */
+static void churn_load(struct sc_store *store)
+{
+    struct sc_store_reader *reader;
+    FUZZ_CHECK(sc_store_reader_open(store, &reader, NULL) == SPEC_OK);
+    for (uint32_t layer = 0; layer < 2 && churn.first_id > 0; layer++) {
+        const struct sc_store_range ranges[2] = {{churn.first_id, 0, 64, 0},
+                                                 {churn.first_id + 1, 0, CHURN_ROWS - 64, 0}};
+        struct sc_store_rows rows;
+        uint64_t got = 0;
+        sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
+        do {
+            FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_OK);
+            for (uint64_t i = 0; i < rows.row_count * 96; i++)
+                FUZZ_CHECK(rows.rows[i] == churn_byte(layer, got + i / 96, i % 96));
+            got += rows.row_count;
+        } while (rows.row_count > 0);
+        FUZZ_CHECK(got == CHURN_ROWS);
+    }
+    sc_store_reader_close(reader);
+}
+
+static void churn_coarse(struct sc_store *store, uint64_t piece)
+{
+    struct sc_store_coarse_extent found = sc_store_coarse_find(store, piece);
+    if (found.id == 0)
+        return;
+    sc_store_coarse_mark(store, found.id);
+    bool holds = sc_store_coarse_check(store, found.id, 0) == SPEC_OK &&
+                 sc_store_coarse_check(store, found.id, 1) == SPEC_OK;
+    if (!holds || sc_store_coarse_commit(store, found.id, NULL) != SPEC_OK)
+        sc_store_coarse_unmark(store, found.id);
+    else
+        sc_store_coarse_marked(store);
+}
+
+/* All pieces go, and with them all pages. */
+static void churn_empty(struct sc_store *store)
+{
+    struct sc_store_stats stats;
+    uint8_t hash[SC_STORE_HASH_BYTES];
+    uint64_t end = sc_store_piece_next(store);
+    for (uint64_t id = 1; (id = sc_store_piece_from(store, id)) < end; id++)
+        if (sc_store_piece_hash(store, id, hash))
+            sc_store_piece_drop(store, id);
+    (void)sc_store_quarantine_release(store, UINT64_MAX);
+    sc_store_stats(store, &stats);
+    FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0 && stats.coarse_pieces == 0);
+    FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.code_bytes == 0);
+    for (uint64_t i = 0; i < store->segment_count; i++)
+        FUZZ_CHECK(store->space.segments[i].free_pages == store->space.segments[i].page_count);
+}
+
+static void churn_run(const uint8_t *bytes, uint64_t count)
+{
+    struct sc_store *store;
+    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.params.sim_disk, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_sim_disk_resize(world.params.sim_disk, LOG_PATH, count));
+    FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(world.params.sim_disk, LOG_PATH, 0, bytes, count));
+    world.params.on_written = churn_on_written;
+    world.config.lease_ns_max = count % 2 * 1000000000;
+    for (uint32_t life = 0; life < 2; life++) {
+        told_count = 0;
+        FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
+        churn_store(store);
+        churn_load(store);
+        churn_coarse(store, churn.first_id);
+        for (uint32_t i = 0; i < told_count && i < TOLD_MAX; i += 3) {
+            churn_coarse(store, told[i].piece);
+            sc_store_piece_drop(store, told[i].piece);
+        }
+        churn_store(store);
+        churn_load(store);
+        FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK);
+        if (count % 3 == 0 && sc_store_epoch(store) < UINT64_MAX)
+            (void)sc_store_epoch_set(store, sc_store_epoch(store) + 1, NULL);
+        (void)sc_store_evict_unreachable(store, life * UINT64_MAX);
+        if (life == 1)
+            churn_empty(store);
+        sc_store_close(store);
+    }
+    world.config.lease_ns_max = 0;
+    world.params.on_written = fuzz_on_written;
+    sc_io_sim_disk_close(world.params.sim_disk);
+    world.params.sim_disk = world.empty;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static uint8_t bytes[LOG_BYTES];
@@ -181,5 +347,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(told_count > TOLD_MAX ||
                memcmp(told, first_told, told_count * sizeof(told[0])) == 0);
     fuzz_was_accepted = told_count > 0;
+    churn_run(bytes, count);
     return 0;
 }
