@@ -194,6 +194,11 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         status = commit_append(extent, commit, reterr);
         failed = status;
     }
+    if (failed != SPEC_OK) { /* a follower may have read it: its ids come to mean nothing else */
+        store->table.extent_next++;
+        store->table.piece_next += count;
+        store->journal.piece_next_read += count; /* the log has no records of them */
+    }
     if (status == SPEC_OK) {
         *ret_first_id = store->table.piece_next;
         extent_id = commit_publish(extent, commit);

@@ -4,11 +4,10 @@
  *   open 1   base a: a, a + 1, a + 2 ..        open 2   base b: b, b + 1 ..
  *            extent 7  annex  extent 8                  extent 8, given again after a crash
  *
- * Ids do not do: a crash, or an append that failed, takes records from the log's end, and their ids
- * are given again. Then the same tokens may be stored in the same place once more, and what a
- * device lost of the later write must not pass for it. A base is drawn at random each time a writer
- * opens: a thousand opens that store a million extents each give a number twice with a chance of
- * 2^-24.
+ * Ids do not do: a crash takes records from the log's end, and their ids are given again. Then the
+ * same tokens may be stored in the same place once more, and what a device lost of the later write
+ * must not pass for it. A base is drawn at random each time a writer opens: a thousand opens that
+ * store a million extents each give a number twice with a chance of 2^-24.
  *
  * Holds: no number is given twice, whatever a crash made undone.
  * Does not: keep anything on disk (records say which number is whose).

@@ -5,6 +5,7 @@
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
+#include "tests/unit/store/copy_check.h"
 
 #define RANK_DIR "/sim/store/rank-0000-of-0001"
 #define LOG_PATH RANK_DIR "/log"
@@ -657,6 +658,138 @@ static void follow_is_the_writers_twin(void **state)
     }
 }
 
+/* ---- Appends that fail ----------------------------------------------------------------------- */
+
+struct failed { /* an append whose frames are in the log, whole, and which the writer gave up */
+    struct world *world;
+    struct follower *follower;
+    struct copy believed; /* by the follower */
+    uint64_t place;
+};
+
+/* false: less than all of it came into the log. */
+static bool failed_make(uint64_t seed, struct failed *failed)
+{
+    failed->world = world_make(&small, seed);
+    struct world *world = failed->world;
+    failed->follower = follower_make(world, SC_STORE_READER);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    follower_open(failed->follower);
+    assert_int_equal(failed->follower->told_count, 1);
+    sc_io_sim_fault_scope(world->disk, "/log");
+    sc_io_sim_fault_nth(world->disk, SC_SIM_WRITE_PART, 0);
+    sc_io_sim_fault_nth(world->disk, SC_SIM_CUT_EIO, 0);
+    assert_int_equal(copy_store(world, 300, &failed->believed), SPEC_E_IO);
+    follow(failed->follower);
+    if (failed->follower->told_count < 4)
+        return false;
+    for (uint32_t i = 0; i < 3; i++) {
+        failed->believed.pieces[i] = failed->follower->told[1 + i].piece;
+        failed->believed.pieces[i].key = 300;
+        assert_int_equal(failed->believed.pieces[i].computed_on, 0); /* exact */
+    }
+    struct sc_store *store = failed->follower->store;
+    assert_int_equal(copy_load(world, store, &failed->believed), 9); /* they are what they say */
+    failed->place = copy_extent(store, &failed->believed)->parts[0].offset;
+    return true;
+}
+
+static void failed_free(struct failed *failed)
+{
+    follower_free(failed->follower);
+    world_free(failed->world);
+}
+
+/* The writer tries again no sooner. */
+static void failed_wait(const struct world *world)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 2 * SC_STORE_RETRY_NS);
+}
+
+/* Other rows of the same tokens stand in the same place since, under ids of their own; the follower
+ * has not looked yet, then looks. */
+static void failed_check(const struct failed *failed, const struct copy *later)
+{
+    struct world *world = failed->world;
+    struct follower *follower = failed->follower, *fresh;
+    assert_int_equal(later->pieces[0].id, failed->believed.pieces[2].id + 1);
+    assert_int_equal(copy_extent(world->store, later)->parts[0].offset, failed->place);
+    assert_int_equal(copy_load(world, follower->store, &failed->believed), 0);
+    follow(follower); /* what was believed is not where it was */
+    assert_int_equal(follower->drops, 3);
+    assert_int_equal(follower->told_count, 4);
+    assert_int_equal(copy_load(world, follower->store, later), 9);
+    assert_int_equal(copy_load(world, follower->store, &failed->believed), 0);
+    fresh = follower_make(world, SC_STORE_READER);
+    follower_open(fresh);
+    assert_int_equal(fresh->told_count, 4);
+    assert_int_equal(copy_load(world, fresh->store, later), 9);
+    follower_free(fresh);
+}
+
+/* The append was cut off after the follower had read it, or a checkpoint left it out. */
+static void follow_gives_no_rows_of_an_append_that_failed(void **state)
+{
+    (void)state;
+    uint32_t tried = 0;
+    for (uint64_t seed = 20; seed < 36; seed++) {
+        struct failed failed;
+        if (failed_make(seed, &failed)) {
+            struct world *world = failed.world;
+            struct copy later;
+            if (seed % 2 == 0) {
+                assert_true(
+                    sc_io_sim_disk_resize(world->disk, LOG_PATH, world->store->journal.end));
+                world->store->journal_broken = false; /* as if the cut had come only now */
+            } else {
+                assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
+            }
+            failed_wait(world);
+            assert_int_equal(copy_store(world, 601, &later), SPEC_OK);
+            failed_check(&failed, &later);
+            tried++;
+        }
+        failed_free(&failed);
+    }
+    assert_true(tried > 3);
+}
+
+static bool failed_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    (void)piece;
+    (void)user;
+    *ret_mark = 1;
+    return true;
+}
+
+/* It could not be cut off: the next open believes it, and its place was others' meanwhile. */
+static void follow_and_reopen_give_no_rows_that_were_written_over(void **state)
+{
+    (void)state;
+    uint32_t tried = 0;
+    for (uint64_t seed = 20; seed < 36; seed++) {
+        struct failed failed;
+        if (failed_make(seed, &failed)) {
+            struct world *world = failed.world;
+            struct copy later;
+            failed_wait(world);
+            assert_int_equal(copy_store(world, 601, &later), SPEC_E_IO); /* rows, no records */
+            assert_int_equal(copy_load(world, failed.follower->store, &failed.believed), 0);
+            world_close(world);
+            world->params.on_piece = failed_on_piece; /* the twin knows nothing of it */
+            world_open_ok(world);
+            assert_int_equal(copy_extent(world->store, &failed.believed)->parts[0].offset,
+                             failed.place);
+            assert_int_equal(copy_load(world, world->store, &failed.believed), 0);
+            tried++;
+        }
+        failed_free(&failed);
+    }
+    assert_true(tried > 3);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -673,6 +806,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(follow_without_a_segment_misses_its_pieces),
         cmocka_unit_test(follow_of_another_store_under_the_path_starts_anew),
         cmocka_unit_test(follow_keeps_what_a_checkpoint_keeps),
+        cmocka_unit_test(follow_gives_no_rows_of_an_append_that_failed),
+        cmocka_unit_test(follow_and_reopen_give_no_rows_that_were_written_over),
         cmocka_unit_test(follow_is_the_writers_twin),
     };
     if (argc > 1)
