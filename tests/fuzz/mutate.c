@@ -291,9 +291,8 @@ static uint32_t values_find(const uint8_t *bytes, size_t count, struct value *re
 }
 
 /* Bytes [at, + from) of a unit's payload become `to` others. false: there is no room. */
-static bool splice(const struct fuzz_form *form, uint8_t *bytes, size_t *count, size_t room,
-                   size_t payload_at, size_t payload_bytes, size_t at, size_t from,
-                   const uint8_t *to, size_t to_bytes)
+static bool splice(uint8_t *bytes, size_t *count, size_t room, size_t payload_at,
+                   size_t payload_bytes, size_t at, size_t from, const uint8_t *to, size_t to_bytes)
 {
     size_t size = payload_bytes - from + to_bytes, end = payload_at + at + from;
     if (size > UINT16_MAX || *count - from + to_bytes > room)
@@ -303,7 +302,6 @@ static bool splice(const struct fuzz_form *form, uint8_t *bytes, size_t *count, 
     bytes[payload_at - 2] = (uint8_t)size;
     bytes[payload_at - 1] = (uint8_t)(size >> 8);
     *count = *count - from + to_bytes;
-    (void)form;
     return true;
 }
 
@@ -358,8 +356,8 @@ static uint64_t number_bent(uint64_t *random, uint64_t value, uint64_t other)
 }
 
 /* A value of a payload. */
-static bool value_bend(const struct fuzz_form *form, uint64_t *random, uint8_t *bytes,
-                       size_t *count, size_t room, size_t at, size_t size)
+static bool value_bend(uint64_t *random, uint8_t *bytes, size_t *count, size_t room, size_t at,
+                       size_t size)
 {
     static struct value values[UINTS_MAX];
     uint32_t found = values_find(bytes + at, size, values);
@@ -373,8 +371,8 @@ static bool value_bend(const struct fuzz_form *form, uint64_t *random, uint8_t *
         for (uint32_t i = 0; i < 8; i++)
             to[1 + i] = (uint8_t)(number >> (56 - 8 * i));
         bool is_short = number <= 0x7F && below(random, 4) > 0;
-        return splice(form, bytes, count, room, at, size, value->at, value->bytes,
-                      is_short ? to + 8 : to, is_short ? 1 : 9);
+        return splice(bytes, count, room, at, size, value->at, value->bytes, is_short ? to + 8 : to,
+                      is_short ? 1 : 9);
     }
     uint64_t step = UINT64_C(1) << below(random, 6);
     if (below(random, 3) > 0 || value->bytes <= step + 5) { /* a byte of it, its head too */
@@ -392,7 +390,7 @@ static bool value_bend(const struct fuzz_form *form, uint64_t *random, uint8_t *
     memset(longer + 3, 1, length);
     uint64_t kept = length < value->value ? length : value->value;
     memcpy(longer + 3, bytes + at + value->at + (value->bytes - value->value), kept);
-    return splice(form, bytes, count, room, at, size, value->at, value->bytes, longer, length + 3);
+    return splice(bytes, count, room, at, size, value->at, value->bytes, longer, length + 3);
 }
 
 /* A record is left out, doubled, or put where another stands. */
@@ -435,8 +433,7 @@ size_t fuzz_log_bend(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
         if (below(&random, 4) == 0)
             (void)unit_bend(form, &random, bytes, &count, room, &units);
         else
-            (void)value_bend(form, &random, bytes, &count, room, units.of[unit].at,
-                             units.of[unit].bytes);
+            (void)value_bend(&random, bytes, &count, room, units.of[unit].at, units.of[unit].bytes);
     }
     return count;
 }
