@@ -61,6 +61,7 @@ static struct usual usual_records(const struct sc_store *store, uint64_t rows)
                                  .segment = SC_STORE_SEGMENT_NUMBERS - 1,
                                  .layer_count = store->shape.layer_count};
     struct sc_store_record_extent extent = {.space = SC_STORE_SPACES_MAX,
+                                            .copy = UINT64_MAX,
                                             .row_count = rows,
                                             .probe_tag_offset = place.probe_tag_offset,
                                             .tag_offset = place.tag_offset,

@@ -217,14 +217,14 @@ static void what_no_lookup_finds_goes_first(void **state)
     assert_int_equal(rig_try_open_model(&rig, &other), SPEC_OK);
     assert_int_equal(read_one(&rig, 0, 60), 0);
     uint64_t refused = 0;
-    for (uint64_t seed = 0; seed < 15; seed++)
+    for (uint64_t seed = 0; seed < 11; seed++)
         refused += fill_one(&rig, seed, 60) != SPEC_OK;
     assert_true(refused < 3);
     struct sc_store_stats store;
     sc_store_stats(rig.conn->store, &store);
     assert_true(store.evicted_pieces > 0);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0); /* none of ours */
-    for (uint64_t seed = 15 - refused; seed-- > 0;)
+    for (uint64_t seed = 11 - refused; seed-- > 0;)
         assert_true(read_one(&rig, seed, 60) == 60 || refused > 0);
     check_bounds(&rig);
     rig_close(&rig);
