@@ -9,8 +9,10 @@
  * the piece alone. Rows that it skips have no codes.
  *
  * Holds: a block that is believed was made of this piece's rows, for this annex, at this layer,
- * with these bits. Does not: know what codes mean (the plugin's encoder and decoder do). Threads:
- * any. Tests: tests/unit/store/test_codes.c */
+ * with these bits.
+ * Does not: know what codes mean (the plugin's encoder and decoder do).
+ * Threads: any.
+ * Tests: tests/unit/store/test_codes.c */
 #ifndef SC_STORE_CODES_H
 #define SC_STORE_CODES_H
 

@@ -16,10 +16,11 @@
  * it.
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
- * after cancel nothing of the old load touches the next. Does not: allocate after open, retry a
- * failed operation. Threads: begin, demand, next, cancel, close: the owner, one at a time;
- * completions and the frame waiter: the executor's. One lock a reader (rank 30), not held while
- * verifying. Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+ * after cancel nothing of the old load touches the next.
+ * Does not: allocate after open, retry a failed operation.
+ * Threads: begin, demand, next, cancel, close: the owner, one at a time; completions and the
+ * frame waiter: the executor's. One lock a reader (rank 30), not held while verifying.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/reader.h"
 
 #include <string.h>

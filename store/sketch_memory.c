@@ -7,9 +7,10 @@
  *   K, V         of a range that comes in parts: put together here
  *
  * Holds: a probe row that is copied out agrees with its tag (namespace, piece, copy, layer,
- * position); a range is marked good when its blocks of codes are there whole and verified. Does
- * not: verify row tags (rows fail by them), lock, read the disk. Threads: any; who fills or reads
- * it holds it in the pool. Tests: tests/unit/store/test_sketch.c, test_codes.c */
+ * position); a range is marked good when its blocks of codes are there whole and verified.
+ * Does not: verify row tags (rows fail by them), lock, read the disk.
+ * Threads: any; who fills or reads it holds it in the pool.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #include "store/sketch.h"
 
 #include "store/tag.h"
