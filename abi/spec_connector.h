@@ -33,8 +33,12 @@
  *          0.6 get_important_submit, get_important_wait and refine_of act; stats from
  *          refined_layers on.
  *          0.7 SPEC_ITEM_AHEAD: a layered item tells its destination before it has queries.
- *          0.8 salts, LoRA ids, extra keys and leases go by value; stats from collisions on. Stores
- *          of earlier versions are refused.
+ *          0.8 salts, LoRA ids, extra keys and leases go by value; rows are those of the very copy
+ *          that lookup promised, also after writes that a disk lost; store_abort takes back the
+ *          token ids of the pass that it drops, and ids that begin outside their range are INVALID,
+ *          as is a struct_size that ends inside a member or before the first group; a pass that a
+ *          full store refuses finds room later; stats from collisions on. Stores of earlier
+ *          versions are refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
