@@ -62,13 +62,17 @@ static bool store_behind(struct fixture *fx, const struct prompt *prompt, bool i
     spec_status status = SPEC_OK;
     params.max_tokens = START;
     struct spec_lookup_result found = fixture_lookup(fx, &params);
+    if (found.matched_tokens < START) { /* a miss: nothing to stand behind */
+        fixture_release(fx, found.request);
+        return false;
+    }
     struct area area = area_make(&fx->shape, LAYOUT_PACKED, START);
     for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
         struct spec_important item = important(found.request, layer, &area.memory);
         item.select = &select;
         item.positions = positions;
         item.position_capacity = START;
-        if (is_pruned && found.matched_tokens > 0)
+        if (is_pruned)
             assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
         assert_ok(fx,
                   fixture_put(fx, found.request, prompt, START, TOKENS - START, layer, &ticket));
