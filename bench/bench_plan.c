@@ -613,8 +613,8 @@ int main(int argc, char **argv)
     state.tokens = memory_of(ROWS_MAX * sizeof(*state.tokens));
     state.destination = memory_of(state.row_count * state.row_bytes);
     memset(state.destination, 0x5a, state.row_count * state.row_bytes);
-    tags_make(&state);
     open_store(&state, bench_option(argc, argv, "--backend", "auto"));
+    tags_make(&state); /* they name the copies that were stored */
     await_model(&state);
     measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
     for (uint32_t i = 0; i < AHEAD; i++)
