@@ -166,8 +166,12 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
                             struct sc_radix_inserted *ret_inserted, struct spec_error *reterr);
 
 /* The run that ends at the grid border `end` with this chain hash, end > 0. None when there is
- * none. For recovery, where a record names its parent by hash. Writer. */
+ * none, or it is doubted. For recovery, where a record names its parent by hash. Writer. */
 struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, uint64_t end);
+/* From now on sc_radix_find does not find the run that ends at `end` with this hash, if there is
+ * one: what is stored behind another prefix with that hash would pass for what follows this one.
+ * Matches and insertions do not mind. Writer. */
+void sc_radix_doubt(struct sc_radix *index, struct sc_hash hash, uint64_t end);
 /* Whether the run is `top` or below it; false when one of them is stale. Writer. */
 bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct sc_radix_ref top);
 /* What a ref names, whole: false when it is stale. Writer. */

@@ -56,9 +56,10 @@ enum sc_radix_flag {
     SC_RADIX_IN_CHUNKS = 1,
     SC_RADIX_IN_CHILDREN = 2,
     SC_RADIX_IS_ROOT = 4,
-    SC_RADIX_DOOMED = 8, /* top of a removal that waits */
-    SC_RADIX_NEWER = 16, /* a root in the list of those that can be found */
-    SC_RADIX_OLD = 32,   /* a root in the list of those that are being cleared */
+    SC_RADIX_DOOMED = 8,   /* top of a removal that waits */
+    SC_RADIX_NEWER = 16,   /* a root in the list of those that can be found */
+    SC_RADIX_OLD = 32,     /* a root in the list of those that are being cleared */
+    SC_RADIX_DOUBTED = 64, /* its chain hash may be another prefix's, too */
 };
 
 struct sc_radix_node {

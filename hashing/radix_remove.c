@@ -334,9 +334,18 @@ struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, u
     if (newest == NULL || (newest->flags & SC_RADIX_IN_CHUNKS) == 0 ||
         !sc_hash_equal(newest->hash, hash) || sc_radix_node_end(newest) != end)
         id = sc_radix_chunk_find(index, hash, end, &steps);
-    if (id == 0 || sc_radix_is_old(index, id))
+    if (id == 0 || sc_radix_is_old(index, id) ||
+        (sc_radix_node_at(index, id)->flags & SC_RADIX_DOUBTED) != 0)
         return (struct sc_radix_ref){0, 0};
     return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};
+}
+
+void sc_radix_doubt(struct sc_radix *index, struct sc_hash hash, uint64_t end)
+{
+    uint64_t steps = 0;
+    uint32_t id = sc_radix_chunk_find(index, hash, end, &steps);
+    if (id != 0)
+        sc_radix_node_at(index, id)->flags |= SC_RADIX_DOUBTED;
 }
 
 bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,

@@ -149,6 +149,17 @@ spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], voi
     return status;
 }
 
+/* Records name their parent by its chain hash, and pieces may come behind one that is not in the
+ * index: of two prefixes with one hash, the second's stay in the log until their drop records are
+ * there, or for good where the log ends before. The first is not their parent. */
+static bool piece_unseen(struct sc_radix *radix, const struct sc_store_piece *piece,
+                         bool lacks_memory)
+{
+    sc_radix_doubt(radix, sc_hash_from_bytes(piece->hash),
+                   piece->first_position + piece->row_count);
+    return lacks_memory;
+}
+
 bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
                            const struct sc_store_piece *piece, uint64_t *ret_mark)
 {
@@ -160,7 +171,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
     if (piece->chunk_first > 0) {
         after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
         if (after.generation == 0)
-            return *lacks_memory; /* its parent is gone, or is one that stays unseen */
+            return piece_unseen(radix, piece, *lacks_memory); /* its parent is gone, or unseen */
     }
     bool is_own = radix == conn->radix;
     struct sc_radix_removal replaces = {.removed = is_own ? replay_replaced : NULL, .user = conn};
@@ -185,7 +196,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         return inserted.new_count > 0;
     }
     *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
-    return *lacks_memory;
+    return piece_unseen(radix, piece, *lacks_memory);
 }
 
 void sc_plugin_on_pieces_soon(uint64_t count, void *user)

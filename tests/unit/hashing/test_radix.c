@@ -607,6 +607,11 @@ static void recovery_finds_parents_by_hash(void **state)
     assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_OK);
     prompt.count = LENGTH;
     assert_int_equal(matched(fx, &prompt), 2 * CHUNK + 30);
+    sc_radix_doubt(fx->index, sc_chain_at(&chain), CHUNK); /* of no run */
+    assert_int_equal(sc_radix_find(fx->index, sc_chain_at(&chain), 2 * CHUNK).id, parent.id);
+    sc_radix_doubt(fx->index, sc_chain_at(&chain), 2 * CHUNK);
+    assert_int_equal(sc_radix_find(fx->index, sc_chain_at(&chain), 2 * CHUNK).id, 0);
+    assert_int_equal(matched(fx, &prompt), 2 * CHUNK + 30);
     fixture_check(fx);
 }
 

@@ -126,6 +126,44 @@ static void what_stands_before_a_collision_is_stored(void **state)
     rig_done(&rig);
 }
 
+/* What follows the second of two twins in the log follows neither: not where the log ends before it
+ * says that they are void, and not in who reads it by then. The first keeps what follows it. */
+static void nothing_follows_a_chunk_that_collides(void **state)
+{
+    (void)state;
+    struct rig rig, reader;
+    rig_init(&rig, true, CONFIG);
+    rig_open(&rig);
+    struct twins twins = twins_make(&rig, 11, 3 * CHUNK + 3);
+    twins.of[0].count = CHUNK + 3;
+    assert_int_equal(rig_fill(&rig, &twins.of[0]), SPEC_OK);
+    rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    assert_int_equal(rig_fill(&rig, &twins.of[1]), SPEC_E_DROPPED);
+    struct sc_io_sim_disk *disk = NULL; /* as kill -9 leaves it now */
+    assert_int_equal(sc_io_sim_disk_copy(rig.disk, &disk, NULL), SPEC_OK);
+    twins.of[0].count = 3 * CHUNK + 3; /* the first chunk of the one, the rest of both */
+    assert_int_equal(rig_read(&reader, &twins.of[0], NULL), CHUNK + 3);
+    rig_leave(&reader);
+    rig_close(&rig);
+    sc_io_sim_disk_close(rig.disk);
+    rig.disk = disk;
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        rig_open(&rig);
+        assert_int_equal(rig_read(&rig, &twins.of[0], NULL), CHUNK + 3);
+        assert_int_equal(rig_read(&rig, &twins.of[1], NULL), 0);
+        rig_close(&rig);
+    }
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &twins.of[0]), SPEC_OK);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        assert_int_equal(rig_read(&rig, &twins.of[0], NULL), 3 * CHUNK + 3);
+        rig_reopen(&rig);
+    }
+    twins_free(&twins);
+    rig_done(&rig);
+}
+
 /* ---- Leases --------------------------------------------------------------------------------- */
 
 static spec_status attach(struct rig *rig, const uint8_t *lease,
@@ -347,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_colliding_prompt_is_dropped_and_evicts_nothing),
         cmocka_unit_test(what_stands_before_a_collision_is_stored),
+        cmocka_unit_test(nothing_follows_a_chunk_that_collides),
         cmocka_unit_test(a_lease_does_not_open_another_prefix_with_its_hashes),
         cmocka_unit_test(a_lease_of_another_rank_goes_by_its_tokens),
         cmocka_unit_test(a_lease_of_another_rank_is_followed_there),
