@@ -209,6 +209,8 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
                            (unsigned)used[i]);
 
     char wrote[8] = "io_uring", back[sizeof(wrote)] = "";
+    if (sc_io_file_limit() < sizeof(wrote)) /* the signal that comes of it ends the process */
+        return refused("a file in memory to try io_uring on, beyond RLIMIT_FSIZE", EFBIG, reterr);
     const int fd = memfd_create("spec-probe", MFD_CLOEXEC);
     if (fd < 0 || pwrite(fd, wrote, sizeof(wrote), 0) != (ssize_t)sizeof(wrote)) {
         const int sys_errno = errno;

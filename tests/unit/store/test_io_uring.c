@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -1044,6 +1045,38 @@ static void falls_back_to_pread_where_io_uring_does_not_do(void **state)
     stop(&fx);
 }
 
+/* Files may not grow, with the default of the signal that says so. */
+static int open_where_nothing_may_be_written(void)
+{
+    const struct rlimit limit = {.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+    const struct rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    struct fixture fx;
+    fixture_init(&fx, &one_ring, 1, 0, 0); /* makes the directory */
+    sc_io_close(fx.io);
+    if (signal(SIGXFSZ, SIG_DFL) == SIG_ERR || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 1;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_io_params params = {
+        .alloc = &fx.alloc, .exec = fx.exec, .log = &fx.log, .backend = SC_BACKEND_URING};
+    if (sc_io_open(&params, &fx.io, &error) != SPEC_E_UNSUPPORTED)
+        return 2;
+    if (error.sys_errno != EFBIG || strstr(error.text, "RLIMIT_FSIZE") == NULL)
+        return 3;
+    params.backend = SC_BACKEND_AUTO;
+    if (sc_io_open(&params, &fx.io, NULL) != SPEC_OK || strcmp(sc_io_name(fx.io), "pread") != 0)
+        return 4;
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0)
+        return 5;
+    fixture_done(&fx);
+    return 0;
+}
+
+static void falls_back_to_pread_where_nothing_may_be_written(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(open_where_nothing_may_be_written), 0);
+}
+
 static struct fixture forked;
 
 static int close_in_child(void)
@@ -1220,6 +1253,7 @@ int main(void)
         cmocka_unit_test(works_with_little_memlock),
         cmocka_unit_test(falls_back_to_pread_where_io_uring_is_forbidden),
         cmocka_unit_test(falls_back_to_pread_where_io_uring_does_not_do),
+        cmocka_unit_test(falls_back_to_pread_where_nothing_may_be_written),
         cmocka_unit_test(leaves_the_parents_rings_alone_in_a_forked_child),
         cmocka_unit_test(serves_many_submitters_at_once),
         cmocka_unit_test(serves_many_submitters_while_enter_fails),
