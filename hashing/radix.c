@@ -234,8 +234,9 @@ uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix
     return 0;
 }
 
-uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
-                             uint64_t *ret_steps)
+/* root: NULL, or what the run, which is a root then, has to be. */
+static inline uint32_t table_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
+                                  const struct sc_sha256 *root, uint64_t *ret_steps)
 {
     const struct sc_radix_table *table = atomic_load(&index->chunks);
     uint64_t word_hash = sc_radix_chunk_hash(hash);
@@ -247,7 +248,8 @@ uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, 
             return 0;
         if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0) {
             const struct sc_radix_node *node = sc_radix_node_at(index, (uint32_t)word);
-            if (sc_hash_equal(node->hash, hash) && sc_radix_node_end(node) == end)
+            if (sc_hash_equal(node->hash, hash) && sc_radix_node_end(node) == end &&
+                (root == NULL || sc_sha256_equal(sc_radix_root_of(node), root)))
                 return (uint32_t)word;
         }
         at = (at + 1) & table->mask;
@@ -255,25 +257,16 @@ uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, 
     return 0;
 }
 
+uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
+                             uint64_t *ret_steps)
+{
+    return table_find(index, hash, end, NULL, ret_steps);
+}
+
 uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256 *root,
                             uint64_t *ret_steps)
 {
-    const struct sc_radix_table *table = atomic_load(&index->chunks);
-    uint64_t word_hash = sc_radix_chunk_hash(sc_sha256_short(root));
-    uint64_t at = word_hash & table->mask;
-    for (uint64_t probe = 0; probe <= table->mask; probe++) {
-        uint64_t word = atomic_load(&table->slots[at]);
-        ++*ret_steps;
-        if ((uint32_t)word == 0)
-            return 0;
-        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0) {
-            const struct sc_radix_node *node = sc_radix_node_at(index, (uint32_t)word);
-            if (sc_radix_node_end(node) == 0 && sc_sha256_equal(sc_radix_root_of(node), root))
-                return (uint32_t)word;
-        }
-        at = (at + 1) & table->mask;
-    }
-    return 0;
+    return table_find(index, sc_sha256_short(root), 0, root, ret_steps);
 }
 
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
