@@ -355,6 +355,14 @@ static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes
         sc_store_build_missed(store, extent_id);
 }
 
+static void coder_free(struct sc_store_coder *coder)
+{
+    struct sc_store_coding *coding = coder->store->coding;
+    pthread_mutex_lock(&coding->lock);
+    coder->is_used = false;
+    pthread_mutex_unlock(&coding->lock);
+}
+
 /* The coder has no annex any more. */
 static void coder_over(struct sc_store_coder *coder, bool has_codes)
 {
@@ -371,9 +379,7 @@ static void coder_over(struct sc_store_coder *coder, bool has_codes)
         return; /* end does the rest */
     if (extent_id != 0)
         hand_over(store, extent_id, has_codes);
-    pthread_mutex_lock(&coding->lock);
-    coder->is_used = false;
-    pthread_mutex_unlock(&coding->lock);
+    coder_free(coder);
 }
 
 /* All writes of its annex ended, and the extent is left unless the codes are lost. */
@@ -621,11 +627,13 @@ void sc_store_coder_end(struct sc_store_coder *coder, uint64_t extent_id)
     coder->is_left = true;
     coder->extent_id = extent_id;
     coder->is_lost = coder->is_lost || extent_id == 0;
-    coder->is_used = !is_over;
     wake(store->coding);
     pthread_mutex_unlock(&store->coding->lock);
-    if (is_over && extent_id != 0)
+    if (!is_over)
+        return; /* coder_over does the rest */
+    if (extent_id != 0)
         hand_over(store, extent_id, false);
+    coder_free(coder); /* not before: until then it counts as being coded */
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */

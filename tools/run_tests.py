@@ -270,7 +270,8 @@ def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
     command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "300",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
-               "--test-output-size-failed", "4000000", "--no-tests=ignore"]
+               "--test-output-size-failed", "4000000", "--no-tests=ignore",
+               "--output-on-failure"]
     command += list(stage.ctest)
     if not slow and "-LE" not in stage.ctest:
         command += ["-LE", "slow"]
