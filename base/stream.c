@@ -40,7 +40,7 @@ static inline void line_stream(uint8_t *dst, const uint8_t *src)
         _mm_stream_si128((__m128i *)(void *)dst + i, part[i]);
 }
 
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint64_t ahead_bytes)
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
     uint64_t before = (0 - (uint64_t)(uintptr_t)dst) % LINE_BYTES;
     if (bytes < BYTES_LEAST) {
@@ -51,11 +51,8 @@ void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint64_t a
     dst += before;
     src += before;
     bytes -= before;
-    for (; bytes >= LINE_BYTES; bytes -= LINE_BYTES, dst += LINE_BYTES, src += LINE_BYTES) {
-        if (ahead_bytes > 0) /* past the object, perhaps: an address, which asking does not read */
-            _mm_prefetch((const char *)((uintptr_t)src + ahead_bytes), _MM_HINT_T0);
+    for (; bytes >= LINE_BYTES; bytes -= LINE_BYTES, dst += LINE_BYTES, src += LINE_BYTES)
         line_stream(dst, src);
-    }
     memcpy(dst, src, bytes);
 }
 
@@ -69,9 +66,8 @@ bool sc_stream_is_faster(void)
     return false;
 }
 
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint64_t ahead_bytes)
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes)
 {
-    (void)ahead_bytes;
     memcpy(dst, src, bytes);
 }
 

@@ -11,9 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* src, dst [bytes], apart. ahead_bytes: each line copied asks for the one so far behind it in the
- * source, so that who reads on finds it; 0: none. What lies there is not read. */
-void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes, uint64_t ahead_bytes);
+/* src, dst [bytes], apart. */
+void sc_stream_copy(uint8_t *dst, const uint8_t *src, uint64_t bytes);
 /* What this thread streamed is seen by whoever sees what it stores next. */
 void sc_stream_end(void);
 /* Whether this processor moves bytes that a device just wrote faster past its caches than through

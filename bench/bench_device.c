@@ -38,8 +38,8 @@ struct state {
     const struct spec_api *api;
     spec_connector *conn;
     uint32_t layers, heads, head_size;
-    uint64_t tokens, half_bytes; /* of a row: its K, its V */
-    const char *dir, *backend, *extra, *fio;
+    uint64_t tokens, half_bytes;                    /* of a row: its K, its V */
+    const char *dir, *backend, *extra, *fio, *bare; /* fio, bare: commands, or NULL */
     uint64_t rounds, stage_bytes, op_bytes;
     uint8_t *area;
     uint64_t area_bytes;
@@ -341,9 +341,21 @@ static void run_fio(const struct state *state, struct bench_series *fio, const c
     bench_series_add(fio, bench_command_ns(command, "fio_ns"));
 }
 
+/* The same files read and copied out, and nothing else. */
+static void run_bare(const struct state *state, struct bench_series *bare, uint64_t bytes)
+{
+    char command[4096];
+    if (state->bare == NULL)
+        return;
+    (void)snprintf(command, sizeof(command), "%s --bytes %" PRIu64 " --op-bytes %" PRIu64,
+                   state->bare, bytes, state->op_bytes);
+    bench_series_add(bare, bench_command_ns(command, "bare_ns"));
+}
+
 static void mode_load(struct state *state)
 {
     static struct bench_series fio = {.name = "fio", .unit = "byte"};
+    static struct bench_series bare = {.name = "bare", .unit = "byte"};
     static struct bench_series load = {.name = "load", .unit = "byte"};
     static struct bench_series batch = {.name = "batch8", .unit = "byte"};
     static struct bench_series threads = {.name = "threads8", .unit = "byte"};
@@ -360,13 +372,14 @@ static void mode_load(struct state *state)
         read_bytes = after.read_bytes - before.read_bytes;
         read_ops = after.read_ops - before.read_ops;
         run_fio(state, &fio, "", read_bytes);
+        run_bare(state, &bare, read_bytes);
         if (state->fio == NULL)
             continue;
         bench_series_add(&batch, load_prompts(state, state->parts, SHORTS));
         bench_series_add(&threads, load_threads(state));
     }
     load.work = batch.work = threads.work = (double)state->area_bytes;
-    fio.work = (double)read_bytes;
+    fio.work = bare.work = (double)read_bytes;
     printf("{\"facts\": {\"backend\": \"%s\", \"row_bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
            ", \"layers\": %" PRIu32 ", \"bytes\": %" PRIu64 ", \"read_bytes\": %" PRIu64
            ", \"read_ops\": %" PRIu64 ", \"verify_ns\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
@@ -377,6 +390,8 @@ static void mode_load(struct state *state)
     if (state->fio == NULL)
         return;
     bench_series_print(&fio);
+    if (state->bare != NULL)
+        bench_series_print(&bare);
     bench_series_print(&batch);
     bench_series_print(&threads);
 }
@@ -509,6 +524,7 @@ int main(int argc, char **argv)
     state.backend = bench_option(argc, argv, "--backend", "auto");
     state.extra = bench_option(argc, argv, "--extra", "");
     state.fio = bench_option(argc, argv, "--fio", NULL);
+    state.bare = bench_option(argc, argv, "--bare", NULL);
     state.layers = (uint32_t)bench_option_u64(argc, argv, "--layers", 32);
     state.heads = (uint32_t)bench_option_u64(argc, argv, "--heads", 32);
     state.head_size = (uint32_t)bench_option_u64(argc, argv, "--head-size", 128);

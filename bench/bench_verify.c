@@ -3,7 +3,8 @@
  *   frame   1 MiB in huge pages, read with O_DIRECT before each sample (outside of the clock)
  *   unpack  rows to the destination, a bite at a time
  *   asked   the same, with both sides' lines asked for ahead, as the check of tags allows it
- *   both    the tags of a bite, then its rows to the destination: what a load does
+ *   both    what a load does: where rows go past the caches, they are verified on their way; else
+ *           the tags of a bite, then its rows to the destination
  *
  * --backend says whose load: its rows go past the caches or through them as that load's do.
  * A load pays for touching the device's bytes in any case; time inside the tag check alone would
@@ -27,6 +28,7 @@
 #define FRAMES      8u /* the device's in-flight target */
 #define LINE_BYTES  64u
 #define AHEAD_BYTES 4096u
+#define ASKED_BYTES 1024u /* at a time */
 
 enum way { UNPACK, ASKED, BOTH, WAYS };
 
@@ -78,6 +80,45 @@ static void frames_read(struct state *state)
             bench_die("a read came short");
 }
 
+/* What bite_move does, but for the tags. */
+static void bite_ask(const struct state *state, const struct sc_kernels_memory *memory,
+                     const uint8_t *rows, uint64_t count)
+{
+    uint64_t half_bytes = state->row_bytes / 2;
+    for (uint64_t row = 0; row < count; row++)
+        for (uint32_t part = 0; part < 2; part++, rows += half_bytes) {
+            uint8_t *dst = (part == 0 ? memory->k_base : memory->v_base) + row * half_bytes;
+            for (uint64_t at = 0, now; at < half_bytes; at += now) {
+                now = half_bytes - at < ASKED_BYTES ? half_bytes - at : ASKED_BYTES;
+                for (uint64_t i = 0; i < now; i += LINE_BYTES)
+                    __builtin_prefetch(rows + at + i + AHEAD_BYTES, 0, 3);
+                sc_stream_copy(dst + at, rows + at, now);
+            }
+        }
+    sc_stream_end();
+}
+
+static void bite_move(const struct state *state, const struct sc_kernels_memory *memory,
+                      uint32_t frame, const uint8_t *rows, uint64_t count, const uint64_t *tags)
+{
+    static uint8_t *spans[SC_STORE_BITE_BYTES / LINE_BYTES];
+    uint64_t span_bytes = sc_kernels_spans_bytes(&state->how, memory);
+    struct sc_store_tag_move move = {.base = frame,
+                                     .rows = rows,
+                                     .row_bytes = state->row_bytes,
+                                     .count = count,
+                                     .tags = tags,
+                                     .tag_step = 1,
+                                     .spans = spans,
+                                     .span_bytes = span_bytes,
+                                     .span_step = state->row_bytes / span_bytes};
+    if (count * move.span_step > sizeof(spans) / sizeof(spans[0]))
+        bench_die("%" PRIu64 " rows at once are too many", count);
+    sc_kernels_rows_spans(&state->how, memory, 0, count, spans);
+    if (sc_store_tag_move(&move) != count)
+        bench_die("a tag differs");
+}
+
 static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t count, enum way way)
 {
     const uint8_t *rows = state->frames + frame * FRAME_BYTES + row * state->row_bytes;
@@ -91,11 +132,19 @@ static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t cou
         sc_kernels_rows_prefetch(&state->how, &memory, 0, count);
     for (uint64_t i = 0; way == ASKED && i < count * state->row_bytes; i += LINE_BYTES)
         __builtin_prefetch(rows + i + AHEAD_BYTES, 0, 3);
+    state->dst_at += count * half_bytes;
+    if (way == ASKED && state->how.streams) {
+        bite_ask(state, &memory, rows, count);
+        return;
+    }
+    if (way == BOTH && state->how.streams) {
+        bite_move(state, &memory, frame, rows, count, tags);
+        return;
+    }
     if (way == BOTH && sc_store_tag_verify(frame, 0, rows, state->row_bytes, state->row_bytes,
                                            count, tags, 1) != count)
         bench_die("a tag differs");
     sc_kernels_rows_unpack(&state->how, &memory, 0, count, rows);
-    state->dst_at += count * half_bytes;
 }
 
 /* ns per round of `frames` frames. */
@@ -149,8 +198,7 @@ int main(int argc, char **argv)
                                            .head_size = state.head_size,
                                            .element_bytes = 2,
                                            .widen = SC_KERNELS_SAME,
-                                           .streams = is_pread || sc_stream_is_faster(),
-                                           .ahead_bytes = bite_rows(&state) * state.row_bytes};
+                                           .streams = is_pread || sc_stream_is_faster()};
     for (uint64_t i = 0; i < rounds * WAYS; i++)
         bench_series_add(&series[i % WAYS], sample(&state, frames, (enum way)(i % WAYS)));
     for (uint32_t way = 0; way < WAYS; way++) {

@@ -179,12 +179,19 @@ struct sc_kernels_unpack {
     const struct sc_kernels *kernels;
     uint64_t head_count, head_size, element_bytes; /* of the source */
     uint32_t widen;                                /* enum sc_kernels_widen */
-    uint32_t streams;     /* 1: stores go past the caches (base/stream.h); the bytes are the same */
-    uint64_t ahead_bytes; /* with streams: so far ahead rows that come next are asked for; 0: not */
+    uint32_t streams; /* 1: stores go past the caches (base/stream.h); the bytes are the same */
 };
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src);
+/* Where such an unpack puts its bytes, for who copies them in another way: each row's K and V are
+ * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened.
+ *   ret_spans [token_count][spans of a row]   NULL: the token's slot is negative */
+uint64_t sc_kernels_spans_bytes(const struct sc_kernels_unpack *how,
+                                const struct sc_kernels_memory *memory);
+void sc_kernels_rows_spans(const struct sc_kernels_unpack *how,
+                           const struct sc_kernels_memory *memory, uint64_t token_first,
+                           uint64_t token_count, uint8_t **ret_spans);
 /* The same of one part alone, 0: K, 1: V.
  *   src [token_count, head_count, head_size elements] */
 void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,

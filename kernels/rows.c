@@ -55,7 +55,7 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
 {
     float wide[WIDE_COUNT];
     if (how->widen == SC_KERNELS_SAME && how->streams)
-        sc_stream_copy(dst, src, count * how->element_bytes, how->ahead_bytes);
+        sc_stream_copy(dst, src, count * how->element_bytes);
     else if (how->widen == SC_KERNELS_SAME)
         memcpy(dst, src, count * how->element_bytes);
     else if (!how->streams)
@@ -64,8 +64,7 @@ static void place(const struct sc_kernels_unpack *how, uint8_t *dst, const uint8
         for (uint64_t done = 0, now; done < count; done += now) {
             now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
             widen(how, wide, src + done * how->element_bytes, now);
-            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float),
-                           0);
+            sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
         }
 }
 
@@ -110,6 +109,32 @@ void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,
                             uint64_t token_first, uint64_t token_count, const uint8_t *src)
 {
     parts_unpack(how, memory, token_first, token_count, part, part + 1, src);
+}
+
+uint64_t sc_kernels_spans_bytes(const struct sc_kernels_unpack *how,
+                                const struct sc_kernels_memory *memory)
+{
+    uint64_t head_bytes = how->head_size * how->element_bytes;
+    if (how->widen != SC_KERNELS_SAME)
+        return 0;
+    return memory->head_stride_bytes == head_bytes ? how->head_count * head_bytes : head_bytes;
+}
+
+void sc_kernels_rows_spans(const struct sc_kernels_unpack *how,
+                           const struct sc_kernels_memory *memory, uint64_t token_first,
+                           uint64_t token_count, uint8_t **ret_spans)
+{
+    uint64_t part_bytes = how->head_count * how->head_size * how->element_bytes;
+    uint64_t part_spans = part_bytes / sc_kernels_spans_bytes(how, memory);
+    for (uint64_t j = token_first; j < token_first + token_count; j++) {
+        int64_t slot = memory->slots ? memory->slots[j] : (int64_t)j;
+        uint64_t offset = slot < 0 ? 0 : slot_offset(memory, (uint64_t)slot);
+        for (uint32_t part = 0; part < 2; part++) {
+            uint8_t *dst = (part ? memory->v_base : memory->k_base) + offset;
+            for (uint64_t h = 0; h < part_spans; h++)
+                *ret_spans++ = slot < 0 ? NULL : dst + h * memory->head_stride_bytes;
+        }
+    }
 }
 
 static void lines_prefetch(const uint8_t *at, uint64_t bytes)

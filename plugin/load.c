@@ -362,6 +362,17 @@ static bool streams(const spec_connector *conn, const struct sc_plugin_item *ite
     return is_past && count * conn->row_bytes * wider >= STREAM_BYTES;
 }
 
+struct destination {
+    const struct sc_kernels_unpack *how;
+    const struct sc_kernels_memory *memory;
+};
+
+static void destination_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+{
+    const struct destination *to = user;
+    sc_kernels_rows_spans(to->how, to->memory, row, count, ret_spans);
+}
+
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr)
@@ -379,23 +390,25 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     how.streams = streams(conn, item, count);
     uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
-    /* A check reads and writes nothing, the copy behind it finds all in the first cache: so that
-     * memory works meanwhile, the copy asks for the rows that are checked next. Those of a split
-     * layout were put together elsewhere. */
-    bool is_next = reader->load == SC_LOAD_WHOLE && conn->config.layout == SC_STORE_PAIRED;
-    how.ahead_bytes = is_next ? bite * conn->row_bytes : 0;
+    struct destination to = {.how = &how, .memory = &item->memory};
+    const struct sc_store_sink sink = {.spans = destination_spans,
+                                       .user = &to,
+                                       .span_bytes = sc_kernels_spans_bytes(&how, &item->memory)};
+    bool moves = reader->load == SC_LOAD_WHOLE && how.streams && sink.span_bytes > 0 &&
+                 conn->row_bytes / sink.span_bytes <= SC_STORE_SINK_SPANS;
     struct sc_store_rows rows = {0};
     spec_status status;
     for (;; row += rows.row_count) {
         uint64_t ahead = row < count ? count - row : 0;   /* while tags are checked */
         if (set != NULL || reader->load == SC_LOAD_WHOLE) /* else they come from anywhere */
             sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
-        status = sc_store_reader_next(reader->reader, item->deadline_ns, &rows, reterr);
+        status = sc_store_reader_move(reader->reader, item->deadline_ns, moves ? &sink : NULL,
+                                      &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
         if (reader->load != SC_LOAD_WHOLE)
             place_picks(item, &how, reader, &rows, set, set_count);
-        else
+        else if (!moves)
             sc_kernels_rows_unpack(&how, &item->memory, rows.row_first, rows.row_count, rows.rows);
     }
     struct sc_store_read_cost cost;

@@ -843,6 +843,13 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
+    return sc_store_reader_move(reader, deadline_ns, NULL, ret_rows, reterr);
+}
+
+spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
+                                 struct spec_error *reterr)
+{
     struct sc_reader_slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     sc_reader_rows_leave(reader);
@@ -859,7 +866,9 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
             return status;
     }
     int32_t sys_errno = reader->front->sys_errno;
-    spec_status status = reader->is_picks ? sc_reader_picks_take(reader, reader->front, ret_rows)
-                                          : sc_reader_rows_take(reader, reader->front, ret_rows);
+    SC_ASSERT(reader->store->params.poison, sink == NULL || !reader->is_picks);
+    spec_status status = reader->is_picks
+                             ? sc_reader_picks_take(reader, reader->front, ret_rows)
+                             : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
     return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
 }

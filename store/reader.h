@@ -121,9 +121,10 @@ static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_rea
 /* Whether the front slot holds a row that is still to be handed out; of picks, slot_unit and
  * slot_row say which. */
 bool sc_reader_rows_left(struct sc_store_reader *reader);
-/* Takes the next bite of the front slot: verified rows. */
+/* Takes the next bite of the front slot: verified rows, moved where the sink says if there is one.
+ */
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                                struct sc_store_rows *ret_rows);
+                                const struct sc_store_sink *sink, struct sc_store_rows *ret_rows);
 /* Takes the next run of picked rows of the front slot. */
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows);

@@ -1,7 +1,8 @@
 /* The rows of a load's front slot: their tags checked, handed out a bite at a time.
  *
  *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
- * together picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
+ *                                              together, or moved where the caller's sink says
+ *   picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c). Threads: the consumer's, without the lock.
@@ -16,40 +17,89 @@
 
 /* ---- Whole ranges --------------------------------------------------------------------------- */
 
-/* Verifies `count` rows of one piece at the front slot, row `at` of the operation, and for a split
- * layout puts K and V together at dst. False: the row after *ret_good is not what it should be. */
-static bool rows_verify(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                        uint64_t at, uint64_t count, uint8_t *dst)
+/* Rows of one piece at the front slot, as their tags cover them: whole, or K and V. */
+struct rows {
+    uint64_t position, count, bytes; /* bytes: of a row of one part */
+    uint32_t part_count;
+    struct {
+        const uint8_t *rows;
+        uint64_t base;
+    } parts[2];
+    const uint64_t *tags; /* row i's, part p's: tags[i * part_count + p] */
+};
+
+/* From row `at` of the operation on. */
+static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                           uint64_t at, uint64_t count)
 {
     const struct sc_store *store = reader->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
-    uint64_t position = piece->first_position + range->row_first + reader->range_row;
-    const uint64_t *tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row;
-    uint32_t layer = reader->plan.layer;
-    if (shape->layout == SC_STORE_PAIRED) {
-        uint64_t base =
-            sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_ROW);
-        const uint8_t *rows = slot->frame + slot->plan.row_at + at * shape->row_bytes;
-        return sc_store_tag_verify(base, position, rows, shape->row_bytes, shape->row_bytes, count,
-                                   tags, 1) == count;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    struct rows rows = {.position = piece->first_position + range->row_first + reader->range_row,
+                        .count = count,
+                        .bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
+                        .part_count = is_paired ? 1 : 2,
+                        .tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row};
+    for (uint32_t p = 0; p < rows.part_count; p++) {
+        rows.parts[p].rows =
+            slot->frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) + at * rows.bytes;
+        rows.parts[p].base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
+                                               is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
     }
-    const uint8_t *k = slot->frame + slot->plan.row_at + at * shape->k_row_bytes;
-    const uint8_t *v = slot->frame + slot->plan.v_at + at * shape->k_row_bytes;
-    uint64_t k_base = sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_K);
-    uint64_t v_base = sc_store_tag_base(shape->digest, piece->hash, copy, layer, SC_STORE_PART_V);
-    if (sc_store_tag_verify(k_base, position, k, shape->k_row_bytes, shape->k_row_bytes, count,
-                            tags, 2) != count ||
-        sc_store_tag_verify(v_base, position, v, shape->k_row_bytes, shape->k_row_bytes, count,
-                            tags + 1, 2) != count)
-        return false;
-    for (uint64_t i = 0; i < count; i++, dst += shape->row_bytes) {
-        memcpy(dst, k + i * shape->k_row_bytes, shape->k_row_bytes);
-        memcpy(dst + shape->k_row_bytes, v + i * shape->k_row_bytes, shape->k_row_bytes);
+    return rows;
+}
+
+/* dst: where K and V of a split layout are put together. */
+static bool rows_verify(const struct rows *rows, uint8_t *dst)
+{
+    for (uint32_t p = 0; p < rows->part_count; p++)
+        if (sc_store_tag_verify(rows->parts[p].base, rows->position, rows->parts[p].rows,
+                                rows->bytes, rows->bytes, rows->count, rows->tags + p,
+                                rows->part_count) != rows->count)
+            return false;
+    for (uint64_t i = 0; rows->part_count == 2 && i < rows->count; i++)
+        for (uint32_t p = 0; p < 2; p++, dst += rows->bytes)
+            memcpy(dst, rows->parts[p].rows + i * rows->bytes, rows->bytes);
+    return true;
+}
+
+/* Verifies rows on their way to where the sink wants them; first: of the first one, its number. */
+static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink, uint64_t first)
+{
+    uint8_t *spans[SC_STORE_SINK_SPANS];
+    uint64_t part_spans = rows->bytes / sink->span_bytes;
+    uint64_t row_spans = part_spans * rows->part_count, most = SC_STORE_SINK_SPANS / row_spans;
+    for (uint64_t done = 0, now; done < rows->count; done += now) {
+        now = rows->count - done < most ? rows->count - done : most;
+        sink->spans(sink->user, first + done, now, spans);
+        for (uint32_t p = 0; p < rows->part_count; p++) {
+            struct sc_store_tag_move move = {.base = rows->parts[p].base,
+                                             .position_first = rows->position + done,
+                                             .rows = rows->parts[p].rows + done * rows->bytes,
+                                             .row_bytes = rows->bytes,
+                                             .count = now,
+                                             .tags = rows->tags + done * rows->part_count + p,
+                                             .tag_step = rows->part_count,
+                                             .spans = spans + p * part_spans,
+                                             .span_bytes = sink->span_bytes,
+                                             .span_step = row_spans};
+            if (sc_store_tag_move(&move) != now)
+                return false;
+        }
     }
     return true;
+}
+
+/* Rows of one piece, from row `at` of the operation on: verified, and where they belong. */
+static bool rows_pass(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                      const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
+{
+    const struct rows rows = rows_of(reader, slot, at, count);
+    return sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
+                        : rows_verify(&rows, dst);
 }
 
 /* Bytes of frames that the caller, or the copy it got, comes from. v: NULL, or a second place. */
@@ -70,7 +120,7 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
 }
 
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                                struct sc_store_rows *ret_rows)
+                                const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
     struct sc_store *store = reader->store;
     const struct sc_store_shape *shape = &store->shape;
@@ -85,8 +135,8 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
         const struct sc_store_range *range = &reader->plan.ranges[reader->range];
         uint64_t left = range->row_count - reader->range_row;
         uint64_t now = left < count - done ? left : count - done;
-        if (now > 0 &&
-            !rows_verify(reader, slot, at + done, now, reader->rows + done * shape->row_bytes)) {
+        if (now > 0 && !rows_pass(reader, slot, sink, at + done, now,
+                                  reader->rows + done * shape->row_bytes)) {
             status = SPEC_E_CORRUPT;
             break;
         }
@@ -102,9 +152,10 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    ret_rows->rows = shape->layout == SC_STORE_SPLIT
-                         ? reader->rows
-                         : slot->frame + slot->plan.row_at + at * shape->row_bytes;
+    if (sink == NULL)
+        ret_rows->rows = shape->layout == SC_STORE_SPLIT
+                             ? reader->rows
+                             : slot->frame + slot->plan.row_at + at * shape->row_bytes;
     ret_rows->row_first = slot->plan.row_first + at;
     ret_rows->row_count = count;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;

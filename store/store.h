@@ -182,7 +182,8 @@ struct sc_store_stats {
     uint64_t extent_bytes;                    /* live extents, alignment included */
     uint64_t log_bytes, piece_count, extent_count;
     uint64_t read_bytes, read_ops, write_bytes, write_ops;
-    uint64_t verify_ns; /* CPU spent on tags while loading, caller's thread */
+    uint64_t verify_ns; /* spent on tags while loading, caller's thread; with rows that are moved,
+                         * the copy too */
     uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     uint64_t stage_bytes_used;
     uint64_t quarantine_bytes; /* dropped, not yet reusable; counted in disk_bytes_used */
@@ -504,6 +505,18 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 
+/* Where rows of a whole load belong, so that they go there while they are verified: each row is
+ * [row_bytes / span_bytes] spans, its bytes in that order. */
+#define SC_STORE_SINK_SPANS 512u /* a row has no more */
+struct sc_store_sink {
+    /* Addresses of the spans of rows [row, row + count), by their order in the ranges,
+     * [count][spans of a row]; all of a row NULL: it goes nowhere. Allocates nothing, waits for
+     * nothing. */
+    void (*spans)(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans);
+    void *user;
+    uint64_t span_bytes; /* half a row is a multiple of it */
+};
+
 struct sc_store_rows {
     const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
     uint64_t row_first;  /* index in the order of the ranges */
@@ -517,6 +530,11 @@ struct sc_store_rows {
  * consumed, call again or cancel. One thread at a time. */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  struct sc_store_rows *ret_rows, struct spec_error *reterr);
+/* The same, but the run stands where the sink says when this returns, past the caches, and
+ * ret_rows->rows is NULL. Where rows that fail belong there may be bytes of them. */
+spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
+                                 struct spec_error *reterr);
 /* Whether what is left of the load has come, or failed: reader_next will not wait. */
 bool sc_store_reader_is_there(const struct sc_store_reader *reader);
 /* Ends a load early; frames in flight are recycled when they complete. Never blocks. */

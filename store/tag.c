@@ -88,6 +88,11 @@ uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8
                                tag_step);
 }
 
+uint64_t sc_store_tag_move(const struct sc_store_tag_move *what)
+{
+    return rung_best()->move(what);
+}
+
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed)
 {
     return count <= XXH3_MIDSIZE_MAX ? XXH3_64bits_withSeed(bytes, count, seed)

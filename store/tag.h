@@ -45,6 +45,25 @@ uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8
                              uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                              const uint64_t *tags, uint64_t tag_step);
 
+/* Rows that are verified on their way to where they belong: once through memory, not twice. */
+struct sc_store_tag_move {
+    uint64_t base, position_first;
+    const uint8_t *rows; /* [count][row_bytes] */
+    uint64_t row_bytes, count;
+    const uint64_t *tags; /* row i's at i * tag_step */
+    uint64_t tag_step;
+    /* Row i's bytes [j * span_bytes, (j + 1) * span_bytes) go to spans[i * span_step + j], past the
+     * caches (base/stream.h). Of a row that nobody wants, all are NULL: it is only verified.
+     * row_bytes is a multiple of span_bytes. */
+    uint8_t *const *spans;
+    uint64_t span_bytes, span_step;
+};
+
+/* Index of the first row whose tag differs; count when all agree. Where rows from there on were to
+ * go, there may be bytes of them. What was written is seen by whoever sees what this thread writes
+ * next. */
+uint64_t sc_store_tag_move(const struct sc_store_tag_move *what);
+
 /* The same by one instruction set each; i = 0 (baseline), 1, ... until NULL: what this machine has.
  * The functions above use the best. */
 struct sc_store_tag_rung {
@@ -53,6 +72,7 @@ struct sc_store_tag_rung {
     uint64_t (*verify)(uint64_t base, uint64_t position_first, const uint8_t *rows,
                        uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                        const uint64_t *tags, uint64_t tag_step);
+    uint64_t (*move)(const struct sc_store_tag_move *what);
     uint64_t (*hash)(const void *bytes, uint64_t count, uint64_t seed);
 };
 extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2,

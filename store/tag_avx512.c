@@ -6,7 +6,12 @@
  * Every row has a seed of its own, so what the secret costs is paid a row; and 64 bytes read at
  * every eighth address cross cache lines. Rows of 768 bytes are hashed half again as fast as by
  * XXH3's own AVX-512, and 1.8 times as fast as by its AVX2. Up to 240 bytes XXH3 has other
- * functions, which are used as they are. Compiled with -mavx512f, called only where processor and
+ * functions, which are used as they are.
+ *
+ *   move    each line is loaded once, added to the hash and stored where it belongs: the hash's
+ *           arithmetic has time while memory works
+ *
+ * Compiled with -mavx512f, called only where processor and
  * system have it.
  *
  * Holds, Does not, Threads: store/tag.h.
@@ -42,13 +47,17 @@ static inline __m512i secret_words(const struct seeds *seeds, uint32_t i)
     _mm512_or_si512(_mm512_srli_epi64(secret_words((seeds), (i)), 8 * (bytes)),                    \
                     _mm512_slli_epi64(secret_words((seeds), (i) + 1), 64 - 8 * (bytes)))
 
-static inline __m512i stripe_add(__m512i acc, const uint8_t *at, __m512i secret)
+static inline __m512i data_add(__m512i acc, __m512i data, __m512i secret)
 {
-    const __m512i data = _mm512_loadu_si512(at);
     const __m512i keyed = _mm512_xor_si512(data, secret);
     const __m512i product = _mm512_mul_epu32(keyed, _mm512_srli_epi64(keyed, 32));
     const __m512i swapped = _mm512_shuffle_epi32(data, (_MM_PERM_ENUM)_MM_SHUFFLE(1, 0, 3, 2));
     return _mm512_add_epi64(product, _mm512_add_epi64(acc, swapped));
+}
+
+static inline __m512i stripe_add(__m512i acc, const uint8_t *at, __m512i secret)
+{
+    return data_add(acc, _mm512_loadu_si512(at), secret);
 }
 
 static inline __m512i scramble(__m512i acc, __m512i secret)
@@ -94,19 +103,28 @@ static uint64_t merge(__m512i acc, const struct seeds *seeds, uint64_t bytes)
     return XXH3_avalanche(result);
 }
 
+static inline struct seeds seeds_of(uint64_t seed)
+{
+    const __m512i all = _mm512_set1_epi64((long long)seed);
+    const __m512i none = _mm512_setzero_si512();
+    return (struct seeds){.even = _mm512_mask_sub_epi64(all, 0xaa, none, all),
+                          .odd = _mm512_mask_sub_epi64(all, 0x55, none, all)};
+}
+
+static inline __m512i acc_begin(void)
+{
+    return _mm512_set_epi64(XXH_PRIME32_1, (long long)XXH_PRIME64_5, XXH_PRIME32_2,
+                            (long long)XXH_PRIME64_4, (long long)XXH_PRIME64_3,
+                            (long long)XXH_PRIME64_2, (long long)XXH_PRIME64_1, XXH_PRIME32_3);
+}
+
 /* XXH3_64bits_withSeed. */
 static uint64_t row_hash(const uint8_t *row, uint64_t bytes, uint64_t seed)
 {
     if (bytes <= SHORT_BYTES_MAX)
         return XXH3_64bits_withSeed(row, bytes, seed);
-    const __m512i all = _mm512_set1_epi64((long long)seed);
-    const __m512i none = _mm512_setzero_si512();
-    const struct seeds seeds = {.even = _mm512_mask_sub_epi64(all, 0xaa, none, all),
-                                .odd = _mm512_mask_sub_epi64(all, 0x55, none, all)};
-    __m512i acc =
-        _mm512_set_epi64(XXH_PRIME32_1, (long long)XXH_PRIME64_5, XXH_PRIME32_2,
-                         (long long)XXH_PRIME64_4, (long long)XXH_PRIME64_3,
-                         (long long)XXH_PRIME64_2, (long long)XXH_PRIME64_1, XXH_PRIME32_3);
+    const struct seeds seeds = seeds_of(seed);
+    __m512i acc = acc_begin();
     const uint64_t block_count = (bytes - 1) / BLOCK_BYTES;
     const uint64_t stripe_count = (bytes - 1) % BLOCK_BYTES / STRIPE_BYTES;
     if (block_count > 0)
@@ -120,6 +138,48 @@ static uint64_t row_hash(const uint8_t *row, uint64_t bytes, uint64_t seed)
     return merge(acc, &seeds, bytes);
 }
 
+/* dst: a multiple of 16, as large memory of malloc is one of no more. */
+static inline void line_stream(uint8_t *dst, __m512i data)
+{
+    __m128i *parts = (void *)dst;
+    if ((uintptr_t)dst % STRIPE_BYTES == 0) {
+        _mm512_stream_si512((void *)dst, data);
+        return;
+    }
+    _mm_stream_si128(parts, _mm512_castsi512_si128(data));
+    _mm_stream_si128(parts + 1, _mm512_extracti32x4_epi32(data, 1));
+    _mm_stream_si128(parts + 2, _mm512_extracti32x4_epi32(data, 2));
+    _mm_stream_si128(parts + 3, _mm512_extracti32x4_epi32(data, 3));
+}
+
+/* The same of more than 240 bytes, in whole lines; spans of whole lines get them. */
+static uint64_t row_move(const uint8_t *row, uint64_t bytes, uint64_t seed, uint8_t *const *spans,
+                         uint64_t span_bytes)
+{
+    const struct seeds seeds = seeds_of(seed);
+    const __m512i last_secret = SECRET_INSIDE(&seeds, 15, 1);
+    const uint8_t *last = row + bytes - STRIPE_BYTES, *span_end = row + span_bytes;
+    __m512i acc = acc_begin();
+    uint8_t *dst = *spans;
+    for (uint32_t stripe = 0; row <= last; row += STRIPE_BYTES, dst += STRIPE_BYTES) {
+        if (row == span_end) {
+            dst = *++spans;
+            span_end += span_bytes;
+        }
+        const __m512i data = _mm512_loadu_si512(row);
+        prefetch(row);
+        line_stream(dst, data);
+        acc = data_add(acc, data, row == last ? last_secret : secret_words(&seeds, stripe));
+        if (++stripe == BLOCK_STRIPES && row != last) {
+            acc = scramble(acc, secret_words(&seeds, SCRAMBLE_WORD));
+            stripe = 0;
+        }
+    }
+    return merge(acc, &seeds, bytes);
+}
+
 #define TAG_RUNG               sc_store_tag_avx512
 #define TAG_HASH(row, b, seed) row_hash((row), (b), (seed))
+#define TAG_MOVE(row, b, seed, spans, span_bytes)                                                  \
+    row_move((row), (b), (seed), (spans), (span_bytes))
 #include "store/tag_rung.h"

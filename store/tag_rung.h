@@ -1,6 +1,7 @@
 /* The loops over rows, compiled once a rung: each includer defines TAG_RUNG, the name of its table,
  * and includes this file, which brings xxHash in whole for the instruction set of that file. It may
- * define TAG_HASH, a faster way to the same hash.
+ * define TAG_HASH, a faster way to the same hash, and TAG_MOVE, one that copies what it reads:
+ * whole lines of rows longer than SHORT_MAX, to multiples of DST_ALIGN.
  *
  * Holds: all rungs give the same tags, bit for bit (XXH3 is one function; the instruction set is
  * how fast).
@@ -9,7 +10,14 @@
 #error "tag_rung.h is included by store/tag*.c only"
 #endif
 
+#include "base/stream.h"
 #include "store/tag.h"
+
+#include <stdbool.h>
+
+#define LINE_BYTES 64u
+#define DST_ALIGN  16u
+#define SHORT_MAX  240u /* up to here XXH3 is another function */
 
 #ifndef TAG_HASH
 #define XXH_INLINE_ALL
@@ -48,10 +56,50 @@ static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_
     return count;
 }
 
+#ifdef TAG_MOVE
+static bool moves_lines(const struct sc_store_tag_move *what, uint8_t *const *spans)
+{
+    uint64_t bits = 0;
+    for (uint64_t j = 0; j < what->row_bytes / what->span_bytes; j++)
+        bits |= (uint64_t)(uintptr_t)spans[j];
+    return what->row_bytes > SHORT_MAX && what->span_bytes % LINE_BYTES == 0 &&
+           bits % DST_ALIGN == 0 && spans[0] != NULL;
+}
+#endif
+
+static void row_put(const struct sc_store_tag_move *what, const uint8_t *row, uint8_t *const *spans)
+{
+    for (uint64_t j = 0; j < what->row_bytes / what->span_bytes && spans[j] != NULL; j++)
+        sc_stream_copy(spans[j], row + j * what->span_bytes, what->span_bytes);
+}
+
+static uint64_t rung_move(const struct sc_store_tag_move *what)
+{
+    uint64_t i = 0;
+    for (; i < what->count; i++) {
+        const uint8_t *row = what->rows + i * what->row_bytes;
+        uint8_t *const *spans = what->spans + i * what->span_step;
+        uint64_t seed = tag_seed(what->base, what->position_first + i);
+        uint64_t expected = what->tags[i * what->tag_step];
+#ifdef TAG_MOVE
+        if (moves_lines(what, spans)) {
+            if (TAG_MOVE(row, what->row_bytes, seed, spans, what->span_bytes) != expected)
+                break;
+            continue;
+        }
+#endif
+        if (TAG_HASH(row, what->row_bytes, seed) != expected)
+            break;
+        row_put(what, row, spans);
+    }
+    sc_stream_end();
+    return i;
+}
+
 static uint64_t rung_hash(const void *bytes, uint64_t count, uint64_t seed)
 {
     return TAG_HASH(bytes, count, seed);
 }
 
 const struct sc_store_tag_rung TAG_RUNG = {
-    .make = rung_make, .verify = rung_verify, .hash = rung_hash};
+    .make = rung_make, .verify = rung_verify, .move = rung_move, .hash = rung_hash};

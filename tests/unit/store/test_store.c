@@ -246,6 +246,87 @@ static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
 
 /* ---- Space ----------------------------------------------------------------------------------- */
 
+struct moved { /* rows of a load, each in two spans a part; every third is nobody's */
+    uint8_t *rows;
+    uint64_t row_bytes;
+};
+
+static void moved_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+{
+    const struct moved *moved = user;
+    for (uint64_t i = 0; i < count; i++)
+        for (uint64_t j = 0; j < 4; j++)
+            *ret_spans++ = (row + i) % 3 == 0 ? NULL
+                                              : moved->rows + (row + i) * moved->row_bytes +
+                                                    j * moved->row_bytes / 4;
+}
+
+/* What a move leaves, up to the first row that failed, is what next hands out; ranges begin and end
+ * inside pieces. */
+static void expect_moved(struct world *world, struct sc_store_reader *reader, uint32_t layer,
+                         uint64_t good, spec_status expected)
+{
+    const struct world_piece *a = &world->pieces[0], *b = &world->pieces[1];
+    const struct sc_store_range ranges[] = {{.piece = b->id, .row_first = 1, .row_count = 9},
+                                            {.piece = a->id, .row_first = 0, .row_count = 64},
+                                            {.piece = b->id, .row_first = 3, .row_count = 60}};
+    const struct world_piece *twins[] = {b, a, b};
+    struct moved moved = {.row_bytes = 2 * world->setup->k_row_bytes};
+    const struct sc_store_sink sink = {
+        .spans = moved_spans, .user = &moved, .span_bytes = moved.row_bytes / 4};
+    uint64_t bytes = 133 * moved.row_bytes;
+    moved.rows = malloc(bytes);
+    uint8_t *row = malloc(moved.row_bytes);
+    assert_true(moved.rows != NULL && row != NULL);
+    memset(moved.rows, 0xa5, bytes);
+    struct sc_store_rows rows = {.row_count = 1};
+    spec_status status = SPEC_OK;
+    uint64_t came = 0;
+    sc_store_reader_begin(reader, layer, ranges, 3, SC_LANE_DEMAND);
+    for (; status == SPEC_OK && rows.row_count > 0; came += rows.row_count) {
+        status = sc_store_reader_move(reader, SC_EXEC_FOREVER, &sink, &rows, NULL);
+        assert_true(rows.rows == NULL && (rows.row_count == 0 || rows.row_first == came));
+    }
+    assert_int_equal(status, expected);
+    assert_true(status != SPEC_OK || came == 133);
+    for (uint64_t i = 0, range = 0, first = 0; i < (status == SPEC_OK ? came : good); i++) {
+        while (i - first == ranges[range].row_count)
+            first += ranges[range++].row_count;
+        row_fill(row, moved.row_bytes, twins[range]->key, layer,
+                 twins[range]->first_position + ranges[range].row_first + i - first);
+        if (i % 3 == 0)
+            memset(row, 0xa5, moved.row_bytes);
+        bytes_equal(moved.rows + i * moved.row_bytes, row, moved.row_bytes);
+    }
+    free(row);
+    free(moved.rows);
+}
+
+static void store_rows_move_where_the_sink_says(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        char path[256] = "";
+        uint8_t byte;
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+            expect_moved(world, reader, layer, 133, SPEC_OK);
+        if (i == 0) { /* layer 0: tags, then row 70, the second piece's seventh */
+            uint64_t offset = 128 * 8 + 70 * 1024 + 5;
+            sc_io_sim_disk_files(world->disk, find_segment, path);
+            assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
+            byte ^= 0x10;
+            assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+            expect_moved(world, reader, 0, 5, SPEC_E_CORRUPT);
+        }
+        sc_store_reader_close(reader);
+        world_free(world);
+    }
+}
+
 static void store_waste_is_under_a_tenth_for_short_passes(void **state)
 {
     (void)state;
@@ -1212,6 +1293,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_ranges_in_any_order_give_exactly_their_rows),
         cmocka_unit_test(store_a_range_of_no_live_piece_fails_after_the_good_rows),
         cmocka_unit_test(store_a_flipped_bit_fails_its_row_and_no_other_layer),
+        cmocka_unit_test(store_rows_move_where_the_sink_says),
         cmocka_unit_test(store_waste_is_under_a_tenth_for_short_passes),
         cmocka_unit_test(store_stays_under_disk_bytes_and_reuses_dropped_space),
         cmocka_unit_test(store_of_a_smaller_disk_bytes_gives_up_empty_segments),

@@ -136,6 +136,100 @@ static void tag_rungs_agree_bit_for_bit(void **state)
     assert_null(sc_store_tag_rung_at(rungs + 1));
 }
 
+#define MOVED   5u
+#define SPANS   8u
+#define APART   192u /* bytes between spans that nobody may write */
+#define WORST   (16384u + SPANS * (APART + 64u))
+#define UNMOVED 0x5e
+
+struct moved {
+    uint8_t *area, *want; /* [MOVED * WORST] */
+    uint8_t *spans[MOVED * SPANS];
+    uint64_t tags[2 * MOVED];
+};
+
+/* Spans lie apart, `shift` bytes behind a line's border; those of row 2 nowhere. */
+static void moved_lay(struct moved *moved, const uint8_t *rows, uint64_t row_bytes,
+                      uint64_t span_bytes, uint64_t shift, uint64_t good)
+{
+    uint64_t count = row_bytes / span_bytes, at = APART + shift;
+    memset(moved->area, UNMOVED, MOVED * WORST);
+    memset(moved->want, UNMOVED, MOVED * WORST);
+    for (uint64_t i = 0; i < MOVED; i++)
+        for (uint64_t j = 0; j < count; j++) {
+            moved->spans[i * SPANS + j] = i == 2 ? NULL : moved->area + at;
+            if (i != 2 && i < good)
+                memcpy(moved->want + at, rows + i * row_bytes + j * span_bytes, span_bytes);
+            at += (span_bytes + APART + 63) / 64 * 64;
+        }
+    assert_true(at <= MOVED * WORST);
+}
+
+static struct sc_store_tag_move move_of(const struct moved *moved, const uint8_t *rows,
+                                        uint64_t row_bytes, uint64_t span_bytes)
+{
+    return (struct sc_store_tag_move){.base = 99,
+                                      .position_first = 7,
+                                      .rows = rows,
+                                      .row_bytes = row_bytes,
+                                      .count = MOVED,
+                                      .tags = moved->tags,
+                                      .tag_step = 2,
+                                      .spans = moved->spans,
+                                      .span_bytes = span_bytes,
+                                      .span_step = SPANS};
+}
+
+/* A bad bit anywhere in row `bad`: found, and the rows before it have moved. */
+static void expect_bad(const struct sc_store_tag_rung *rung, struct moved *moved, uint8_t *rows,
+                       uint64_t row_bytes, uint64_t span_bytes, uint64_t shift, uint64_t bad)
+{
+    struct sc_store_tag_move move = move_of(moved, rows, row_bytes, span_bytes);
+    uint64_t at = bad * row_bytes + bad * 37 % row_bytes;
+    moved_lay(moved, rows, row_bytes, span_bytes, shift, bad);
+    rows[at] ^= 0x10;
+    assert_int_equal(rung->move(&move), bad);
+    rows[at] ^= 0x10;
+    uint64_t end = moved->spans[bad * SPANS] == NULL
+                       ? APART
+                       : (uint64_t)(moved->spans[bad * SPANS] - moved->area);
+    assert_memory_equal(moved->area, moved->want, end);
+}
+
+/* What a move puts is what a copy puts, and nothing beside it; what it finds is what verify finds.
+ * Lines and what is none, borders of XXH3's stripes and blocks inside spans and between them. */
+static void tag_move_verifies_and_copies(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t row_bytes, span_bytes;
+    } shapes[] = {{64, 64},    {128, 32},    {240, 120},    {241, 241},   {256, 128},
+                  {320, 64},   {320, 160},   {768, 384},    {960, 480},   {1024, 1024},
+                  {1024, 128}, {1088, 1088}, {1088, 136},   {2048, 1024}, {2112, 704},
+                  {4096, 512}, {5000, 1000}, {16384, 8192}, {16384, 2048}};
+    static uint8_t rows[MOVED * 16384 + 64];
+    struct moved moved = {.area = aligned_alloc(64, MOVED * WORST),
+                          .want = aligned_alloc(64, MOVED * WORST)};
+    assert_true(moved.area != NULL && moved.want != NULL);
+    rows_fill(rows, sizeof(rows));
+    for (uint32_t r = 0; sc_store_tag_rung_at(r) != NULL; r++)
+        for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+            for (uint64_t shift = 0; shift < 64; shift += 8) {
+                const struct sc_store_tag_rung *rung = sc_store_tag_rung_at(r);
+                uint64_t row_bytes = shapes[i].row_bytes, span_bytes = shapes[i].span_bytes;
+                uint8_t *from = rows + shift / 2; /* rows need not begin at a line */
+                struct sc_store_tag_move move = move_of(&moved, from, row_bytes, span_bytes);
+                sc_store_tag_make(99, 7, from, row_bytes, row_bytes, MOVED, moved.tags, 2);
+                moved_lay(&moved, from, row_bytes, span_bytes, shift, MOVED);
+                assert_int_equal(rung->move(&move), MOVED);
+                assert_memory_equal(moved.area, moved.want, MOVED * WORST);
+                for (uint64_t bad = 0; bad < MOVED; bad++)
+                    expect_bad(rung, &moved, from, row_bytes, span_bytes, shift, bad);
+            }
+    free(moved.area);
+    free(moved.want);
+}
+
 /* Made with libxxhash 0.8.1's XXH3_64bits_withSeed; they never change. */
 static void checksum_vectors_are_frozen(void **state)
 {
@@ -164,6 +258,7 @@ int main(void)
         cmocka_unit_test(tag_of_another_identity_fails),
         cmocka_unit_test(tag_finds_the_first_bad_row),
         cmocka_unit_test(tag_rungs_agree_bit_for_bit),
+        cmocka_unit_test(tag_move_verifies_and_copies),
         cmocka_unit_test(checksum_vectors_are_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,8 @@ LINES = {
     "ttft": [(row(n), 1) for n in ("recompute", "resident", "reuse", "fio")]
             + [(floor("(reuse - resident"), 1), (floor("recompute / reuse"), 1)],
     "device": [(row("load"), 4), (row("fio"), 8), (row("batch8"), 4), (row("threads8"), 4),
-               (row("both"), 4), (row("store"), 8), (row("memcpy"), 4), (row("coded"), 2),
+               (row("both"), 4), (row("bare"), 3), (row("store"), 8), (row("memcpy"), 4),
+               (row("coded"), 2),
                (floor("full load / fio"), 4), (floor("verification, what it adds"), 4),
                (floor("store call / memcpy"), 4)],
     "lookup": [(rf"^ +{n}( +{NUMBER} \( *{NUMBER}\.\. *{NUMBER}\)){{3}}( +{NUMBER}){{5}}$", 2)
