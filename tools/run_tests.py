@@ -5,7 +5,7 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
 
   stage   build directory   compiler, flags                    tests
   gcc     build/            gcc, RelWithDebInfo                all
-  clang   build/clang       clang, Release                     all but those labelled slow
+  clang   build/clang       clang, Release                     all but those labelled slow or once
   asan    build/asan        clang, address and undefined       all but those labelled noasan
   tsan    build/tsan        clang, thread                      those labelled tsan, built alone
 
@@ -41,7 +41,7 @@ Stage = collections.namedtuple(
     "Stage", "name folder compiler cxx build_type sanitize ctest targets")
 STAGES = (
     Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", (), ()),
-    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow"), ()),
+    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow|once"), ()),
     Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined",
           ("-LE", "noasan"), ()),
     Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", ("-L", "tsan"),
@@ -222,7 +222,7 @@ def configure_command(folder, compiler, cxx, build_type, sanitize):
                "-G", "Ninja", "-DCMAKE_C_COMPILER=%s" % compiler, "-DCMAKE_CXX_COMPILER=%s" % cxx,
                "-DCMAKE_BUILD_TYPE=%s" % build_type, "-DSC_SANITIZE=%s" % sanitize,
                "-DSC_ASSERT_ABORTS=%s" % ("OFF" if build_type == "Release" else "ON"),
-               "-DSC_WERROR=ON"]
+               "-DSC_MUTANTS=%s" % ("ON" if compiler == "gcc" else "OFF"), "-DSC_WERROR=ON"]
     if is_foreign(folder, compiler):
         command.insert(1, "--fresh")
     if shutil.which("ccache"):
