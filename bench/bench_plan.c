@@ -183,7 +183,8 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
             (void)usleep(200);
             sc_store_stats(state->store, &stats);
         } while (stats.stage_bytes_used > 16u << 20);
-        must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, pack, state, &error), &error,
+        const struct sc_store_source source = {.pack = pack, .user = state};
+        must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, &source, &error), &error,
              "a layer");
     }
     while (atomic_load(&state->written) == written)

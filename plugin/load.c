@@ -395,7 +395,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
                                        .user = &to,
                                        .span_bytes = sc_kernels_spans_bytes(&how, &item->memory)};
     bool moves = reader->load == SC_LOAD_WHOLE && how.streams && sink.span_bytes > 0 &&
-                 conn->row_bytes / sink.span_bytes <= SC_STORE_SINK_SPANS;
+                 conn->row_bytes / sink.span_bytes <= SC_STORE_SPANS_MAX;
     struct sc_store_rows rows = {0};
     spec_status status;
     for (;; row += rows.row_count) {

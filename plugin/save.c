@@ -8,6 +8,7 @@
  * Does not: decide what becomes visible (commit.c).
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
+#include "base/stream.h"
 #include "kernels/select.h"
 #include "plugin/args.h"
 #include "plugin/connector.h"
@@ -210,7 +211,8 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
 struct pack_source {
     const spec_connector *conn;
     const struct sc_kernels_memory *memory;
-    uint64_t first; /* token of the memory that is the extent's row 0 */
+    uint64_t first;               /* token of the memory that is the extent's row 0 */
+    struct sc_kernels_unpack how; /* spans: as they are */
 };
 
 static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
@@ -232,6 +234,32 @@ static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t ro
     sc_kernels_keys_pack(&half, first, row_count, head_count, head_bytes, dst);
 }
 
+static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+{
+    const struct pack_source *source = user;
+    sc_kernels_rows_spans(&source->how, source->memory, source->first + row, count, ret_spans);
+}
+
+/* Where stores past the caches are faster rows go into their frames that way: nobody looks at them
+ * soon but the device, and what codes them. */
+static struct sc_store_source source_of(struct pack_source *source)
+{
+    const struct sc_plugin_shape *shape = &source->conn->shape;
+    source->how = (struct sc_kernels_unpack){
+        .head_count = shape->kv_head_count,
+        .head_size = shape->head_size,
+        .element_bytes = sc_plugin_dtype_bytes(shape->dtype),
+        .widen = SC_KERNELS_SAME,
+    };
+    uint64_t span_bytes = sc_kernels_spans_bytes(&source->how, source->memory);
+    bool moves =
+        sc_stream_is_faster() && source->conn->row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
+    return (struct sc_store_source){.pack = pack_rows,
+                                    .spans = moves ? source_spans : NULL,
+                                    .span_bytes = span_bytes,
+                                    .user = source};
+}
+
 static void put_layer(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                       const struct sc_kernels_memory *memory)
 {
@@ -240,10 +268,12 @@ static void put_layer(spec_connector *conn, struct sc_plugin_request *request, u
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
         if (last) /* before it can be committed */
             request->pass[i]->provenance = so_far;
-        struct pack_source source = {conn, memory, request->pass[i]->first - request->pass_first};
+        struct pack_source from = {
+            .conn = conn, .memory = memory, .first = request->pass[i]->first - request->pass_first};
+        const struct sc_store_source source = source_of(&from);
         struct spec_error why = {.struct_size = sizeof(why)};
         spec_status status =
-            sc_store_extent_put_layer(request->pass[i]->extent, layer, pack_rows, &source, &why);
+            sc_store_extent_put_layer(request->pass[i]->extent, layer, &source, &why);
         if (status == SPEC_OK)
             continue;
         SC_LOG(&conn->log, SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,

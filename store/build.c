@@ -393,9 +393,9 @@ static void layer_begin(struct sc_store_build *build)
 static bool layer_put(struct sc_store_build *build)
 {
     bool last = build->layer + 1 == build->store->shape.layer_count;
+    const struct sc_store_source source = {.pack = pack_keys, .user = build};
     build->state = WRITE;
-    spec_status status =
-        sc_store_extent_put_layer(build->annex, build->layer, pack_keys, build, NULL);
+    spec_status status = sc_store_extent_put_layer(build->annex, build->layer, &source, NULL);
     if (status != SPEC_OK || last)
         return false;
     build->state = READ;

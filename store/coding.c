@@ -472,8 +472,8 @@ static bool layer_put(struct sc_store_coder *coder)
     }
     coding->current = NULL;
     bool is_last = coder->layer + 1 == store->shape.layer_count;
-    spec_status status =
-        sc_store_extent_put_layer(coder->annex, coder->layer, pack_codes, coding, NULL);
+    const struct sc_store_source source = {.pack = pack_codes, .user = coding};
+    spec_status status = sc_store_extent_put_layer(coder->annex, coder->layer, &source, NULL);
     coder->layer++;
     pthread_mutex_lock(&coding->lock);
     coder->is_lost = coder->is_lost || status != SPEC_OK;

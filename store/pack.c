@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
-#define TAGS_AT_ONCE 256u /* computed into a local array, then copied in */
+#define TAGS_AT_ONCE 256u /* made in a local array, then copied in */
 
 /* ---- Windows -------------------------------------------------------------------------------- */
 
@@ -53,8 +53,7 @@ struct layer_job {
     const struct sc_store_part *part;
     uint64_t start, tags_start, tags_end; /* file offsets; the tags of probe rows too */
     uint32_t layer;
-    sc_store_pack *pack;
-    void *user;
+    const struct sc_store_source *source;
 };
 
 static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,
@@ -160,28 +159,59 @@ struct items {
     uint64_t bytes, at, tags, tag_step; /* of an item; file offsets of the piece's first */
 };
 
-/* Tags of `count` items at src, item_first and on. */
-static bool tags_put(const struct layer_job *job, const struct items *items, uint64_t base,
-                     uint64_t position, const uint8_t *src, uint64_t item_first, uint64_t count)
+/* Tags of `count` items, item_first and on. */
+static bool tags_put(const struct layer_job *job, const struct items *items, const uint64_t *tags,
+                     uint64_t item_first, uint64_t count)
 {
-    uint64_t tags[TAGS_AT_ONCE];
-    for (uint64_t done = 0; done < count;) {
-        uint64_t now = count - done < TAGS_AT_ONCE ? count - done : TAGS_AT_ONCE;
-        sc_store_tag_make(base, position + done, src + done * items->bytes, items->bytes,
-                          items->bytes, now, tags, 1);
-        uint64_t at = items->tags + (item_first + done) * items->tag_step;
-        if (items->tag_step == 8) {
-            if (!windows_copy(job->extent, job->part, at, (const uint8_t *)tags, now * 8))
-                return false;
-        } else {
-            for (uint64_t i = 0; i < now; i++)
-                if (!windows_copy(job->extent, job->part, at + i * items->tag_step,
-                                  (const uint8_t *)&tags[i], 8))
-                    return false;
-        }
-        done += now;
-    }
+    uint64_t at = items->tags + item_first * items->tag_step;
+    if (items->tag_step == 8)
+        return windows_copy(job->extent, job->part, at, (const uint8_t *)tags, count * 8);
+    for (uint64_t i = 0; i < count; i++)
+        if (!windows_copy(job->extent, job->part, at + i * items->tag_step,
+                          (const uint8_t *)&tags[i], 8))
+            return false;
     return true;
+}
+
+/* Items of a piece at dst, packed a bite at a time, so that a tag finds its item in cache. */
+static void items_pack(const struct layer_job *job, const struct items *items, uint64_t base,
+                       uint64_t position, uint64_t extent_row, uint64_t count, uint8_t *dst,
+                       uint64_t *ret_tags)
+{
+    uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
+    for (uint64_t done = 0, now; done < count; done += now) {
+        now = count - done < bite ? count - done : bite;
+        job->source->pack(job->source->user, items->part, extent_row + done, now,
+                          dst + done * items->bytes);
+        sc_store_tag_make(base, position + done, dst + done * items->bytes, items->bytes,
+                          items->bytes, now, ret_tags + done, 1);
+    }
+}
+
+/* The same of rows, each line of which is read once. */
+static void items_gather(const struct layer_job *job, const struct items *items, uint64_t base,
+                         uint64_t position, uint64_t extent_row, uint64_t count, uint8_t *dst,
+                         uint64_t *ret_tags)
+{
+    uint8_t *spans[SC_STORE_SPANS_MAX];
+    const struct sc_store_source *source = job->source;
+    uint64_t row_spans = job->extent->store->shape.row_bytes / source->span_bytes;
+    uint64_t most = SC_STORE_SPANS_MAX / row_spans;
+    for (uint64_t done = 0, now; done < count; done += now) {
+        now = count - done < most ? count - done : most;
+        source->spans(source->user, extent_row + done, now, spans);
+        struct sc_store_tag_gather gather = {
+            .base = base,
+            .position_first = position + done,
+            .rows = dst + done * items->bytes,
+            .row_bytes = items->bytes,
+            .count = now,
+            .tags = ret_tags + done,
+            .spans = spans + (items->part == SC_STORE_PART_V ? row_spans / 2 : 0),
+            .span_bytes = source->span_bytes,
+            .span_step = row_spans};
+        sc_store_tag_gather(&gather);
+    }
 }
 
 /* Whole items go straight into their window; one that straddles goes through the bounce buffer. */
@@ -189,9 +219,10 @@ static bool pack_items(const struct layer_job *job, const struct sc_store_piece_
                        uint64_t extent_row, const struct items *items)
 {
     struct sc_store_extent *extent = job->extent;
+    uint64_t tags[TAGS_AT_ONCE];
     uint64_t base = sc_store_tag_base(extent->store->shape.digest, piece->hash, extent->copy,
                                       job->layer, items->part);
-    uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
+    bool gathers = items->part != SC_STORE_PART_PROBE && job->source->spans != NULL;
     for (uint64_t row = 0; row < piece->row_count;) {
         uint64_t offset = items->at + row * items->bytes;
         windows_flush(extent, job, offset);
@@ -200,14 +231,15 @@ static bool pack_items(const struct layer_job *job, const struct sc_store_piece_
             return false;
         uint64_t left = piece->row_count - row, fit = (window->end - offset) / items->bytes;
         uint64_t count = fit < left ? fit : left;
-        count = count < bite ? count : bite;
+        count = count < TAGS_AT_ONCE ? count : TAGS_AT_ONCE;
         uint8_t *rows = count > 0 ? window_byte(window, offset) : extent->bounce;
         bool straddles = count == 0;
         count = straddles ? 1 : count;
-        job->pack(job->user, items->part, extent_row + row, count, rows);
+        (gathers ? items_gather : items_pack)(job, items, base, piece->first_position + row,
+                                              extent_row + row, count, rows, tags);
         if (straddles && !windows_copy(extent, job->part, offset, rows, items->bytes))
             return false;
-        if (!tags_put(job, items, base, piece->first_position + row, rows, row, count))
+        if (!tags_put(job, items, tags, row, count))
             return false;
         row += count;
     }
@@ -290,8 +322,8 @@ static bool pack_codes(const struct layer_job *job)
             return false;
         now = window->end - (job->start + done);
         now = now < bytes - done ? now : bytes - done;
-        job->pack(job->user, SC_STORE_PART_K_CODES, done, now,
-                  window_byte(window, job->start + done));
+        job->source->pack(job->source->user, SC_STORE_PART_K_CODES, done, now,
+                          window_byte(window, job->start + done));
     }
     return true;
 }
@@ -323,7 +355,8 @@ static bool pack_layer(const struct layer_job *job)
 }
 
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
-                                      sc_store_pack *pack, void *user, struct spec_error *reterr)
+                                      const struct sc_store_source *source,
+                                      struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, !extent->ended);
@@ -340,8 +373,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
                             .start =
                                 part->offset + (layer - part->layer_first) * extent->place.stride,
                             .layer = layer,
-                            .pack = pack,
-                            .user = user};
+                            .source = source};
     job.tags_end = job.start + extent->place.tag_offset + extent->row_count * tag_bytes_of(extent);
     job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
                                                               : extent->place.tag_offset);

@@ -69,9 +69,9 @@ static bool rows_verify(const struct rows *rows, uint8_t *dst)
 /* Verifies rows on their way to where the sink wants them; first: of the first one, its number. */
 static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink, uint64_t first)
 {
-    uint8_t *spans[SC_STORE_SINK_SPANS];
+    uint8_t *spans[SC_STORE_SPANS_MAX];
     uint64_t part_spans = rows->bytes / sink->span_bytes;
-    uint64_t row_spans = part_spans * rows->part_count, most = SC_STORE_SINK_SPANS / row_spans;
+    uint64_t row_spans = part_spans * rows->part_count, most = SC_STORE_SPANS_MAX / row_spans;
     for (uint64_t done = 0, now; done < rows->count; done += now) {
         now = rows->count - done < most ? rows->count - done : most;
         sink->spans(sink->user, first + done, now, spans);

@@ -236,17 +236,30 @@ uint64_t sc_store_extent_rows_max(const struct sc_store *store);
  * lies in shorter runs; 0: there is no room for all. Another's extent may be faster. Any thread. */
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count);
 
+/* Addresses of the spans of rows [row, row + count): [count][row_bytes / span_bytes], a row's bytes
+ * in that order. Allocates nothing, waits for nothing. */
+#define SC_STORE_SPANS_MAX 512u /* of a row */
+typedef void sc_store_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans);
+
 /* Packs one part (enum sc_store_tag_part) of rows, one behind the other: ROW a paired row, K or V
  * the half of a split one, PROBE its first sc_store_probe_row_bytes bytes of keys. */
 typedef void sc_store_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
                            uint8_t *dst);
-/* Packs one layer: calls pack for runs of rows, in order, straight into staging, computes tags,
- * queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split layout
- * K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID otherwise);
- * one thread at a time for one extent. Never waits: SPEC_E_BUSY when staging is full (the extent is
- * then failed and on_written says SPEC_E_DROPPED). After the last layer, on_written follows. */
+struct sc_store_source {
+    sc_store_pack *pack;
+    sc_store_spans *spans; /* NULL: rows are packed, too; else they go past the caches */
+    uint64_t span_bytes;   /* half a row is a multiple of it */
+    void *user;
+};
+/* Packs one layer: calls pack or spans for runs of rows, in order, straight into staging, computes
+ * tags, queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split
+ * layout K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID
+ * otherwise); one thread at a time for one extent. Never waits: SPEC_E_BUSY when staging is full
+ * (the extent is then failed and on_written says SPEC_E_DROPPED). After the last layer, on_written
+ * follows. */
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
-                                      sc_store_pack *pack, void *user, struct spec_error *reterr);
+                                      const struct sc_store_source *source,
+                                      struct spec_error *reterr);
 /* Of every new extent; 0: none. */
 uint64_t sc_store_probe_row_bytes(const struct sc_store *store);
 /* Gives up an extent before its last layer; on_written follows with SPEC_E_DROPPED. */
@@ -505,14 +518,10 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 
-/* Where rows of a whole load belong, so that they go there while they are verified: each row is
- * [row_bytes / span_bytes] spans, its bytes in that order. */
-#define SC_STORE_SINK_SPANS 512u /* a row has no more */
+/* Where rows of a whole load belong, by their order in the ranges, so that they go there while they
+ * are verified. All spans of a row NULL: it goes nowhere. */
 struct sc_store_sink {
-    /* Addresses of the spans of rows [row, row + count), by their order in the ranges,
-     * [count][spans of a row]; all of a row NULL: it goes nowhere. Allocates nothing, waits for
-     * nothing. */
-    void (*spans)(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans);
+    sc_store_spans *spans;
     void *user;
     uint64_t span_bytes; /* half a row is a multiple of it */
 };

@@ -93,6 +93,11 @@ uint64_t sc_store_tag_move(const struct sc_store_tag_move *what)
     return rung_best()->move(what);
 }
 
+void sc_store_tag_gather(const struct sc_store_tag_gather *what)
+{
+    rung_best()->gather(what);
+}
+
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed)
 {
     return count <= XXH3_MIDSIZE_MAX ? XXH3_64bits_withSeed(bytes, count, seed)

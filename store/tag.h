@@ -64,6 +64,17 @@ struct sc_store_tag_move {
  * next. */
 uint64_t sc_store_tag_move(const struct sc_store_tag_move *what);
 
+/* Rows that are made out of their spans and get their tags on the way; else as above. */
+struct sc_store_tag_gather {
+    uint64_t base, position_first;
+    uint8_t *rows; /* [count][row_bytes] written, past the caches */
+    uint64_t row_bytes, count;
+    uint64_t *tags;        /* [count] written */
+    uint8_t *const *spans; /* read; none is NULL */
+    uint64_t span_bytes, span_step;
+};
+void sc_store_tag_gather(const struct sc_store_tag_gather *what);
+
 /* The same by one instruction set each; i = 0 (baseline), 1, ... until NULL: what this machine has.
  * The functions above use the best. */
 struct sc_store_tag_rung {
@@ -73,6 +84,7 @@ struct sc_store_tag_rung {
                        uint64_t row_bytes, uint64_t row_stride, uint64_t count,
                        const uint64_t *tags, uint64_t tag_step);
     uint64_t (*move)(const struct sc_store_tag_move *what);
+    void (*gather)(const struct sc_store_tag_gather *what);
     uint64_t (*hash)(const void *bytes, uint64_t count, uint64_t seed);
 };
 extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2,

@@ -11,11 +11,10 @@
 #include <immintrin.h>
 #include <xxhash.h>
 
-#include <stdint.h>
+#include "store/tag_lines.h"
 
-#define STRIPE_BYTES  64u
 #define BLOCK_STRIPES 16u /* then the accumulator is scrambled */
-#define SECRET_LAST   (XXH_SECRET_DEFAULT_SIZE - STRIPE_BYTES)
+#define SECRET_LAST   (XXH_SECRET_DEFAULT_SIZE - TAG_LINE_BYTES)
 
 struct acc { /* XXH3's, of eight words */
     __m256i low, high;
@@ -68,9 +67,8 @@ static uint64_t merge(struct acc acc, const uint8_t *secret, uint64_t bytes)
     return XXH3_mergeAccs(words, secret + XXH_SECRET_MERGEACCS_START, bytes * XXH_PRIME64_1);
 }
 
-/* XXH3_64bits_withSeed of more than 240 bytes, in whole lines; spans of whole lines get them. */
-static uint64_t row_move(const uint8_t *row, uint64_t bytes, uint64_t seed, uint8_t *const *spans,
-                         uint64_t span_bytes)
+/* XXH3_64bits_withSeed of what is moved. */
+static uint64_t row_move(struct tag_lines *lines, uint64_t seed)
 {
     XXH_ALIGN(64) uint8_t secret[XXH_SECRET_DEFAULT_SIZE];
     struct acc acc = {.low = _mm256_set_epi64x((long long)XXH_PRIME64_3, (long long)XXH_PRIME64_2,
@@ -78,27 +76,21 @@ static uint64_t row_move(const uint8_t *row, uint64_t bytes, uint64_t seed, uint
                       .high =
                           _mm256_set_epi64x((long long)XXH_PRIME32_1, (long long)XXH_PRIME64_5,
                                             (long long)XXH_PRIME32_2, (long long)XXH_PRIME64_4)};
+    uint64_t left = lines->span_count;
     XXH3_initCustomSecret(secret, seed);
-    const uint8_t *last = row + bytes - STRIPE_BYTES, *span_end = row + span_bytes;
-    const uint8_t *last_secret = secret + SECRET_LAST - XXH_SECRET_LASTACC_START;
-    uint8_t *dst = *spans;
-    for (uint32_t stripe = 0; row <= last; row += STRIPE_BYTES, dst += STRIPE_BYTES) {
-        if (row == span_end) {
-            dst = *++spans;
-            span_end += span_bytes;
-        }
-        acc = line_move(acc, row, row == last ? last_secret : secret + stripe * 8, dst);
-        if (++stripe == BLOCK_STRIPES && row != last) {
+    for (uint64_t i = 0, stripe = 0; i + 1 < lines->count; i++, tag_lines_next(lines, &left)) {
+        acc = line_move(acc, lines->src, secret + stripe * 8, lines->dst);
+        if (++stripe == BLOCK_STRIPES) {
             acc.low = half_scramble(acc.low, secret + SECRET_LAST);
             acc.high = half_scramble(acc.high, secret + SECRET_LAST + 32);
             stripe = 0;
         }
     }
-    return merge(acc, secret, bytes);
+    acc = line_move(acc, lines->src, secret + SECRET_LAST - XXH_SECRET_LASTACC_START, lines->dst);
+    return merge(acc, secret, lines->count * TAG_LINE_BYTES);
 }
 
 #define TAG_RUNG               sc_store_tag_avx2
 #define TAG_HASH(row, b, seed) XXH3_64bits_withSeed((row), (b), (seed))
-#define TAG_MOVE(row, b, seed, spans, span_bytes)                                                  \
-    row_move((row), (b), (seed), (spans), (span_bytes))
+#define TAG_MOVE(lines, seed)  row_move((lines), (seed))
 #include "store/tag_rung.h"

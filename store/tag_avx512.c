@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #include "store/tag.h"
+#include "store/tag_lines.h"
 
 #define STRIPE_BYTES    64u
 #define BLOCK_STRIPES   16u /* then the accumulator is scrambled */
@@ -152,34 +153,33 @@ static inline void line_stream(uint8_t *dst, __m512i data)
     _mm_stream_si128(parts + 3, _mm512_extracti32x4_epi32(data, 3));
 }
 
-/* The same of more than 240 bytes, in whole lines; spans of whole lines get them. */
-static uint64_t row_move(const uint8_t *row, uint64_t bytes, uint64_t seed, uint8_t *const *spans,
-                         uint64_t span_bytes)
+static inline __m512i line_move(__m512i acc, const uint8_t *at, __m512i secret, uint8_t *dst)
+{
+    const __m512i data = _mm512_loadu_si512(at);
+    prefetch(at);
+    line_stream(dst, data);
+    return data_add(acc, data, secret);
+}
+
+/* XXH3_64bits_withSeed of what is moved. */
+static uint64_t row_move(struct tag_lines *lines, uint64_t seed)
 {
     const struct seeds seeds = seeds_of(seed);
-    const __m512i last_secret = SECRET_INSIDE(&seeds, 15, 1);
-    const uint8_t *last = row + bytes - STRIPE_BYTES, *span_end = row + span_bytes;
     __m512i acc = acc_begin();
-    uint8_t *dst = *spans;
-    for (uint32_t stripe = 0; row <= last; row += STRIPE_BYTES, dst += STRIPE_BYTES) {
-        if (row == span_end) {
-            dst = *++spans;
-            span_end += span_bytes;
-        }
-        const __m512i data = _mm512_loadu_si512(row);
-        prefetch(row);
-        line_stream(dst, data);
-        acc = data_add(acc, data, row == last ? last_secret : secret_words(&seeds, stripe));
-        if (++stripe == BLOCK_STRIPES && row != last) {
+    uint64_t left = lines->span_count;
+    uint32_t stripe = 0;
+    for (uint64_t i = 0; i + 1 < lines->count; i++, tag_lines_next(lines, &left)) {
+        acc = line_move(acc, lines->src, secret_words(&seeds, stripe), lines->dst);
+        if (++stripe == BLOCK_STRIPES) {
             acc = scramble(acc, secret_words(&seeds, SCRAMBLE_WORD));
             stripe = 0;
         }
     }
-    return merge(acc, &seeds, bytes);
+    acc = line_move(acc, lines->src, SECRET_INSIDE(&seeds, 15, 1), lines->dst);
+    return merge(acc, &seeds, lines->count * STRIPE_BYTES);
 }
 
 #define TAG_RUNG               sc_store_tag_avx512
 #define TAG_HASH(row, b, seed) row_hash((row), (b), (seed))
-#define TAG_MOVE(row, b, seed, spans, span_bytes)                                                  \
-    row_move((row), (b), (seed), (spans), (span_bytes))
+#define TAG_MOVE(lines, seed)  row_move((lines), (seed))
 #include "store/tag_rung.h"

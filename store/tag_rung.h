@@ -12,12 +12,10 @@
 
 #include "base/stream.h"
 #include "store/tag.h"
+#include "store/tag_lines.h"
 
 #include <stdbool.h>
-
-#define LINE_BYTES 64u
-#define DST_ALIGN  16u
-#define SHORT_MAX  240u /* up to here XXH3 is another function */
+#include <string.h>
 
 #ifndef TAG_HASH
 #define XXH_INLINE_ALL
@@ -57,13 +55,13 @@ static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_
 }
 
 #ifdef TAG_MOVE
-static bool moves_lines(const struct sc_store_tag_move *what, uint8_t *const *spans)
+static bool is_lines(uint64_t row_bytes, uint64_t span_bytes, uint8_t *const *spans)
 {
     uint64_t bits = 0;
-    for (uint64_t j = 0; j < what->row_bytes / what->span_bytes; j++)
+    for (uint64_t j = 0; j < row_bytes / span_bytes; j++)
         bits |= (uint64_t)(uintptr_t)spans[j];
-    return what->row_bytes > SHORT_MAX && what->span_bytes % LINE_BYTES == 0 &&
-           bits % DST_ALIGN == 0 && spans[0] != NULL;
+    return row_bytes > TAG_SHORT_MAX && span_bytes % TAG_LINE_BYTES == 0 &&
+           bits % TAG_DST_ALIGN == 0 && spans[0] != NULL;
 }
 #endif
 
@@ -82,8 +80,13 @@ static uint64_t rung_move(const struct sc_store_tag_move *what)
         uint64_t seed = tag_seed(what->base, what->position_first + i);
         uint64_t expected = what->tags[i * what->tag_step];
 #ifdef TAG_MOVE
-        if (moves_lines(what, spans)) {
-            if (TAG_MOVE(row, what->row_bytes, seed, spans, what->span_bytes) != expected)
+        if (is_lines(what->row_bytes, what->span_bytes, spans)) {
+            struct tag_lines lines = {.src = row,
+                                      .dst = spans[0],
+                                      .dsts = spans,
+                                      .count = what->row_bytes / TAG_LINE_BYTES,
+                                      .span_count = what->span_bytes / TAG_LINE_BYTES};
+            if (TAG_MOVE(&lines, seed) != expected)
                 break;
             continue;
         }
@@ -96,10 +99,38 @@ static uint64_t rung_move(const struct sc_store_tag_move *what)
     return i;
 }
 
+static void rung_gather(const struct sc_store_tag_gather *what)
+{
+    for (uint64_t i = 0; i < what->count; i++) {
+        uint8_t *row = what->rows + i * what->row_bytes;
+        uint8_t *const *spans = what->spans + i * what->span_step;
+        uint64_t seed = tag_seed(what->base, what->position_first + i);
+#ifdef TAG_MOVE
+        if (is_lines(what->row_bytes, what->row_bytes, &row) &&
+            what->span_bytes % TAG_LINE_BYTES == 0) {
+            struct tag_lines lines = {.src = spans[0],
+                                      .srcs = spans,
+                                      .dst = row,
+                                      .count = what->row_bytes / TAG_LINE_BYTES,
+                                      .span_count = what->span_bytes / TAG_LINE_BYTES};
+            what->tags[i] = TAG_MOVE(&lines, seed);
+            continue;
+        }
+#endif
+        for (uint64_t j = 0; j < what->row_bytes / what->span_bytes; j++)
+            memcpy(row + j * what->span_bytes, spans[j], what->span_bytes);
+        what->tags[i] = TAG_HASH(row, what->row_bytes, seed);
+    }
+    sc_stream_end();
+}
+
 static uint64_t rung_hash(const void *bytes, uint64_t count, uint64_t seed)
 {
     return TAG_HASH(bytes, count, seed);
 }
 
-const struct sc_store_tag_rung TAG_RUNG = {
-    .make = rung_make, .verify = rung_verify, .move = rung_move, .hash = rung_hash};
+const struct sc_store_tag_rung TAG_RUNG = {.make = rung_make,
+                                           .verify = rung_verify,
+                                           .move = rung_move,
+                                           .gather = rung_gather,
+                                           .hash = rung_hash};

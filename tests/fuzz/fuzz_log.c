@@ -235,9 +235,11 @@ static void churn_store(struct sc_store *store)
     churn.salt++;
     if (sc_store_extent_begin(store, plans, 2, &provenance, NULL, &extent, NULL) != SPEC_OK)
         return;
-    for (uint32_t layer = 0; layer < 2; layer++)
-        if (sc_store_extent_put_layer(extent, layer, churn_pack, &layer, NULL) != SPEC_OK)
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        const struct sc_store_source source = {.pack = churn_pack, .user = &layer};
+        if (sc_store_extent_put_layer(extent, layer, &source, NULL) != SPEC_OK)
             break;
+    }
     churn_wait(store);
     FUZZ_CHECK(churn.is_done);
 }

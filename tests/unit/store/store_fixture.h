@@ -403,8 +403,9 @@ static inline spec_status pass_begin(struct pass *pass)
 
 static inline spec_status pass_put(struct pass *pass)
 {
+    const struct sc_store_source source = {.pack = pass_pack, .user = pass};
     spec_status status =
-        sc_store_extent_put_layer(pass->extent, pass->layer, pass_pack, pass, &pass->error);
+        sc_store_extent_put_layer(pass->extent, pass->layer, &source, &pass->error);
     pass->layer++;
     return status;
 }

@@ -196,9 +196,38 @@ static void expect_bad(const struct sc_store_tag_rung *rung, struct moved *moved
     assert_memory_equal(moved->area, moved->want, end);
 }
 
-/* What a move puts is what a copy puts, and nothing beside it; what it finds is what verify finds.
+/* Rows out of spans: the bytes and tags of make's, and nothing beside them. */
+static void expect_gathered(const struct sc_store_tag_rung *rung, struct moved *moved,
+                            const uint8_t *rows, uint64_t row_bytes, uint64_t span_bytes,
+                            uint64_t shift)
+{
+    uint64_t tags[MOVED];
+    moved_lay(moved, rows, row_bytes, span_bytes, shift, MOVED);
+    for (uint64_t i = 0; i < MOVED; i++)
+        for (uint64_t j = 0; j < row_bytes / span_bytes; j++)
+            moved->spans[i * SPANS + j] =
+                (uint8_t *)(uintptr_t)rows + i * row_bytes + j * span_bytes;
+    memset(moved->area, UNMOVED, MOVED * WORST);
+    struct sc_store_tag_gather gather = {.base = 99,
+                                         .position_first = 7,
+                                         .rows = moved->area + APART + shift,
+                                         .row_bytes = row_bytes,
+                                         .count = MOVED,
+                                         .tags = tags,
+                                         .spans = moved->spans,
+                                         .span_bytes = span_bytes,
+                                         .span_step = SPANS};
+    rung->gather(&gather);
+    for (uint64_t i = 0; i < MOVED; i++)
+        assert_int_equal(tags[i], moved->tags[2 * i]);
+    memset(moved->want, UNMOVED, MOVED * WORST);
+    memcpy(moved->want + APART + shift, rows, MOVED * row_bytes);
+    assert_memory_equal(moved->area, moved->want, MOVED * WORST);
+}
+
+/* What they put is what a copy puts, and nothing beside it; what a move finds is what verify finds.
  * Lines and what is none, borders of XXH3's stripes and blocks inside spans and between them. */
-static void tag_move_verifies_and_copies(void **state)
+static void tag_moves_and_gathers_as_copies_would(void **state)
 {
     (void)state;
     static const struct {
@@ -223,6 +252,7 @@ static void tag_move_verifies_and_copies(void **state)
                 moved_lay(&moved, from, row_bytes, span_bytes, shift, MOVED);
                 assert_int_equal(rung->move(&move), MOVED);
                 assert_memory_equal(moved.area, moved.want, MOVED * WORST);
+                expect_gathered(rung, &moved, from, row_bytes, span_bytes, shift);
                 for (uint64_t bad = 0; bad < MOVED; bad++)
                     expect_bad(rung, &moved, from, row_bytes, span_bytes, shift, bad);
             }
@@ -258,7 +288,7 @@ int main(void)
         cmocka_unit_test(tag_of_another_identity_fails),
         cmocka_unit_test(tag_finds_the_first_bad_row),
         cmocka_unit_test(tag_rungs_agree_bit_for_bit),
-        cmocka_unit_test(tag_move_verifies_and_copies),
+        cmocka_unit_test(tag_moves_and_gathers_as_copies_would),
         cmocka_unit_test(checksum_vectors_are_frozen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
