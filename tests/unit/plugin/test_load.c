@@ -66,42 +66,119 @@ static void prompts_that_part_anywhere_share_what_they_share(void **state)
 
 #define LARGE_ROWS 1100u
 
-/* The layer into heads apart, backwards, a third of the rows skipped. */
-static spec_status load_apart(struct rig *rig, spec_request request, const struct prompt *prompt,
-                              uint32_t layer)
+/* Memory of some layout, somewhere, and what it must hold: [K][V], poison where no row belongs. */
+struct laid {
+    uint8_t *bytes, *want;
+    uint64_t size;
+    struct spec_memory memory;
+    int64_t slots[LARGE_ROWS];
+};
+
+/* seed: by tokens, by heads, or in blocks of 16 tokens; padded or not; at any multiple of two
+ * bytes; tokens in turn, or in any slots, of which a load skips some. */
+static struct laid *laid_make(const struct rig *rig, uint64_t seed, bool skips)
 {
-    uint64_t head_bytes = rig_part_bytes(rig) / rig->heads;
-    struct area area = rig_area(rig, LARGE_ROWS);
-    static int64_t slots[LARGE_ROWS];
-    for (uint64_t j = 0; j < LARGE_ROWS; j++)
-        slots[j] = j % 3 == 0 ? -1 : (int64_t)(LARGE_ROWS - 1 - j);
-    area.memory.token_stride_bytes = head_bytes;
-    area.memory.head_stride_bytes = LARGE_ROWS * head_bytes;
-    area.memory.slots = slots;
-    area.memory.slot_count = LARGE_ROWS;
+    struct laid *laid = calloc(1, sizeof(*laid));
+    assert_non_null(laid);
+    uint64_t part = rig_part_bytes(rig), head = part / rig->heads, kind = seed % 3;
+    uint64_t pad = seed / 3 % 2 == 0 ? 0 : 2 * (rig_mix(seed) % 40);
+    uint64_t v_at = 4 * LARGE_ROWS * part + 4096;
+    laid->size = 2 * v_at;
+    laid->bytes = aligned_alloc(64, laid->size);
+    laid->want = malloc(laid->size);
+    assert_true(laid->bytes != NULL && laid->want != NULL);
+    memset(laid->bytes, 0xa5, laid->size);
+    memset(laid->want, 0xa5, laid->size);
+    uint64_t shift = seed / 6 % 2 == 0 ? seed / 12 * 64 % 256 : 2 * (rig_mix(seed + 1) % 100);
+    laid->memory = (struct spec_memory){.struct_size = sizeof(laid->memory),
+                                        .dtype = rig->dtype,
+                                        .k_base = laid->bytes + 64 + shift,
+                                        .v_base = laid->bytes + v_at + shift,
+                                        .k_bytes = v_at - 256,
+                                        .v_bytes = v_at - 256,
+                                        .head_stride_bytes = head,
+                                        .token_stride_bytes = part + pad};
+    if (kind == 1) {
+        laid->memory.token_stride_bytes = head + pad;
+        laid->memory.head_stride_bytes = (LARGE_ROWS + 1) * (head + pad);
+    } else if (kind == 2) {
+        laid->memory.block_tokens = 16;
+        laid->memory.block_stride_bytes = 16 * (part + pad) + pad;
+    }
+    for (uint64_t j = 0; j < LARGE_ROWS; j++) /* 7 and 1,100 have no factor in common */
+        laid->slots[j] = skips && j % 5 == 3 ? -1 : (int64_t)(j * 7 % LARGE_ROWS);
+    if (seed % 4 >= 2) {
+        laid->memory.slots = laid->slots;
+        laid->memory.slot_count = LARGE_ROWS;
+    }
+    return laid;
+}
+
+static void laid_free(struct laid *laid)
+{
+    free(laid->bytes);
+    free(laid->want);
+    free(laid);
+}
+
+/* The layer's rows, by the ABI's formula, where `base` stands for the memory's first byte. */
+static void laid_fill(const struct rig *rig, const struct laid *laid, const struct prompt *prompt,
+                      uint32_t layer, uint8_t *base)
+{
+    const struct spec_memory *memory = &laid->memory;
+    uint64_t part_bytes = rig_part_bytes(rig), head_bytes = part_bytes / rig->heads;
+    uint8_t *row = malloc(part_bytes);
+    assert_non_null(row);
+    for (uint64_t j = 0; j < LARGE_ROWS; j++) {
+        int64_t slot = memory->slots != NULL ? memory->slots[j] : (int64_t)j;
+        uint64_t block = memory->block_tokens != 0 ? (uint64_t)slot / memory->block_tokens : 0;
+        uint64_t in = (uint64_t)slot - block * memory->block_tokens;
+        for (uint32_t part = 0; slot >= 0 && part < 2; part++) {
+            const uint8_t *from = part == 0 ? memory->k_base : memory->v_base;
+            uint8_t *at = base + (from - laid->bytes) + block * memory->block_stride_bytes +
+                          in * memory->token_stride_bytes;
+            rig_row(rig, prompt, j, layer, part, row);
+            for (uint64_t h = 0; h < rig->heads; h++)
+                memcpy(at + h * memory->head_stride_bytes, row + h * head_bytes, head_bytes);
+        }
+    }
+    free(row);
+}
+
+static spec_status load_laid(struct rig *rig, spec_request request, const struct prompt *prompt,
+                             uint32_t layer, uint64_t seed)
+{
+    struct laid *laid = laid_make(rig, seed, true);
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = request,
                                   .layer = layer,
-                                  .destination = &area.memory};
+                                  .destination = &laid->memory};
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
-    uint8_t *row = malloc(rig_part_bytes(rig));
-    assert_non_null(row);
-    for (uint64_t j = 0; status == SPEC_OK && j < LARGE_ROWS; j++)
-        for (uint32_t part = 0; part < 2; part++) {
-            rig_row(rig, prompt, j, layer, part, row);
-            for (uint64_t h = 0; h < rig->heads; h++) {
-                const uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
-                const uint8_t *at =
-                    base + (LARGE_ROWS - 1 - j) * head_bytes + h * area.memory.head_stride_bytes;
-                if (j % 3 == 0)
-                    assert_true(rig_is_poison(at, head_bytes));
-                else
-                    assert_memory_equal(at, row + h * head_bytes, head_bytes);
-            }
-        }
-    free(row);
-    rig_area_free(&area);
+    laid_fill(rig, laid, prompt, layer, laid->want);
+    if (status == SPEC_OK)
+        assert_memory_equal(laid->bytes, laid->want, laid->size);
+    laid_free(laid);
     return status;
+}
+
+static void store_laid(struct rig *rig, const struct prompt *prompt, uint64_t seed)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    spec_ticket ticket = 0;
+    assert_int_equal(result.matched_tokens, 0);
+    for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        struct laid *laid = laid_make(rig, seed + layer, false);
+        laid_fill(rig, laid, prompt, layer, laid->bytes);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = result.request,
+                                           .layer = layer,
+                                           .token_count = LARGE_ROWS,
+                                           .memory = &laid->memory};
+        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        laid_free(laid);
+    }
+    assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
+    rig_release(rig, result.request);
 }
 
 static void flip_at(const struct rig *rig, uint64_t offset)
@@ -119,40 +196,55 @@ static void flip_at(const struct rig *rig, uint64_t offset)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Of a load that goes past the caches: rows that are verified on their way (of both layouts, whole
- * and a head at a time), and none that is not what it should be. */
-static void large_loads_are_verified_on_their_way(void **state)
+/* Large enough to go past the caches: rows of both layouts on disk, out of host memory of every
+ * layout and into it, are right, and nothing is written beside them. */
+static void large_rows_come_and_go_in_every_layout(void **state)
+{
+    (void)state;
+    static const char *const EXTRA[] = {"", "\"store\": {\"layout\": \"split\"}"};
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        struct prompt prompt = rig_prompt(seed, 0, 0, LARGE_ROWS);
+        struct rig rig;
+        rig_init(&rig, false, EXTRA[seed / 2 % 2]);
+        rig_shape(&rig, 2, 8, seed % 5 == 4 ? 60 : 64, SPEC_DTYPE_F16); /* 2.2 MiB a layer */
+        rig_open(&rig);
+        store_laid(&rig, &prompt, seed);
+        struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+        assert_int_equal(result.matched_tokens, LARGE_ROWS);
+        for (uint32_t layer = 0; layer < 2; layer++)
+            for (uint64_t way = 0; way < 3; way++)
+                assert_int_equal(load_laid(&rig, result.request, &prompt, layer, seed * 5 + way),
+                                 SPEC_OK);
+        rig_release(&rig, result.request);
+        rig_done(&rig);
+        rig_prompt_free(&prompt);
+    }
+}
+
+/* A bit of a row that is verified on its way: the load fails, and what is found later is right. */
+static void a_bad_row_of_a_large_load_is_found(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {"", "\"store\": {\"layout\": \"split\"}"};
     struct prompt prompt = rig_prompt(3, 0, 0, LARGE_ROWS);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct rig rig;
-        rig_init(&rig, false, EXTRA[i]);
-        rig_shape(&rig, 2, 8, 64, SPEC_DTYPE_F16); /* 2.2 MiB a layer */
-        rig_open(&rig);
-        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-        struct spec_lookup_result result = rig_lookup(&rig, &prompt);
-        assert_int_equal(result.matched_tokens, LARGE_ROWS);
-        for (uint32_t layer = 0; layer < 2; layer++) {
-            assert_int_equal(rig_load(&rig, result.request, &prompt, 0, LARGE_ROWS, layer),
-                             SPEC_OK);
-            assert_int_equal(load_apart(&rig, result.request, &prompt, layer), SPEC_OK);
-        }
-        rig_release(&rig, result.request);
-        flip_at(&rig, 2002048); /* in layer 0, of a row that load_apart does not skip */
-        for (uint32_t apart = 0; apart < 2; apart++) {
-            result = rig_lookup(&rig, &prompt);
-            spec_status status =
-                apart == 0 ? load_apart(&rig, result.request, &prompt, 0)
-                           : rig_load(&rig, result.request, &prompt, 0, result.matched_tokens, 0);
-            assert_int_equal(status, apart == 0 ? SPEC_E_CORRUPT : SPEC_OK);
-            assert_true(apart == 0 ||
-                        (result.matched_tokens > 0 && result.matched_tokens < LARGE_ROWS));
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t row = 0; row < 3; row++) { /* of which two are wanted */
+            struct rig rig;
+            rig_init(&rig, false, EXTRA[i]);
+            rig_shape(&rig, 2, 8, 64, SPEC_DTYPE_F16);
+            rig_open(&rig);
+            assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            flip_at(&rig, 2000000 + row * 2 * rig_part_bytes(&rig)); /* layer 0 */
+            struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+            assert_int_equal(load_laid(&rig, result.request, &prompt, 0, 2), SPEC_E_CORRUPT);
             rig_release(&rig, result.request);
+            result = rig_lookup(&rig, &prompt);
+            assert_true(result.matched_tokens > 0 && result.matched_tokens < LARGE_ROWS);
+            assert_int_equal(rig_load(&rig, result.request, &prompt, 0, result.matched_tokens, 0),
+                             SPEC_OK);
+            rig_release(&rig, result.request);
+            rig_done(&rig);
         }
-        rig_done(&rig);
-    }
     rig_prompt_free(&prompt);
 }
 
@@ -656,7 +748,8 @@ int main(void)
         cmocka_unit_test(extra_keys_part_where_they_begin),
         cmocka_unit_test(layers_come_in_any_order_and_again),
         cmocka_unit_test(negative_slots_are_skipped),
-        cmocka_unit_test(large_loads_are_verified_on_their_way),
+        cmocka_unit_test(large_rows_come_and_go_in_every_layout),
+        cmocka_unit_test(a_bad_row_of_a_large_load_is_found),
         cmocka_unit_test(items_are_walked_by_their_size),
         cmocka_unit_test(a_deadline_leaves_the_request_usable),
         cmocka_unit_test(a_failed_range_is_void_until_stored_anew),
