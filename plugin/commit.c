@@ -165,6 +165,8 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
         status = commit_rows(conn, save, &provenance, &match);
     } else {
         sc_store_extent_discard(save->extent);
+        if (match.token_count < save->first) /* what it hangs on found no room, as a rule */
+            sc_store_room_missed(conn->store, save->count);
         if (match.token_count < end)
             status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
         else
@@ -192,7 +194,7 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
             sc_plugin_chunk_count(conn, save->first, save->first + save->count),
             memory_order_relaxed);
     if (status == SPEC_E_NO_SPACE)
-        sc_plugin_evict_ask(conn, save->count * conn->layer_count * conn->row_bytes);
+        sc_plugin_evict_ask(conn, save->count);
     save->status = sc_plugin_ticket_status(status);
 }
 

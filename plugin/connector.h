@@ -223,7 +223,10 @@ struct sc_plugin_coarse { /* an extent that may give its rows up: codes are bein
 
 struct sc_plugin_evict {
     _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
-    uint64_t left_bytes, left_runs;           /* the job's: beyond the share that is kept free */
+    _Atomic bool asks_least;                  /* likewise */
+    uint64_t goal_bytes;                      /* the job's: a pass needs so much at once */
+    uint64_t left_bytes, left_runs;           /* the job's: beyond what is free or on its way */
+    _Atomic uint64_t piece_new;               /* the room's, when nothing older was left */
     struct sc_plugin_coarse coarse;           /* the job's */
 };
 
@@ -596,9 +599,10 @@ bool sc_plugin_index_spare(spec_connector *conn);
 void sc_plugin_drops_flush(spec_connector *conn);
 
 /* evict.c */
-/* A pass of so many bytes found no room. */
-void sc_plugin_evict_ask(spec_connector *conn, uint64_t bytes);
+/* A pass of so many rows found no room. */
+void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
 void sc_plugin_evict_ask_runs(spec_connector *conn); /* the index is full */
+void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
 /* After something was stored. */
 void sc_plugin_evict_check(spec_connector *conn);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */

@@ -137,7 +137,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
     if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     if ((params.flags & SPEC_MAINTAIN_EVICT) != 0)
-        sc_plugin_kick(conn, SC_JOB_EVICT);
+        sc_plugin_evict_ask_least(conn);
     if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)
         sc_store_build_start(conn->store, conn->config.maintain_bytes_per_s);
     return SPEC_OK;

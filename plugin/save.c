@@ -95,7 +95,8 @@ static uint64_t save_tokens(const spec_connector *conn, uint64_t token_count)
 {
     uint64_t most = save_tokens_max(conn);
     uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
-    return fit == 0 || fit == token_count || fit > most ? most : fit;
+    bool is_one = fit == 0 || fit == token_count || fit > most;
+    return is_one || token_count / fit + 2 > SC_PLUGIN_PASS_SAVES ? most : fit;
 }
 
 /* Of `step` rows at most. */
@@ -200,7 +201,7 @@ static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *re
         count_dropped(conn, begun_end, params->first_token + params->token_count);
         give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
         if (status == SPEC_E_NO_SPACE)
-            sc_plugin_evict_ask(conn, params->token_count * conn->layer_count * conn->row_bytes);
+            sc_plugin_evict_ask(conn, params->token_count);
     }
     /* Extents that were begun resolve their parts themselves. */
     for (uint64_t i = request->pass_saves; i < part_count; i++)

@@ -86,6 +86,17 @@ struct sc_store_bucket {       /* quarantined pieces of about one time, linked b
     uint32_t head, tail;
 };
 
+#define SC_STORE_DEMAND_SLOTS 17u /* the newest, and those before it that span a lease's time */
+
+struct sc_store_demand { /* what was stored, or missed for want of room, lately */
+    struct sc_store_demand_slot {
+        uint64_t bytes;
+        uint64_t piece_first;       /* what was committed in it, and later, has no lower id */
+    } slots[SC_STORE_DEMAND_SLOTS]; /* a ring, by their numbers */
+    uint64_t slot;                  /* number of the newest: executor's time / its width */
+    uint64_t piece_seen;            /* the next id, when somebody looked */
+};
+
 #define SC_STORE_WINDOW_BYTES (1ull << 20) /* of the log, read or appended at once */
 
 struct sc_store_journal {
@@ -182,6 +193,7 @@ struct sc_store {
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* a ring, by due time */
     uint32_t bucket_first, bucket_count;
     uint32_t rows_first, rows_last; /* extents whose rows wait, by time; 0: none */
+    struct sc_store_demand demand;  /* room.c */
     uint32_t number_next;           /* of a new segment */
     struct sc_store_extent *extents, *extents_free;
     struct sc_store_write *writes, *writes_free;
@@ -373,6 +385,14 @@ void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc 
 void sc_store_checkpoint_clean(struct sc_store *store);
 /* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
 void sc_store_checkpoint_close(struct sc_store *store);
+
+/* ---- How much is free, and is asked for (room.c) --------------------------------------------- */
+
+/* The log was read. */
+void sc_store_demand_open(struct sc_store *store);
+/* Space lock held. An extent has a place of so many bytes; or gave it back, with nothing stored. */
+void sc_store_demand_add(struct sc_store *store, uint64_t bytes);
+void sc_store_demand_sub(struct sc_store *store, uint64_t bytes);
 
 /* ---- Room for two logs (log_room.c) ---------------------------------------------------------- */
 

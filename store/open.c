@@ -218,6 +218,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
         status = sc_store_coding_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
+    if (status == SPEC_OK)
+        sc_store_demand_open(store);
     return status;
 }
 

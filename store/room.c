@@ -2,9 +2,14 @@
  *
  *   disk_bytes   [fixed | the log's room | segments: held | quarantine | free | ... ]
  *                                             not made yet: counts as free ----^
+ *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring of slots: bytes stored, or
+ * missed
+ *
+ * What a lease's time takes has to be free, or in quarantine, at any time if storing is not to end
+ * (plugin/evict.c): so it is measured here, with what would have been stored had there been room.
  *
  * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
- * is room does not stop at crumbs.
+ * is room does not stop at crumbs; bytes_max is what segments can hold, no part that none takes.
  * Does not: know what was used last (plugin/), wait for leases.
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
@@ -13,12 +18,80 @@
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
 #define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
+#define FRAMES_PART      4u  /* of staging memory: a pass is cut into no more extents than that */
+#define DEMAND_NS_MIN                                                                              \
+    1000000ull /* of a lease: else what goes is free at once, and none is kept                     \
+                */
 
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
 {
     return sc_store_shape_place(&store->shape, store->params.probe_row_bytes, rows).stride;
 }
+
+uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
+{
+    return sc_store_up(layer_bytes(store, rows) * store->shape.layer_count, PAGE);
+}
+
+/* ---- Demand ---------------------------------------------------------------------------------- */
+
+/* Space lock held. The newest slot, after those that no time was spent in were emptied. */
+static struct sc_store_demand_slot *demand_now(struct sc_store *store)
+{
+    struct sc_store_demand *demand = &store->demand;
+    uint64_t span_ns = store->params.config->lease_ns_max;
+    span_ns = span_ns > DEMAND_NS_MIN ? span_ns : DEMAND_NS_MIN;
+    uint64_t slot = sc_exec_now_ns(store->params.exec) / (span_ns / (SC_STORE_DEMAND_SLOTS - 1));
+    uint64_t gone = slot > demand->slot ? slot - demand->slot : 0;
+    demand->slot += gone;
+    gone = gone < SC_STORE_DEMAND_SLOTS ? gone : SC_STORE_DEMAND_SLOTS;
+    for (uint64_t i = 0; i < gone; i++)
+        demand->slots[(slot - i) % SC_STORE_DEMAND_SLOTS] =
+            (struct sc_store_demand_slot){.piece_first = demand->piece_seen};
+    return &demand->slots[demand->slot % SC_STORE_DEMAND_SLOTS];
+}
+
+void sc_store_demand_open(struct sc_store *store)
+{
+    store->demand.piece_seen = store->table.piece_next; /* what was there before is not of lately */
+    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
+        store->demand.slots[i].piece_first = store->table.piece_next;
+}
+
+void sc_store_demand_add(struct sc_store *store, uint64_t bytes)
+{
+    demand_now(store)->bytes += bytes;
+}
+
+void sc_store_demand_sub(struct sc_store *store, uint64_t bytes)
+{
+    struct sc_store_demand_slot *now = demand_now(store);
+    now->bytes -= bytes < now->bytes ? bytes : now->bytes;
+}
+
+void sc_store_room_missed(struct sc_store *store, uint64_t rows)
+{
+    pthread_mutex_lock(&store->space_lock);
+    sc_store_demand_add(store, sc_store_rows_bytes(store, rows));
+    pthread_mutex_unlock(&store->space_lock);
+}
+
+/* Space lock held. */
+static void demand_look(struct sc_store *store, uint64_t piece_next, struct sc_store_room *room)
+{
+    struct sc_store_demand *demand = &store->demand;
+    uint64_t before = (uint64_t)(demand_now(store) - demand->slots) + SC_STORE_DEMAND_SLOTS - 1;
+    demand->piece_seen = piece_next > demand->piece_seen ? piece_next : demand->piece_seen;
+    room->piece_new = UINT64_MAX;
+    if (store->params.config->lease_ns_max < DEMAND_NS_MIN)
+        return;
+    room->piece_new = demand->slots[before % SC_STORE_DEMAND_SLOTS].piece_first;
+    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
+        room->demand_bytes += demand->slots[i].bytes;
+}
+
+/* ---- Room ------------------------------------------------------------------------------------ */
 
 static bool segment_takes(const struct sc_store *store, uint64_t index)
 {
@@ -34,6 +107,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
+    uint64_t piece_next = sc_store_piece_next(store);
     for (uint64_t i = 0; i < store->segment_max;) { /* a host's call waits for a few at most */
         pthread_mutex_lock(&store->space_lock);
         for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->segment_count; i++) {
@@ -47,9 +121,12 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     }
     pthread_mutex_lock(&store->space_lock);
     uint64_t makeable = sc_store_segment_room(store);
+    uint64_t rest = makeable % store->params.config->segment_bytes; /* in whole ones, and a last */
+    makeable -= rest < SC_STORE_SEGMENT_MIN ? rest : 0;
     room.bytes_max = store->segment_bytes + makeable;
-    room.free_bytes += makeable >= SC_STORE_SEGMENT_MIN ? makeable : 0;
+    room.free_bytes += makeable;
     room.quarantine_bytes = store->quarantine_bytes;
+    demand_look(store, piece_next, &room);
     room.is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
     pthread_mutex_unlock(&store->space_lock);
     room.log_pieces_over = sc_store_log_pieces_over(store);
@@ -79,10 +156,17 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    uint64_t least = (row_count + store->rows_max - 1) / store->rows_max;
+    uint64_t most =
+        sc_frames_count(store->frames) / FRAMES_PART; /* each keeps one between layers */
+    most = most > least ? most : least;
     pthread_mutex_lock(&store->space_lock);
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
-    while (rows > 0 && !rows_fit(store, rows, (row_count + rows - 1) / rows))
+    while (rows > 0 && !rows_fit(store, rows, (row_count + rows - 1) / rows)) {
         rows = rows > chunk ? sc_store_up(rows / 2, chunk) : 0;
+        if (rows > 0 && (row_count + rows - 1) / rows > most)
+            rows = 0;
+    }
     pthread_mutex_unlock(&store->space_lock);
     return rows;
 }

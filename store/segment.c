@@ -392,6 +392,14 @@ static void parts_free(struct sc_store *store, const struct sc_store_part *parts
     }
 }
 
+static uint64_t parts_bytes(const struct sc_store_part *parts, uint32_t part_count, uint64_t stride)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < part_count; i++)
+        pages += sc_store_part_pages(&parts[i], stride);
+    return pages * PAGE;
+}
+
 /* Space lock held. The i-th segment to look for a place in. */
 static uint64_t segment_at(const struct sc_store *store, uint64_t i)
 {
@@ -456,7 +464,9 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
     if (fits && !parts_take(store, stride, parts, ret_part_count))
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, parts, ret_part_count);
-    if (!fits && has_log)
+    if (fits)
+        sc_store_demand_add(store, parts_bytes(parts, *ret_part_count, stride));
+    else if (has_log)
         store->log_reserved -= log_bytes;
     bool wakes = maker_wake(store);
     pthread_mutex_unlock(&store->space_lock);
@@ -478,6 +488,7 @@ void sc_store_place_free(struct sc_store *store, const struct sc_store_part *par
 {
     pthread_mutex_lock(&store->space_lock);
     parts_free(store, parts, part_count, stride);
+    sc_store_demand_sub(store, parts_bytes(parts, part_count, stride));
     SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
     store->log_reserved -= log_bytes;
     pthread_mutex_unlock(&store->space_lock);

@@ -315,10 +315,17 @@ struct sc_store_room {
     uint64_t free_bytes;       /* free pages in runs that hold a chunk's layer, and segments that
                                 * may still be made */
     uint64_t quarantine_bytes; /* dropped pages that are not reusable yet */
-    uint64_t log_pieces_over;  /* pieces that shall go because the log has no room, the oldest */
-    bool is_paused;            /* the device failed lately: extents are refused, whatever is free */
+    uint64_t demand_bytes;     /* stored, or missed, within lease_ns_max or a 16th more */
+    uint64_t piece_new; /* pieces from this one on were stored within an 8th of it; UINT64_MAX:
+                         * none */
+    uint64_t log_pieces_over; /* pieces that shall go because the log has no room, the oldest */
+    bool is_paused;           /* the device failed lately: extents are refused, whatever is free */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
+/* So many rows would have been stored, had there been room: they count as demand. Any thread. */
+void sc_store_room_missed(struct sc_store *store, uint64_t rows);
+/* Bytes of pages that an extent of so many rows takes. */
+uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows);
 /* Bytes of pages that dropping the piece gives back at least, all layers. */
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
 /* Drops pieces that no lookup of this connector can find (other namespaces', earlier epochs'), the

@@ -110,6 +110,78 @@ static void passes_of_one_token(void **state)
     }
 }
 
+/* Pages of segments: what a store of passes of one token holds. */
+static uint64_t pages_of(struct soak *soak)
+{
+    struct sc_store_room room;
+    sc_store_room(soak->rig.conn->store, &room);
+    return room.bytes_max / 4096;
+}
+
+/* What goes is free a lease later, so half of the disk can turn over in a lease while the other
+ * half lives. Less than that is stored without a loss; of more, four fifths of that at least. */
+static void half_of_the_disk_turns_over_in_a_lease(void **state)
+{
+    (void)state;
+    static const uint64_t DISKS[] = {2, 4, 16, 64}, LEASES[] = {1, 2, 30};
+    for (uint32_t way = 0; way < 2 * 4 * 3; way++) {
+        uint64_t disk = DISKS[way / 6], lease_ns = LEASES[way / 2 % 3] * SECOND;
+        bool is_more = way % 2 == 1;
+        if (disk > 16 && lease_ns < SECOND * 30) /* time goes slower or faster, that is all */
+            continue;
+        char extra[160];
+        struct soak soak;
+        (void)snprintf(extra, sizeof(extra),
+                       "\"disk_bytes\": \"%luMiB\", \"segment_bytes\": \"1MiB\", "
+                       "\"lease_ns_max\": %lu",
+                       disk, lease_ns);
+        open_soak(&soak, extra, 50, 1, 0);
+        uint64_t half = pages_of(&soak) / 2;
+        soak.token_ns = is_more ? lease_ns / (2 * half) : lease_ns * 5 / (4 * half);
+        (void)run_for(&soak, 3 * lease_ns);
+        uint64_t offered = soak.offered, begin_ns = sc_exec_now_ns(soak.rig.conn->exec);
+        uint64_t stored = run_for(&soak, 5 * lease_ns);
+        offered = soak.offered - offered;
+        uint64_t most = half * (sc_exec_now_ns(soak.rig.conn->exec) - begin_ns) / lease_ns;
+        if (is_more ? stored * 10 < most * 8 : stored * 100 < offered * 98)
+            fail_msg("%lu MiB, leases of %lu s: %lu tokens stored, %lu offered, %lu can be", disk,
+                     lease_ns / SECOND, stored, offered, most);
+        print_message("%2lu MiB, leases of %2lu s: %6lu of %6lu tokens stored, %.2f of a half\n",
+                      disk, lease_ns / SECOND, stored, offered, (double)stored / (double)most);
+        rig_done(&soak.rig);
+    }
+}
+
+/* More than fits of the disk's share that can turn over, of the default lease: the first minute
+ * fills an empty disk, and the others hold its rate. */
+static void an_hour_with_leases_of_half_a_minute(void **state)
+{
+    (void)state;
+    struct soak soak;
+    open_soak(&soak, "\"disk_bytes\": \"16MiB\", " LEASE "30000000000", 150, 1, SECOND / 50);
+    run_minutes(&soak, 60);
+    rig_done(&soak.rig);
+}
+
+/* Every few seconds a prompt of a third of the disk: each is stored. One that needs more than half
+ * of it evicts what was there when it is refused, and the next one is stored. */
+static void prompts_that_are_large_for_the_disk(void **state)
+{
+    (void)state;
+    static const uint64_t TOKENS[] = {2000, 4000, 6000, 7000}; /* 7,000 are 247 of 256 pages */
+    for (uint32_t i = 0; i < 4; i++) {
+        struct soak soak;
+        open_soak(&soak, "\"disk_bytes\": \"2MiB\", " LEASE "1000000000", TOKENS[i], TOKENS[i],
+                  5 * SECOND / TOKENS[i]);
+        for (uint64_t minute = 0; minute < 20; minute++) {
+            uint64_t stored = run_for(&soak, MINUTE), offered = 12 * TOKENS[i];
+            if (stored < (i == 0 ? offered : offered / 2))
+                fail_msg("minute %lu: %lu of %lu tokens stored", minute, stored, offered);
+        }
+        rig_done(&soak.rig);
+    }
+}
+
 static void whole_prompts(void **state)
 {
     (void)state;
@@ -177,7 +249,8 @@ static void a_share_that_is_too_small(void **state)
     rig_reopen(&soak.rig);
     run_minutes(&soak, 10);
     sc_store_stats(soak.rig.conn->store, &stats);
-    assert_true(stats.piece_count > pieces + pieces / 2);
+    assert_true(stats.piece_count > pieces + pieces / 8);
+    assert_true(stats.piece_count > 5000); /* 24 MiB of pages hold 6,144 */
     rig_done(&soak.rig);
 }
 
@@ -265,6 +338,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_hour_of_decoding_token_by_token),
         cmocka_unit_test(passes_of_one_token),
+        cmocka_unit_test(half_of_the_disk_turns_over_in_a_lease),
+        cmocka_unit_test(an_hour_with_leases_of_half_a_minute),
+        cmocka_unit_test(prompts_that_are_large_for_the_disk),
         cmocka_unit_test(whole_prompts),
         cmocka_unit_test(short_rows_after_long_ones),
         cmocka_unit_test(a_share_that_is_too_small),

@@ -461,7 +461,8 @@ static void room_counts_what_is_held_free_and_waiting(void **state)
     uint64_t key = 1;
     sc_store_room(world->store, &before);
     assert_int_equal(before.free_bytes, before.bytes_max);
-    assert_int_equal(before.bytes_max, setups[0].disk_bytes - sc_store_disk_beside(world->store));
+    uint64_t most = setups[0].disk_bytes - sc_store_disk_beside(world->store);
+    assert_int_equal(before.bytes_max, most - most % SC_STORE_SEGMENT_MIN); /* no shorter ones */
     assert_true(before.bytes_max >= setups[0].disk_bytes / 4 * 3);
     uint64_t stored = fill(world, &key, 150);
     sc_store_room(world->store, &room);
