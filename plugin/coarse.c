@@ -60,15 +60,15 @@ void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t mark)
 
 /* ---- Which extent --------------------------------------------------------------------------- */
 
-/* Index lock held. On the way from the oldest leaf to the root, as far as nothing else hangs on it:
- * the lowest extent all of whose pieces lie there. */
-static bool victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse)
+/* Index lock held. On the way from the oldest leaf, of a piece below piece_end, to the root, as far
+ * as nothing else hangs on it: the lowest extent all of whose pieces lie there. */
+static bool victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse, uint64_t piece_end)
 {
     struct sc_radix_segment at, above;
     struct sc_store_coarse_extent found = {0};
     uint64_t count = 0;
     bool is_alone = true;
-    if (!sc_radix_oldest_leaf(conn->radix, &at))
+    if (!sc_radix_oldest_leaf(conn->radix, &at) || at.value.piece >= piece_end)
         return false;
     coarse->leaf = at.node;
     for (uint32_t i = 0; i < STEPS_MAX && is_alone; i++, at = above) {
@@ -155,14 +155,14 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
     return gives;
 }
 
-bool sc_plugin_coarse_some(spec_connector *conn)
+bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
 {
     struct sc_plugin_coarse *coarse = &conn->evict.coarse;
     if (!conn->takes_coarse || !conn->config.coarse_only)
         return false;
     if (coarse->extent.id == 0) {
         pthread_mutex_lock(&conn->index_lock);
-        bool found = victim_find(conn, coarse);
+        bool found = victim_find(conn, coarse, piece_end);
         pthread_mutex_unlock(&conn->index_lock);
         coarse->extent.id = found ? coarse->extent.id : 0;
         coarse->layer = 0;

@@ -616,8 +616,9 @@ uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_requ
 void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
 /* Runs of a piece without rows are lossy. The index' writer. */
 void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t mark);
-/* A step of the eviction's: true: an extent gives its rows up, or another step will. */
-bool sc_plugin_coarse_some(spec_connector *conn);
+/* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
+ * another step will. */
+bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
 
 /* maintain.c */
 void sc_plugin_jobs_open(spec_connector *conn);

@@ -170,7 +170,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
     bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
     bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
     if (goes && !gave && bytes > 0)
-        gave = sc_plugin_coarse_some(conn);
+        gave = sc_plugin_coarse_some(conn, piece_end);
     if (goes && !gave) {
         pthread_mutex_lock(&conn->commit_lock);
         leaf_count = evict_leaves(conn, bytes, runs, piece_end);

@@ -18,7 +18,7 @@
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
 #define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
-#define FRAMES_PART      4u  /* of staging memory: a pass is cut into no more extents than that */
+#define FRAMES_PART      2u  /* of staging memory: a pass is cut into no more extents than that */
 #define DEMAND_NS_MIN                                                                              \
     1000000ull /* of a lease: else what goes is free at once, and none is kept                     \
                 */
@@ -54,9 +54,12 @@ static struct sc_store_demand_slot *demand_now(struct sc_store *store)
 
 void sc_store_demand_open(struct sc_store *store)
 {
-    store->demand.piece_seen = store->table.piece_next; /* what was there before is not of lately */
+    store->demand.piece_seen = store->table.piece_next; /* nothing of it is new */
+    (void)demand_now(store);
     for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
-        store->demand.slots[i].piece_first = store->table.piece_next;
+        store->demand.slots[i] = (struct sc_store_demand_slot){
+            .bytes = store->quarantine_bytes / SC_STORE_DEMAND_SLOTS, /* it was needed, lately */
+            .piece_first = store->table.piece_next};
 }
 
 void sc_store_demand_add(struct sc_store *store, uint64_t bytes)

@@ -182,6 +182,41 @@ static void prompts_that_are_large_for_the_disk(void **state)
     }
 }
 
+/* Rows of 1 KiB, of which a segment holds a prompt and a quarter: what is left in each is used,
+ * though in short extents. Codes beside them, and codes alone, are a demand like rows, and of a
+ * request that goes on nothing is given up while others' is left. */
+static void prompts_in_what_is_left_of_segments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *extra;
+        uint64_t prompt_tokens, pass_tokens, token_ns, stored; /* of a minute */
+    } WAYS[] = {
+        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 800, 43200},
+        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 21600},
+        {"\"preset\": \"layered\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
+         SECOND / 100, 5700},
+        {"\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
+         "\"disk_bytes\": \"16MiB\", " LEASE "1000000000",
+         150, 1, SECOND / 100, 5700},
+    };
+    for (uint32_t i = 0; i < sizeof(WAYS) / sizeof(WAYS[0]); i++) {
+        struct soak soak = {.prompt_tokens = WAYS[i].prompt_tokens,
+                            .pass_tokens = WAYS[i].pass_tokens,
+                            .token_ns = WAYS[i].token_ns};
+        rig_init(&soak.rig, true, WAYS[i].extra);
+        rig_shape(&soak.rig, 2, 2, 64, SPEC_DTYPE_F32);
+        rig_open(&soak.rig);
+        (void)run_for(&soak, MINUTE);
+        for (uint32_t minute = 1; minute < 4; minute++) {
+            uint64_t stored = run_for(&soak, MINUTE);
+            if (stored < WAYS[i].stored)
+                fail_msg("way %u, minute %u: %lu tokens stored", i, minute, stored);
+        }
+        rig_done(&soak.rig);
+    }
+}
+
 static void whole_prompts(void **state)
 {
     (void)state;
@@ -341,6 +376,7 @@ int main(void)
         cmocka_unit_test(half_of_the_disk_turns_over_in_a_lease),
         cmocka_unit_test(an_hour_with_leases_of_half_a_minute),
         cmocka_unit_test(prompts_that_are_large_for_the_disk),
+        cmocka_unit_test(prompts_in_what_is_left_of_segments),
         cmocka_unit_test(whole_prompts),
         cmocka_unit_test(short_rows_after_long_ones),
         cmocka_unit_test(a_share_that_is_too_small),
