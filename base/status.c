@@ -81,10 +81,12 @@ spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_e
     if (reterr == NULL)
         return code;
     char reason_memory[96];
-    const char *reason = strerror_r(sys_errno, reason_memory, sizeof(reason_memory));
-    char tail[sizeof(reason_memory) + 2];
-    int tail_wanted = snprintf(tail, sizeof(tail), ": %s", reason);
-    sc_status_text_finish(tail, sizeof(tail), tail_wanted);
+    char tail[sizeof(reason_memory) + 2] = "";
+    if (sys_errno != 0) { /* else the system has said nothing: no ": Success" */
+        const char *reason = strerror_r(sys_errno, reason_memory, sizeof(reason_memory));
+        int tail_wanted = snprintf(tail, sizeof(tail), ": %s", reason);
+        sc_status_text_finish(tail, sizeof(tail), tail_wanted);
+    }
 
     char text[TEXT_BYTES];
     size_t room = sizeof(text) - strlen(tail); /* a long path is cut, the reason is not */

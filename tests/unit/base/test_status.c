@@ -49,6 +49,9 @@ static void errno_text_is_appended_and_never_cut(void **state)
     assert_int_equal(error.sys_errno, 28);
     sc_fail_errno(&error, SPEC_E_IO, 28, "%s", error.text); /* passed on */
     assert_string_equal(error.text, "write log: No space left on device");
+    sc_fail_errno(&error, SPEC_E_CORRUPT, 0, "log of %s", "another"); /* not the system's word */
+    assert_string_equal(error.text, "log of another");
+    assert_int_equal(error.sys_errno, 0);
     sc_fail_errno(&error, SPEC_E_NO_SPACE, 28, "write %s", path);
     assert_int_equal(strlen(error.text), sizeof(error.text) - 1);
     const char *tail = "a: No space left on device";
