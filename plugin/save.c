@@ -376,6 +376,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
                        SC_LIMIT_TICKETS);
     uint64_t known_before = request->token_count;
+    struct spec_provenance delivered_before = request->delivered;
     if (params.tokens_count > 0)
         memcpy(request->tokens + request->token_count, params.tokens,
                params.tokens_count * sizeof(uint32_t));
@@ -385,6 +386,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         status = begin_pass(conn, request, &params, reterr);
     if (status != SPEC_OK) {
         request->token_count = known_before;
+        request->delivered = delivered_before;
         if (ticket != 0) { /* nobody will ask for it, and nothing is left to be done for it */
             sc_plugin_ticket_forget(conn, ticket);
             sc_plugin_ticket_resolve(conn, ticket, status);

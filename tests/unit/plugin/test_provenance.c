@@ -704,6 +704,45 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
     rig_done(&rig);
 }
 
+/* What came ahead and was never refined counts as delivered once the layer is computed. A store
+ * that is refused computed nothing: the host may refine the layer and ask again. */
+static void a_store_that_is_refused_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(9, 0, 0, 48);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
+    request->ahead = LOSSY;
+    request->unrefined[0] = 1;
+    spec_ticket *tickets = calloc(SC_LIMIT_TICKETS, sizeof(*tickets)), ticket;
+    assert_non_null(tickets);
+    for (uint64_t left = 0; left < 2; left++) { /* of two tickets one can be had, or none */
+        uint64_t count = SC_LIMIT_TICKETS - 1 + left;
+        for (uint64_t i = left * (SC_LIMIT_TICKETS - 1); i < count; i++)
+            assert_true((tickets[i] = sc_plugin_ticket_take(rig.conn, 1)) != 0);
+        assert_int_equal(rig_store_layer(&rig, found.request, &prompt, 0, prompt.count, 0, &ticket),
+                         SPEC_E_BUSY);
+        assert_memory_equal(&request->delivered, &EXACT, sizeof(EXACT));
+        assert_int_equal(request->pass_layer, 0);
+        assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), count);
+    }
+    for (uint64_t i = 0; i < SC_LIMIT_TICKETS; i++) {
+        sc_plugin_ticket_forget(rig.conn, tickets[i]);
+        sc_plugin_ticket_resolve(rig.conn, tickets[i], SPEC_OK);
+    }
+    request->unrefined[0] = 0; /* refined meanwhile */
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, found.request, &prompt, 0, prompt.count)),
+                     SPEC_OK);
+    rig_release(&rig, found.request);
+    assert_int_equal(look(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT).matched_tokens, 48);
+    free(tickets);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -712,6 +751,7 @@ int main(void)
         cmocka_unit_test(readers_and_leases_say_the_same),
         cmocka_unit_test(a_rank_set_is_worth_its_worst_rank),
         cmocka_unit_test(what_comes_between_layers_counts),
+        cmocka_unit_test(a_store_that_is_refused_changes_nothing),
         cmocka_unit_test(down_a_path_it_never_improves),
         cmocka_unit_test(a_parent_that_got_worse_makes_its_child_worse),
         cmocka_unit_test(configuration_decides_what_is_stored),
