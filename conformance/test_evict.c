@@ -157,6 +157,26 @@ static void abi_174_short_passes_find_room_for_good(void **state)
     }
 }
 
+/* Prompts that take most of the only segment, each another: who is refused finds room later. */
+static void abi_174_a_prompt_as_large_as_the_disk_finds_room(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, (struct shape){2, 1, 16, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", "
+                            "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                            "\"lease_ns_max\": 20000000");
+    for (uint64_t i = 0; i < 6; i++) {
+        struct prompt prompt = prompt_make(3100 + i, 6000);
+        bool stored = fixture_store_at_last(fx, &prompt);
+        struct spec_stats stats = fixture_stats(fx);
+        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+        fixture_check(fx, &prompt, stored ? 5999 : matched(fx, &prompt));
+        if (i == 3)
+            fixture_reopen(fx);
+        prompt_free(&prompt);
+    }
+}
+
 /* ---- 089 ---- */
 
 /* The file system refuses to let files grow, then lets them again; nobody opens anything anew. */
@@ -270,6 +290,7 @@ const struct conf_test CONF_EVICT[] = {
     BARE(abi_088_what_a_request_holds_stays),
     BARE(abi_088_no_stored_prefix_loses_its_beginning),
     BARE(abi_174_short_passes_find_room_for_good),
+    BARE(abi_174_a_prompt_as_large_as_the_disk_finds_room),
     OPENED(abi_089_after_a_full_device_stores_are_tried_again),
     OPENED(abi_135_a_checkpoint_keeps_everything),
     BARE(abi_135_evict_frees_an_eighth),
