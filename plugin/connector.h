@@ -601,11 +601,14 @@ void sc_plugin_drops_flush(spec_connector *conn);
 /* evict.c */
 /* A pass of so many rows found no room. */
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
-void sc_plugin_evict_ask_runs(spec_connector *conn); /* the index is full */
+void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
 void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
 /* After something was stored. */
 void sc_plugin_evict_check(spec_connector *conn);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */
+/* The unpinned leaf that was used longest ago, of a piece below piece_end. Index lock held. */
+bool sc_plugin_evict_leaf(spec_connector *conn, uint64_t piece_end,
+                          struct sc_radix_segment *ret_leaf);
 
 /* coarse.c */
 /* Marks the request's segments, which are pinned, whose pieces give codes alone (to a lease that

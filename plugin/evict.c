@@ -93,12 +93,15 @@ void sc_plugin_evict_check(spec_connector *conn)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-/* The leaf that would go next is of a piece below `end`. */
-static bool goes_before(spec_connector *conn, uint64_t end)
+bool sc_plugin_evict_leaf(spec_connector *conn, uint64_t piece_end,
+                          struct sc_radix_segment *ret_leaf)
 {
-    struct sc_radix_segment leaf;
-    return end == UINT64_MAX ||
-           (sc_radix_oldest_leaf(conn->radix, &leaf) && leaf.value.piece < end);
+    for (uint32_t i = 0; i < LEAVES && sc_radix_oldest_leaf(conn->radix, ret_leaf); i++) {
+        if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
+            return true;
+        sc_radix_use(conn->radix, ret_leaf->node); /* it is: its request goes on */
+    }
+    return false;
 }
 
 /* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those of pieces below
@@ -108,9 +111,10 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
 {
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
+    struct sc_radix_segment leaf;
     pthread_mutex_lock(&conn->index_lock);
     while (leaf_count < LEAVES &&
-           (leaf_count < runs || (given < bytes && goes_before(conn, piece_end))) &&
+           (leaf_count < runs || (given < bytes && sc_plugin_evict_leaf(conn, piece_end, &leaf))) &&
            sc_radix_evict(conn->radix, &evicted)) {
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;

@@ -182,6 +182,8 @@ static void prompts_that_are_large_for_the_disk(void **state)
     }
 }
 
+#define CODES_ONLY "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
+
 /* Rows of 1 KiB, of which a segment holds a prompt and a quarter: what is left in each is used,
  * though in short extents. Codes beside them, and codes alone, are a demand like rows, and of a
  * request that goes on nothing is given up while others' is left. */
@@ -190,15 +192,15 @@ static void prompts_in_what_is_left_of_segments(void **state)
     (void)state;
     static const struct {
         const char *extra;
-        uint64_t prompt_tokens, pass_tokens, token_ns, stored; /* of a minute */
+        uint64_t prompt_tokens, pass_tokens, token_ns, minutes, stored; /* of a minute */
     } WAYS[] = {
-        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 800, 43200},
-        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 21600},
+        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 800, 3, 43200},
+        {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 3, 21600},
         {"\"preset\": \"layered\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
-         SECOND / 100, 5700},
-        {"\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
-         "\"disk_bytes\": \"16MiB\", " LEASE "1000000000",
-         150, 1, SECOND / 100, 5700},
+         SECOND / 100, 3, 5700},
+        {CODES_ONLY "\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1, SECOND / 100, 3,
+         5700},
+        {CODES_ONLY "\"disk_bytes\": \"16MiB\", " LEASE "30000000000", 40, 1, SECOND / 12, 10, 680},
     };
     for (uint32_t i = 0; i < sizeof(WAYS) / sizeof(WAYS[0]); i++) {
         struct soak soak = {.prompt_tokens = WAYS[i].prompt_tokens,
@@ -208,10 +210,10 @@ static void prompts_in_what_is_left_of_segments(void **state)
         rig_shape(&soak.rig, 2, 2, 64, SPEC_DTYPE_F32);
         rig_open(&soak.rig);
         (void)run_for(&soak, MINUTE);
-        for (uint32_t minute = 1; minute < 4; minute++) {
+        for (uint64_t minute = 1; minute <= WAYS[i].minutes; minute++) {
             uint64_t stored = run_for(&soak, MINUTE);
             if (stored < WAYS[i].stored)
-                fail_msg("way %u, minute %u: %lu tokens stored", i, minute, stored);
+                fail_msg("way %u, minute %lu: %lu tokens stored", i, minute, stored);
         }
         rig_done(&soak.rig);
     }
