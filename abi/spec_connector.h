@@ -743,16 +743,16 @@ struct spec_api {
      * with its layers [ABI-085]. NaN and infinities are stored as they are [ABI-086]. A store that
      * is full makes room by evicting what was used longest ago and nobody holds, leaves first, so
      * that no stored prefix loses its beginning; disk_bytes is never exceeded, quarantine included
-     * [ABI-088]; so a pass that is refused finds room later, however short passes are and however
-     * long the store has been full, once leases on what was evicted have ended [ABI-174]. After a
-     * full or failing device stores are dropped for a while, then tried again; loads go on
-     * [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores is computed on
-     * what was delivered to its request so far, the worst of it: lookups say so [ABI-120], and a
-     * match with REQUIRE_EXACT ends before it [ABI-121]. Configuration decides whether lossy (yes)
-     * and pruned (no) passes are stored at all; one that is not is DROPPED [ABI-122]. KV computed
-     * on better KV replaces worse of the same tokens; among equals the first complete copy wins
-     * [ABI-123]. ret_ticket: one a call; the last layer's is done when the range is visible to
-     * lookup and found again after kill -9 [ABI-087], an earlier layer's at once.
+     * [ABI-088]; so a pass that is refused finds room later, however short passes are, or long (if
+     * an empty store holds them), and however long the store has been full, once leases on what was
+     * evicted have ended [ABI-174]. After a full or failing device stores are dropped for a while,
+     * then tried again; loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores
+     * is computed on what was delivered to its request so far, the worst of it: lookups say so
+     * [ABI-120], and a match with REQUIRE_EXACT ends before it [ABI-121]. Configuration decides
+     * whether lossy (yes) and pruned (no) passes are stored at all; one that is not is DROPPED
+     * [ABI-122]. KV computed on better KV replaces worse of the same tokens; among equals the first
+     * complete copy wins [ABI-123]. ret_ticket: one a call; the last layer's is done when the range
+     * is visible to lookup and found again after kill -9 [ABI-087], an earlier layer's at once.
      * Token ids (tokens) are given once, with layer 0 of the range that the first of them stands
      * in: a position that has an id keeps it, and ids whose first position lies outside the range
      * are INVALID, so that no row is stored under an id that it was not computed for; store_abort

@@ -565,7 +565,8 @@ static uint64_t drop_again(struct sc_store *store)
     pthread_mutex_lock(&store->log_lock);
     uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
     uint32_t id = store->unwritten;
-    sc_store_append_begin(store, &append);
+    if (id != 0)
+        sc_store_append_begin(store, &append);
     for (; id != 0 && count < AT_ONCE; id = sc_store_table_piece(&store->table, id)->next) {
         sc_store_append_frame(&append);
         sc_store_record_put_drop(&append.writer, id, at_ns);
@@ -582,7 +583,7 @@ static uint64_t drop_again(struct sc_store *store)
 
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
-    uint64_t bytes = store->params.role == SC_STORE_WRITER && count > 0 ? drop_again(store) : 0;
+    uint64_t bytes = store->params.role == SC_STORE_WRITER ? drop_again(store) : 0;
     for (uint64_t i = 0; i < count; i += AT_ONCE)
         bytes += drop_some(store, pieces + i, count - i < AT_ONCE ? count - i : AT_ONCE);
     return bytes;

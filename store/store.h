@@ -286,7 +286,8 @@ void sc_store_extent_discard(struct sc_store_extent *extent);
  * hold rows of dropped pieces only) are reusable lease_ns_max later, also after a reopen: until
  * then another process may read them on a lease. Any thread; one buffered write for all. Unknown
  * ids are ignored. When the record cannot be written, the pieces are void all the same, and their
- * space stays taken until a later call can write it. Follower: void here only. */
+ * space stays taken until a later call can write it, one with count 0 too. Follower: void here
+ * only. */
 void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece); /* the same for one */
 /* The caller's number of a piece (on_piece's ret_mark); 0 for unknown ids. Set under the caller's

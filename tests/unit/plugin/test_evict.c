@@ -203,6 +203,35 @@ static void what_is_evicted_is_reused_after_the_lease(void **state)
     rig_done(&rig);
 }
 
+/* The records of all that was evicted could not be written, and nothing is left to be evicted: they
+ * are written when the next pass finds no room, so its rows' pages come back. */
+static void what_could_not_be_written_down_is_when_nothing_else_goes(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(
+        &rig, true,
+        "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 1000000000");
+    assert_int_equal(fill_one(&rig, 1, 400), SPEC_OK); /* 800 KiB of a MiB */
+    pass_time(&rig, 2000000000);
+    sc_io_sim_fault_scope(rig.disk, "/log");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
+    assert_int_equal(fill_one(&rig, 2, 400), SPEC_E_NO_SPACE);
+    assert_int_equal(read_one(&rig, 1, 400), 0);
+    assert_true(sc_io_sim_fault_fired(rig.disk, SC_SIM_NO_SPACE) > 0);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
+    pass_time(&rig, 6000000000); /* stores are refused for 5 s */
+    assert_int_equal(fill_one(&rig, 2, 400), SPEC_E_NO_SPACE);
+    pass_time(&rig, 1100000000);
+    assert_int_equal(fill_one(&rig, 2, 400), SPEC_OK);
+    assert_int_equal(read_one(&rig, 2, 400), 400);
+    check_bounds(&rig);
+    rig_reopen(&rig);
+    assert_int_equal(read_one(&rig, 2, 400), 400);
+    assert_int_equal(read_one(&rig, 1, 400), 0);
+    rig_done(&rig);
+}
+
 /* Another model's KV in the same directory is found by no lookup here: it goes before ours. */
 static void what_no_lookup_finds_goes_first(void **state)
 {
@@ -440,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
+        cmocka_unit_test(what_could_not_be_written_down_is_when_nothing_else_goes),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
         cmocka_unit_test(every_write_fails_once_while_room_is_made),
         cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),
