@@ -179,7 +179,8 @@ bool sc_plugin_evict_some(spec_connector *conn)
         pthread_mutex_lock(&conn->commit_lock);
         leaf_count = evict_leaves(conn, bytes, runs, piece_end);
         pthread_mutex_unlock(&conn->commit_lock);
-        atomic_store(&evict->piece_new, leaf_count == 0 ? before.piece_new : 0);
+        bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
+        atomic_store(&evict->piece_new, none_is_old ? before.piece_new : 0);
     }
     sc_store_room(conn->store, &after);
     evict->left_bytes = less(evict->left_bytes, less(room_to_be(&after), room_to_be(&before)));

@@ -2,8 +2,7 @@
  *
  *   disk_bytes   [fixed | the log's room | segments: held | quarantine | free | ... ]
  *                                             not made yet: counts as free ----^
- *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring of slots: bytes stored, or
- * missed
+ *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring: bytes stored, or missed
  *
  * What a lease's time takes has to be free, or in quarantine, at any time if storing is not to end
  * (plugin/evict.c): so it is measured here, with what would have been stored had there been room.
@@ -19,9 +18,7 @@
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
 #define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
 #define FRAMES_PART      2u  /* of staging memory: a pass is cut into no more extents than that */
-#define DEMAND_NS_MIN                                                                              \
-    1000000ull /* of a lease: else what goes is free at once, and none is kept                     \
-                */
+#define DEMAND_NS_MIN    1000000ull /* shorter leases: what goes is free at once */
 
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
@@ -160,8 +157,7 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     uint64_t least = (row_count + store->rows_max - 1) / store->rows_max;
-    uint64_t most =
-        sc_frames_count(store->frames) / FRAMES_PART; /* each keeps one between layers */
+    uint64_t most = sc_frames_count(store->frames) / FRAMES_PART; /* one each, between layers */
     most = most > least ? most : least;
     pthread_mutex_lock(&store->space_lock);
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
