@@ -482,6 +482,34 @@ static void room_counts_what_is_held_free_and_waiting(void **state)
     world_free(world);
 }
 
+/* What was stored or missed counts for a lease and a 16th; what was stored just now is told. */
+static void room_knows_what_a_lease_takes(void **state)
+{
+    (void)state;
+    struct world *world = leased_world(&setups[0], 3);
+    struct sc_store_room room;
+    sc_store_room(world->store, &room);
+    assert_int_equal(room.demand_bytes, 0);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    uint64_t first = stats_of(world).extent_bytes, next = sc_store_piece_next(world->store);
+    sc_store_room(world->store, &room);
+    assert_int_equal(room.demand_bytes, first);
+    assert_true(room.piece_new < next); /* it is new */
+    clock_move(world, LEASE_NS / 2);
+    assert_int_equal(sc_store_rows_bytes(world->store, 64), first);
+    sc_store_room_missed(world->store, 64);
+    sc_store_room(world->store, &room);
+    assert_int_equal(room.demand_bytes, 2 * first);
+    assert_int_equal(room.piece_new, next); /* it is not any more */
+    clock_move(world, LEASE_NS / 16 * 10);
+    sc_store_room(world->store, &room);
+    assert_int_equal(room.demand_bytes, first);
+    clock_move(world, LEASE_NS);
+    sc_store_room(world->store, &room);
+    assert_int_equal(room.demand_bytes, 0);
+    world_free(world);
+}
+
 static void room_evicts_other_namespaces_oldest_first(void **state)
 {
     (void)state;
@@ -873,6 +901,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(quarantine_a_failing_disk_pauses_storing_and_not_loading),
         cmocka_unit_test(quarantine_a_bad_segment_does_not_stop_the_others),
         cmocka_unit_test(room_counts_what_is_held_free_and_waiting),
+        cmocka_unit_test(room_knows_what_a_lease_takes),
         cmocka_unit_test(room_evicts_other_namespaces_oldest_first),
         cmocka_unit_test(room_a_bulk_of_void_pieces_waits_as_dropped_ones_do),
         cmocka_unit_test(room_shrinks_with_disk_bytes),
