@@ -99,6 +99,8 @@ bool sc_plugin_evict_leaf(spec_connector *conn, uint64_t piece_end,
     for (uint32_t i = 0; i < LEAVES && sc_radix_oldest_leaf(conn->radix, ret_leaf); i++) {
         if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
             return true;
+        if (!conn->config.coarse_only) /* all others were used later */
+            return false;
         sc_radix_use(conn->radix, ret_leaf->node); /* it is: its request goes on */
     }
     return false;
