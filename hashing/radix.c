@@ -273,8 +273,9 @@ void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t
                          struct sc_radix_segment *ret_segment)
 {
     uint32_t cut = sc_radix_up_cut(up);
-    ret_segment->value.piece = node->piece;
-    ret_segment->value.row_first = node->row_first + cut;
+    uint64_t value = atomic_load(&node->value);
+    ret_segment->value.piece = sc_radix_value_piece(value);
+    ret_segment->value.row_first = sc_radix_value_row(value) + cut;
     ret_segment->value.flags = sc_radix_node_flags(node);
     ret_segment->first = (uint64_t)node->base_first + cut;
     ret_segment->count = sc_radix_node_length(node) - cut;
@@ -295,7 +296,8 @@ struct walk {
     uint32_t at; /* the run that ends at `position` */
     uint32_t last;
     uint64_t position;
-    uint64_t mark; /* first mark at or after position */
+    uint64_t mark;                /* first mark at or after position */
+    uint64_t row_piece, row_next; /* of the last segment: its piece, and the row behind it */
 
     uint32_t trust;          /* chunks in a row that were as foretold */
     uint32_t foretold[RING]; /* by chunk: the run that the one SC_RADIX_AHEAD before names */
@@ -346,17 +348,28 @@ static void foretell(struct walk *walk, uint32_t id, const struct sc_radix_node 
         prefetch_runs(walk->index, &walk->foretold[(later - (GROUP - 1)) % RING], GROUP);
 }
 
-/* Counts `count` tokens of the run. */
+/* Counts `count` tokens of the run. What was moved together is one segment. */
 static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *node, uint64_t up,
                  uint64_t count)
 {
     struct sc_radix_match *match = &walk->match;
-    if (match->segment_count < walk->capacity) {
-        struct sc_radix_segment *segment = &walk->segments[match->segment_count];
-        sc_radix_segment_of(node, id, up, segment);
-        segment->count = count;
+    struct sc_radix_segment segment;
+    sc_radix_segment_of(node, id, up, &segment);
+    segment.count = count;
+    bool joins = sc_radix_node_joined(node) && segment.value.piece == walk->row_piece &&
+                 segment.value.row_first == walk->row_next;
+    walk->row_piece = segment.value.piece;
+    walk->row_next = segment.value.row_first + count;
+    match->segment_count += joins ? 0 : 1;
+    if (match->segment_count <= walk->capacity) {
+        struct sc_radix_segment *at = &walk->segments[match->segment_count - 1];
+        if (joins) {
+            segment.first = at->first;
+            segment.count += at->count;
+            segment.value.row_first = at->value.row_first;
+        }
+        *at = segment;
     }
-    match->segment_count++;
     walk->position += count;
     walk->last = id;
     match->last = (struct sc_radix_ref){id, node->generation};
@@ -553,6 +566,7 @@ static void walk_all(struct walk *walk)
     struct sc_radix_match fresh = {.steps = walk->match.steps};
     walk->match = fresh;
     walk->position = 0;
+    walk->row_piece = UINT64_MAX;
     walk->mark = 0;
     walk->last = 0;
     walk->chunk_count = query->token_count / walk->index->chunk_tokens;
@@ -577,7 +591,7 @@ static void walk_all(struct walk *walk)
     walk->match.token_count = walk->position;
     if (walk->last == 0)
         return;
-    walk->match.last_piece = sc_radix_node_at(walk->index, walk->last)->piece;
+    walk->match.last_piece = sc_radix_node_piece(sc_radix_node_at(walk->index, walk->last));
     walk->match.last_flags = sc_radix_node_flags(sc_radix_node_at(walk->index, walk->last));
 }
 

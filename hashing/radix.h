@@ -50,7 +50,7 @@ struct sc_radix_params {
 /* What the caller stores with a run. Opaque here, except that a split advances row_first, and that
  * of two values for the same tokens the one with larger flags is the worse. */
 struct sc_radix_value {
-    uint64_t piece;
+    uint64_t piece;     /* < 2^32 */
     uint32_t row_first; /* row in the piece of the run's first token */
     uint32_t flags;
 };
@@ -146,10 +146,14 @@ struct sc_radix_insertion {
     const struct sc_radix_removal *replaces;
     /* Called before with the first of them; may pin it. May be NULL; user: that of replaces. */
     void (*replacing)(struct sc_radix_ref top, void *user);
+    /* Where all tokens are there already, from run_first on in runs of several pieces whose flags
+     * are the value's, the value takes the place of theirs, as sc_radix_move does it; replaces is
+     * told. */
+    bool merges;
 };
 
 struct sc_radix_inserted {
-    uint64_t new_count;       /* trailing tokens that were not there yet; 0: all were there */
+    uint64_t new_count;       /* trailing tokens that have the value now; 0: others have them */
     struct sc_radix_ref last; /* the run that holds the last token */
     struct sc_radix_ref
         whole;          /* the deepest run on the path that ends at or before the last token */
@@ -177,6 +181,31 @@ bool sc_radix_is_below(struct sc_radix *index, struct sc_radix_ref run, struct s
 /* What a ref names, whole: false when it is stale. Writer. */
 bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
                   struct sc_radix_segment *ret_segment);
+
+/* The runs of one chunk from its beginning on, down to one of them. */
+struct sc_radix_chunk {
+    uint64_t first; /* where the chunk begins */
+    struct sc_sha256 root;
+    struct sc_hash border;  /* chain hash there */
+    uint64_t segment_count; /* one a run */
+    struct sc_radix_segment segments[SC_CHAIN_CHUNK_TOKENS_MAX];
+    uint64_t beside[SC_CHAIN_CHUNK_TOKENS_MAX]; /* the lowest piece of the visible runs that hang on
+                                                 * a segment's run, but for the next segment's;
+                                                 * UINT64_MAX: none */
+    uint32_t tokens[SC_CHAIN_CHUNK_TOKENS_MAX];
+    uint64_t mark_count;
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
+};
+/* false: the run was removed, is hidden, or is of a root that is being cleared. Writer. */
+bool sc_radix_chunk_of(struct sc_radix *index, struct sc_radix_ref last,
+                       struct sc_radix_chunk *ret_chunk);
+/* Gives the runs that have the tokens from `first` (in the same chunk, where one of them begins) to
+ * the end of `last` another value, row_first being that of `first`. What hangs on them stays, and
+ * so do the runs: a match that goes on meanwhile finds either value of each. A match that begins
+ * later finds the new one, and all that was moved together as one segment. replaced (may be NULL)
+ * is called for each run as it was. false: no such runs, nothing changed. Writer. */
+bool sc_radix_move(struct sc_radix *index, struct sc_radix_ref last, uint64_t first,
+                   const struct sc_radix_value *value, const struct sc_radix_removal *replaced);
 
 enum sc_radix_scope {
     SC_RADIX_RUN,  /* the run and all below it */
@@ -222,7 +251,8 @@ struct sc_radix_evicted {
     struct sc_radix_ref rest; /* the run above it with the same piece: what is left of the piece
                                * ends there; none: nothing of the piece is left */
 };
-/* Removes that leaf. False: there is none. Writer. */
+/* Removes that leaf, and above it what was moved together with it (sc_radix_move), as far as
+ * nothing else hangs on that. False: there is none. Writer. */
 bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted);
 
 /* A number that grows with each root that is made. Writer. */
@@ -253,7 +283,8 @@ void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_rad
                        const struct sc_radix_segment *segments, uint64_t segment_count,
                        uint32_t chunk_tokens, uint64_t length, struct sc_radix_place *ret_place);
 
-/* What is claimed: the prefix of the place, whose last token's row is in the piece. */
+/* What is claimed: the prefix of the place, whose last token's row is in the piece, or was until
+ * its runs were moved to another. */
 struct sc_radix_claim {
     struct sc_radix_ref run; /* the last one of the piece; stale or none: STALE */
     uint64_t piece;

@@ -7,9 +7,11 @@
  * The caller knows the piece's run; tokens, marks and root come from there, by value. The place's
  * hashes are compared behind that: an id may have been given again after a crash.
  *
+ * A piece that was merged has left its runs to another (sc_radix_move); they are the same tokens'.
  * A run that a removal has hidden is nobody's any more: but who holds a pin on it attaches at it.
  *
- * Holds: what is attached is of the claim's piece, and a prefix that its place's hashes fit.
+ * Holds: what is attached is of the claim's piece, or of the one that its runs were moved to, and a
+ * prefix that its place's hashes fit.
  * Does not: allocate; search by hashes.
  * Threads: place_of any; the others writer.
  * Tests: tests/unit/hashing/test_radix_attach.c, test_radix_random.c */
@@ -55,6 +57,18 @@ struct path {
     uint64_t marks;
 };
 
+/* Whether the run is one segment with the run above it. */
+static bool joins_above(const struct sc_radix *index, const struct sc_radix_node *node)
+{
+    uint64_t up = up_of(node), value = atomic_load_explicit(&node->value, memory_order_relaxed);
+    const struct sc_radix_node *above = sc_radix_node_at(index, sc_radix_up_parent(up));
+    uint64_t above_value = atomic_load_explicit(&above->value, memory_order_relaxed);
+    return sc_radix_node_joined(node) &&
+           sc_radix_value_piece(value) == sc_radix_value_piece(above_value) &&
+           sc_radix_value_row(value) + sc_radix_up_cut(up) ==
+               sc_radix_value_row(above_value) + sc_radix_node_length(above);
+}
+
 /* Counts what is on the way from the run to the root. */
 static struct path measure(const struct sc_radix *index, uint32_t id)
 {
@@ -62,7 +76,7 @@ static struct path measure(const struct sc_radix *index, uint32_t id)
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
         struct sc_sha256 digest;
-        path.segments++;
+        path.segments += joins_above(index, node) ? 0 : 1;
         path.marks += sc_radix_node_mark(node, up_of(node), &digest) ? 1 : 0;
         node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
     }
@@ -75,6 +89,7 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = length;
+    struct sc_radix_segment joined = {.count = 0}; /* below, of the same piece */
     while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
         uint64_t up = up_of(node);
         struct sc_radix_segment segment;
@@ -82,8 +97,15 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
         sc_radix_segment_of(node, id, up, &segment);
         segment.count = end - segment.first;
         memcpy(room->tokens + segment.first, node->tokens + sc_radix_up_cut(up), 4 * segment.count);
-        path.segments--;
-        if (path.segments < room->segment_capacity)
+        if (joined.count > 0) {
+            segment.count += joined.count;
+            segment.node = joined.node;
+            segment.hash = joined.hash;
+        }
+        joined.count = 0;
+        if (joins_above(index, node))
+            joined = segment;
+        else if (--path.segments < room->segment_capacity)
             room->segments[path.segments] = segment;
         if (sc_radix_node_mark(node, up, &mark.digest)) {
             mark.token = segment.first;
@@ -119,7 +141,7 @@ static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, s
     *match = (struct sc_radix_match){.token_count = length,
                                      .segment_count = path.segments,
                                      .last = {id, node->generation},
-                                     .last_piece = node->piece,
+                                     .last_piece = sc_radix_node_piece(node),
                                      .last_flags = sc_radix_node_flags(node),
                                      .whole = {id, node->generation},
                                      .whole_end = sc_radix_node_end(node),
@@ -167,7 +189,13 @@ static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_clai
         sc_radix_is_old(index, claim->run.id))
         return 0;
     uint32_t id = run_of(index, claim->run.id, claim->place.length);
-    return id != 0 && sc_radix_node_at(index, id)->piece == claim->piece ? id : 0;
+    if (id == 0)
+        return 0;
+    const struct sc_radix_node *at = sc_radix_node_at(index, id);
+    uint64_t piece = sc_radix_node_piece(at);
+    bool is_moved = (node->flags & at->flags & SC_RADIX_MOVED) != 0;
+    /* A piece is merged whole: then all of its runs have the other one. */
+    return piece == claim->piece || (is_moved && piece == sc_radix_node_piece(node)) ? id : 0;
 }
 
 /* The marks from the border to the run, which is in its chunk; they are put at the array's end. */

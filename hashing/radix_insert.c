@@ -103,9 +103,11 @@ static spec_status check_ranges(const struct sc_radix *index, const struct sc_ra
                        "insertion of rows %" PRIu64 " to %" PRIu64 " with tokens from %" PRIu64
                        ": not inside one chunk of %" PRIu32,
                        in->run_first, end, in->first, index->chunk_tokens);
-    if (in->value.row_first > UINT32_MAX - SC_CHAIN_CHUNK_TOKENS_MAX)
-        return sc_fail(reterr, SPEC_E_INVALID, "insertion with row %" PRIu32 " is too large",
-                       in->value.row_first);
+    if (in->value.row_first > SC_RADIX_ROWS_MAX - 1 - SC_CHAIN_CHUNK_TOKENS_MAX ||
+        in->value.piece > UINT32_MAX)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "insertion with row %" PRIu32 " of piece %" PRIu64 ": too large",
+                       in->value.row_first, in->value.piece);
     if (in->after.id == 0 && in->first != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "insertion at the root begins at token %" PRIu64 ", expected 0", in->first);
@@ -233,9 +235,10 @@ static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t en
                               0);
         node->hash = sc_chain_at(&plan->chain);
     }
-    node->piece = in->value.piece;
+    uint32_t row = in->value.row_first + (uint32_t)(first - in->run_first);
+    atomic_store_explicit(&node->value, sc_radix_value_make(in->value.piece, row),
+                          memory_order_relaxed);
     atomic_store_explicit(&node->value_flags, in->value.flags, memory_order_relaxed);
-    node->row_first = in->value.row_first + (uint32_t)(first - in->run_first);
     node->base_first = (uint32_t)first;
 }
 
@@ -305,10 +308,14 @@ static void split(struct plan *plan, struct sc_hash hash)
     struct sc_radix_key key;
     sc_radix_node_key(lower, &key);
 
+    uint64_t value = atomic_load_explicit(&lower->value, memory_order_relaxed);
     upper->hash = hash;
-    upper->piece = lower->piece;
+    atomic_store_explicit(
+        &upper->value,
+        sc_radix_value_make(sc_radix_value_piece(value), sc_radix_value_row(value) + cut) |
+            (value & SC_RADIX_JOINED),
+        memory_order_relaxed);
     atomic_store_explicit(&upper->value_flags, sc_radix_node_flags(lower), memory_order_relaxed);
-    upper->row_first = lower->row_first + cut;
     upper->base_first = lower->base_first + cut;
     memcpy(upper->tokens, lower->tokens + cut, 4 * (uint64_t)plan->part_count);
     if (key.marked)
@@ -317,7 +324,7 @@ static void split(struct plan *plan, struct sc_hash hash)
                           memory_order_relaxed);
     atomic_store(&upper->first_child, lower_id);
     atomic_store(&upper->up, sc_radix_up_make(parent_id, 0));
-    upper->flags = lower->flags & SC_RADIX_IN_CHILDREN;
+    upper->flags = lower->flags & (SC_RADIX_IN_CHILDREN | SC_RADIX_MOVED);
     upper->next = lower->next;
     upper->prev = lower->prev;
     if (upper->next != 0)
@@ -535,6 +542,31 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     return SPEC_OK;
 }
 
+/* All is there. Whether what has it, from run_first to the end, is several pieces that are worth as
+ * much: then the value takes the place of theirs, and what hangs on the runs stays. */
+static bool merge(const struct plan *plan)
+{
+    struct sc_radix *index = plan->index;
+    const struct sc_radix_insertion *in = plan->in;
+    const struct sc_radix_node *node = sc_radix_node_at(index, plan->at);
+    uint64_t first = plan->end, pieces = 0, piece = 0;
+    if (plan->part != 0)
+        return false;
+    while (first > in->run_first) {
+        uint64_t up = up_of(node);
+        pieces += sc_radix_node_piece(node) != piece || pieces == 0;
+        piece = sc_radix_node_piece(node);
+        first = (uint64_t)node->base_first + sc_radix_up_cut(up);
+        if (sc_radix_node_flags(node) != in->value.flags)
+            return false;
+        node = sc_radix_node_at(index, sc_radix_up_parent(up));
+    }
+    if (first != in->run_first || pieces < 2)
+        return false;
+    struct sc_radix_ref last = {plan->at, sc_radix_node_at(index, plan->at)->generation};
+    return sc_radix_move(index, last, in->run_first, &in->value, in->replaces);
+}
+
 void sc_radix_insert_soon(const struct sc_radix *index, struct sc_hash hash)
 {
     const struct sc_radix_table *table = atomic_load_explicit(&index->chunks, memory_order_relaxed);
@@ -566,8 +598,9 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
                        insertion->run_first, plan.position);
     if (plan.position < plan.end)
         return add_missing(&plan, ret_inserted, reterr);
+    bool is_moved = insertion->merges && merge(&plan);
     uint64_t now = sc_radix_stamp(index);
     atomic_store_explicit(&sc_radix_node_at(index, plan.last)->stamp, now, memory_order_relaxed);
-    answer(&plan, 0, plan.last, plan.at, ret_inserted);
+    answer(&plan, is_moved ? plan.end - insertion->run_first : 0, plan.last, plan.at, ret_inserted);
     return SPEC_OK;
 }

@@ -9,8 +9,9 @@
  *   root:            header 96 | its 32 bytes                    (where a run has its mark)
  *
  * How readers and the writer get along without locks:
- * - A run's tokens, hash, value and length never change after it is published. What a split changes
+ * - A run's tokens, hash and length never change after it is published. What a split changes
  *   in C is one 64-bit word, `up`: parent, cut and hidden together, so that one load is one state.
+ *   So are the piece and the row that a run's tokens have in it, which sc_radix_move changes.
  * - U is complete before C.up names it. A reader that comes to C by an old entry and sees another
  *   parent than it expects climbs to U; it never waits for the writer.
  * - Links (tables, first_child, up) are loaded and unlinked sequentially consistent: after a reader
@@ -47,6 +48,8 @@
 #define SC_RADIX_DEAD            0x80000000u /* in pins */
 #define SC_RADIX_MARKED          0x8000u     /* in length: a mark digest follows the tokens */
 #define SC_RADIX_HIDDEN          (UINT64_C(1) << 48) /* in up */
+#define SC_RADIX_JOINED          (UINT64_C(1) << 63) /* in value */
+#define SC_RADIX_ROWS_MAX        (UINT32_C(1) << 31) /* of a piece */
 #define SC_RADIX_AHEAD           16u
 #define SC_RADIX_TRIES           4u /* matches of one call */
 #define SC_RADIX_STAMPS          64u
@@ -60,13 +63,16 @@ enum sc_radix_flag {
     SC_RADIX_NEWER = 16,   /* a root in the list of those that can be found */
     SC_RADIX_OLD = 32,     /* a root in the list of those that are being cleared */
     SC_RADIX_DOUBTED = 64, /* its chain hash may be another prefix's, too */
+    SC_RADIX_MOVED = 128,  /* a run that got another piece than it came with (sc_radix_move) */
 };
 
 struct sc_radix_node {
     /* Constant while a reader can see it. */
     struct sc_hash hash; /* chain hash at the end; of a root: the first half of its 32 bytes */
-    uint64_t piece;
 
+    /* Piece 0..31 | row of tokens[0] 32..62 | moved together with the run above 63. The writer
+     * stores. */
+    _Atomic uint64_t value;
     _Atomic uint64_t up; /* parent 0..31 | cut 32..47 | hidden 48; the writer stores */
 
     _Atomic uint32_t pins; /* any thread */
@@ -77,8 +83,6 @@ struct sc_radix_node {
 
     uint16_t flags; /* writer only */
 
-    /* Constant while a reader can see it. */
-    uint32_t row_first;           /* of tokens[0] */
     _Atomic uint32_t value_flags; /* the writer stores, relaxed */
 
     _Atomic uint32_t first_child; /* the writer stores */
@@ -200,6 +204,31 @@ struct sc_radix {
 static inline uint32_t sc_radix_node_flags(const struct sc_radix_node *node)
 {
     return atomic_load_explicit(&node->value_flags, memory_order_relaxed);
+}
+
+static inline uint64_t sc_radix_value_make(uint64_t piece, uint32_t row_first)
+{
+    return (uint64_t)row_first << 32 | piece;
+}
+
+static inline uint64_t sc_radix_value_piece(uint64_t value)
+{
+    return value & UINT32_MAX;
+}
+
+static inline uint32_t sc_radix_value_row(uint64_t value)
+{
+    return (uint32_t)(value >> 32) & (SC_RADIX_ROWS_MAX - 1);
+}
+
+static inline uint64_t sc_radix_node_piece(const struct sc_radix_node *node)
+{
+    return sc_radix_value_piece(atomic_load(&node->value));
+}
+
+static inline bool sc_radix_node_joined(const struct sc_radix_node *node)
+{
+    return (atomic_load_explicit(&node->value, memory_order_relaxed) & SC_RADIX_JOINED) != 0;
 }
 
 static inline uint32_t sc_radix_up_parent(uint64_t up)

@@ -246,7 +246,8 @@ static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
         if (above == 0)
             return id;
         const struct sc_radix_node *parent = sc_radix_node_at(index, above);
-        if ((parent->flags & SC_RADIX_IS_ROOT) != 0 || parent->piece != node->piece)
+        if ((parent->flags & SC_RADIX_IS_ROOT) != 0 ||
+            sc_radix_node_piece(parent) != sc_radix_node_piece(node))
             return id;
         id = above;
         node = parent;
@@ -303,6 +304,31 @@ bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
     return true;
 }
 
+/* The run above that has the same piece; none: it has another. */
+static struct sc_radix_ref piece_above(const struct sc_radix *index,
+                                       const struct sc_radix_node *node)
+{
+    uint32_t above_id = sc_radix_up_parent(up_of(node));
+    const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
+    if ((above->flags & SC_RADIX_IS_ROOT) != 0 ||
+        sc_radix_node_piece(above) != sc_radix_node_piece(node))
+        return (struct sc_radix_ref){0, 0};
+    return (struct sc_radix_ref){above_id, above->generation};
+}
+
+/* What was moved together goes together, as far as nothing else hangs on it. */
+static void evict_joined(struct sc_radix *index, bool is_joined, struct sc_radix_ref *rest)
+{
+    while (is_joined && rest->generation != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, rest->id);
+        struct sc_radix_ref above = piece_above(index, node);
+        is_joined = sc_radix_node_joined(node);
+        if (first_child_of(node) != 0 || !sc_radix_leaf_remove(index, rest->id, NULL))
+            return;
+        *rest = above;
+    }
+}
+
 bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted)
 {
     sc_radix_reclaim(index);
@@ -310,18 +336,15 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
     struct sc_radix_evicted evicted = {.rest = {0, 0}};
     while (id != 0) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        uint64_t up = up_of(node);
-        sc_radix_segment_of(node, id, up, &evicted.segment);
-        uint32_t above_id = sc_radix_up_parent(up);
-        const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
-        if ((above->flags & SC_RADIX_IS_ROOT) == 0 && above->piece == node->piece)
-            evicted.rest = (struct sc_radix_ref){above_id, above->generation};
+        bool is_joined = sc_radix_node_joined(node);
+        sc_radix_segment_of(node, id, up_of(node), &evicted.segment);
+        evicted.rest = piece_above(index, node);
         if (sc_radix_leaf_remove(index, id, NULL)) {
+            evict_joined(index, is_joined, &evicted.rest);
             *ret_evicted = evicted;
             return true;
         }
         id = sc_radix_leaves_oldest(index); /* a reader has just pinned that one */
-        evicted.rest = (struct sc_radix_ref){0, 0};
     }
     return false;
 }
@@ -389,8 +412,9 @@ uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, ui
 {
     struct sc_radix_node *node = sc_radix_node_of(index, last);
     uint32_t before = node != NULL ? sc_radix_node_flags(node) : 0;
-    uint64_t piece = node != NULL ? node->piece : 0;
-    while (node != NULL && (node->flags & SC_RADIX_IS_ROOT) == 0 && node->piece == piece) {
+    uint64_t piece = node != NULL ? sc_radix_node_piece(node) : 0;
+    while (node != NULL && (node->flags & SC_RADIX_IS_ROOT) == 0 &&
+           sc_radix_node_piece(node) == piece) {
         atomic_store_explicit(&node->value_flags, flags, memory_order_relaxed);
         node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
     }
