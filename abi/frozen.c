@@ -307,7 +307,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 544);
+SIZE(spec_stats, 552);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -377,6 +377,7 @@ AT(spec_stats, coarse_only_chunks, 512, 8);
 AT(spec_stats, refined_layers, 520, 8);
 AT(spec_stats, refined_rows, 528, 8);
 AT(spec_stats, collisions, 536, 8);
+AT(spec_stats, merged_chunks, 544, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

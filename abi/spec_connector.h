@@ -536,6 +536,8 @@ struct spec_stats {
     uint64_t refined_layers, refined_rows;
     /* Since 0.8. Chunks that were not stored because another prefix has their chain hash. */
     uint64_t collisions;
+    /* Since 0.8. Chunks that were stored in many passes and became one piece, in the background. */
+    uint64_t merged_chunks;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

@@ -342,8 +342,9 @@ static const struct sc_config_row rows[] = {
      .min = MIB,
      .max = TIB},
     {{"maintain.bytes_per_s", "size", "64MiB", "0 .. 1TiB",
-      "What maintain may read a second while it builds what rows lack. 0: as fast as the device "
-      "gives it behind everything else."},
+      "What may be read a second while maintain builds what rows lack, and while pieces are "
+      "merged. "
+      "0: as fast as the device gives it behind everything else."},
      .kind = KIND_SIZE,
      MEMBER(maintain_bytes_per_s),
      .max = TIB},

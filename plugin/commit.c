@@ -116,6 +116,7 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
 {
     const struct sc_plugin_request *request = save->request;
     uint64_t end = save->first + save->count, present = match->token_count;
+    uint64_t chunk = conn->config.chunk_tokens;
     struct sc_plugin_piece piece = sc_plugin_piece_at(conn, save->first, end, present);
     struct sc_store_commit commit = {
         .piece_first = (uint32_t)(sc_plugin_chunk_count(conn, save->first, present + 1) - 1),
@@ -142,6 +143,11 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     if (atomic_load(&conn->drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
     sc_store_build_codes(conn->store);
+    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
+    if (is_begun && end % chunk == 0)
+        sc_plugin_kick(conn, SC_JOB_MERGE);
+    bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
+    atomic_store(&save->request->tail, is_tail ? first_id : 0);
     atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
                               memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->stats.stored_chunks,

@@ -101,6 +101,7 @@ static spec_status make_requests(spec_connector *conn, struct spec_error *reterr
                        count, tokens);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
+        atomic_init(&request->piece_last, UINT64_MAX);
         request->tokens = first->tokens + i * tokens;
         request->segments = first->segments + i * segments;
         request->ranges = first->ranges + i * segments;
@@ -424,10 +425,12 @@ static void destroy_connector(spec_connector *conn)
         sc_alloc_free(&conn->alloc, conn->requests[0].marks);
         sc_alloc_free(&conn->alloc, conn->requests[0].store_marks);
     }
+    sc_plugin_merge_close(conn);
     sc_plugin_peers_close(conn);
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
+    sc_alloc_free(&conn->alloc, conn->merge);
     sc_plugin_averages_close(conn->averages);
     sc_alloc_free(&conn->alloc, conn->readers);
     sc_alloc_free(&conn->alloc, conn->requests);

@@ -11,6 +11,7 @@
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
+ *                  merge.c  pieces of a chunk that become one
  *                  evict.c    room for what comes; maintain.c: jobs in the background
  *                  coarse.c   extents that give their rows up, and who matches them
  *                  ticket.c   poll, wait
@@ -54,6 +55,7 @@
 #define SC_PLUGIN_GHOSTS      8192u /* dropped pieces that leases may still name */
 #define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
 #define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
+#define SC_PLUGIN_TAILS       256u  /* ends of prompts that wait to be merged */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 #define SC_PLUGIN_FLAG_COARSE 0x80000000u /* in a request's segments: codes alone are to be had */
 
@@ -129,6 +131,9 @@ struct sc_plugin_request {
     _Atomic uint32_t generation; /* of the handle; moves on at release */
     _Atomic uint32_t holds;      /* the open handle and each unresolved save */
     _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
+    _Atomic uint64_t taken;      /* when, by conn->requests_taken */
+    _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
+    _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
 
     /* Set by open, constant after: the arrays. */
     uint32_t *tokens;                  /* [max_request_tokens] */
@@ -205,6 +210,7 @@ enum sc_plugin_job_kind {
     SC_JOB_CHECKPOINT,
     SC_JOB_SPARE,
     SC_JOB_AVERAGE,
+    SC_JOB_MERGE,
     SC_JOBS
 };
 
@@ -247,6 +253,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
+    _Atomic uint64_t merged_chunks;
 };
 
 struct spec_connector {
@@ -306,8 +313,10 @@ struct spec_connector {
     uint64_t *kept_bits;
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
     _Atomic uint32_t request_hint; /* where the search for a free slot begins */
-    _Atomic uint32_t ticket_word;  /* moves when a ticket ends; waiters watch it */
-    _Atomic uint32_t save_word;    /* moves when a save ends */
+    _Atomic uint64_t requests_taken;
+    _Atomic uint32_t merges_waiting; /* for a request to be released */
+    _Atomic uint32_t ticket_word;    /* moves when a ticket ends; waiters watch it */
+    _Atomic uint32_t save_word;      /* moves when a save ends */
     _Atomic uint64_t saves_live;
     _Atomic uint64_t ticket_hint;
     struct sc_plugin_ticket *tickets; /* [SC_LIMIT_TICKETS] */
@@ -339,6 +348,9 @@ struct spec_connector {
     struct sc_radix_spare spares[SC_RADIX_SPARES_MAX]; /* to be touched, oldest first */
     uint32_t spare_count;
     struct sc_plugin_evict evict;
+    struct sc_plugin_merge *merge;   /* made by its job; NULL: nothing was ever to be merged */
+    uint64_t tails[SC_PLUGIN_TAILS]; /* a ring: ends of prompts that may be merged */
+    uint32_t tail_first, tail_count;
 
     struct sc_plugin_ghost *ghosts; /* guarded by index_lock: [SC_PLUGIN_GHOSTS], a ring; readers */
     uint64_t ghost_first, ghost_count; /* guarded by index_lock */
@@ -618,10 +630,16 @@ uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_requ
                                uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns);
 void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
 /* Runs of a piece without rows are lossy. The index' writer. */
-void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t mark);
+void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark);
 /* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
  * another step will. */
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+
+/* merge.c */
+bool sc_plugin_merge_some(spec_connector *conn); /* the job */
+/* The request has ended, which stored this piece last, inside a chunk that others began. */
+void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece);
+void sc_plugin_merge_close(spec_connector *conn); /* after jobs_close, before the store's */
 
 /* maintain.c */
 void sc_plugin_jobs_open(spec_connector *conn);

@@ -191,6 +191,7 @@ static void coarse_stats(const spec_connector *conn, const struct sc_store_stats
     stats->building = store->is_building;
     stats->refined_layers = READ(refined_layers);
     stats->refined_rows = READ(refined_rows);
+    stats->merged_chunks = READ(merged_chunks);
     stats->coarsened_chunks = READ(coarsened_chunks);
     stats->coarse_only_chunks = store->coarse_pieces;
 }

@@ -75,9 +75,12 @@ void sc_plugin_unpinned(spec_connector *conn)
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    struct sc_radix_segment run;
     sc_plugin_lock(conn, &conn->index_lock);
     drop_later(conn, piece);
-    sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, SC_RADIX_LATER, &removal, NULL, NULL);
+    /* Else it was merged since: another piece has its rows. */
+    if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
+        sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, SC_RADIX_LATER, &removal, NULL, NULL);
     pthread_mutex_unlock(&conn->index_lock);
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }
@@ -187,6 +190,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .value = {piece->id, piece->skip, sc_plugin_provenance_kind(&piece->provenance)},
         .replaces = &replaces,
         .replacing = is_own ? sc_plugin_on_replacing : NULL,
+        .merges = true,
     };
     memcpy(insertion.root.bytes, piece->root, sizeof(insertion.root));
     struct sc_radix_inserted inserted;
@@ -265,7 +269,8 @@ void sc_plugin_orphans_drop(spec_connector *conn)
         uint8_t hash[SC_STORE_HASH_BYTES];
         uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not told of */
         if (mark == 0 || !sc_store_piece_hash(conn->store, id, hash) ||
-            sc_radix_get(conn->radix, sc_plugin_ref_of(mark), &segment))
+            (sc_radix_get(conn->radix, sc_plugin_ref_of(mark), &segment) &&
+             segment.value.piece == id))
             continue;
         pieces[count++] = id;
         if (count < DROPS_AT_ONCE)

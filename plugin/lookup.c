@@ -144,6 +144,7 @@ static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params 
  * worth: what is loaded was computed on what is not. */
 static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
+    uint64_t piece_last = 0;
     request->range_count = request->coarse_rows = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];
@@ -155,6 +156,7 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
         uint64_t first =
             segment->first > request->from_token ? segment->first : request->from_token;
+        piece_last = segment->value.piece > piece_last ? segment->value.piece : piece_last;
         bool is_coarse = (segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0;
         request->coarse_rows += last > first && is_coarse ? last - first : 0;
         if (last > first)
@@ -166,6 +168,7 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         if (end >= request->matched_tokens)
             break;
     }
+    atomic_store(&request->piece_last, piece_last);
 }
 
 /* The promise as 64 bytes: what the match's last piece ends, for other processes to find. */

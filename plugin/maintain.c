@@ -5,6 +5,7 @@
  *              +---------+                      evict       evict.c
  *                more to do                     checkpoint  a shorter log
  *                                               average     averages that changed (learn.c)
+ *                                               merge       chunks of many pieces (merge.c)
  *                                               spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/build.c), when it is asked to.
@@ -70,6 +71,7 @@ void sc_plugin_jobs_open(spec_connector *conn)
         [SC_JOB_CHECKPOINT] = checkpoint_run,
         [SC_JOB_SPARE] = sc_plugin_index_spare,
         [SC_JOB_AVERAGE] = sc_plugin_averages_write,
+        [SC_JOB_MERGE] = sc_plugin_merge_some,
     };
     for (uint32_t i = 0; i < SC_JOBS; i++)
         conn->jobs[i] = (struct sc_plugin_job){

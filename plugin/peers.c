@@ -105,15 +105,24 @@ static void dropped_removed(const struct sc_radix_segment *segment, void *user)
     dropped->has_orphans = dropped->has_orphans || segment->value.piece != dropped->piece;
 }
 
+/* The index' writer. false: it was removed, or has another piece since: its own was merged. */
+static bool has_run(struct sc_radix *radix, uint64_t piece, uint64_t mark)
+{
+    struct sc_radix_segment run;
+    return sc_radix_get(radix, sc_plugin_ref_of(mark), &run) && run.value.piece == piece;
+}
+
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
     struct dropped dropped = {.piece = piece};
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index_lock);
-    ghost_begin(conn, sc_plugin_ref_of(mark), false);
-    (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
-                          &removal, NULL, NULL);
+    if (has_run(conn->radix, piece, mark)) {
+        ghost_begin(conn, sc_plugin_ref_of(mark), false);
+        (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
+                              &removal, NULL, NULL);
+    }
     conn->replay_orphans = conn->replay_orphans || dropped.has_orphans;
     pthread_mutex_unlock(&conn->index_lock);
 }
@@ -156,19 +165,18 @@ static bool peer_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark
 static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    (void)piece;
     pthread_mutex_lock(&peer->lock);
-    (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER, NULL,
-                          NULL, NULL);
+    if (has_run(peer->radix, piece, mark))
+        (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
+                              NULL, NULL, NULL);
     pthread_mutex_unlock(&peer->lock);
 }
 
 static void peer_on_coarse(uint64_t piece, uint64_t mark, void *user)
 {
     struct sc_plugin_peer *peer = user;
-    (void)piece;
     pthread_mutex_lock(&peer->lock);
-    sc_plugin_coarse_worsen(peer->radix, mark);
+    sc_plugin_coarse_worsen(peer->radix, piece, mark);
     pthread_mutex_unlock(&peer->lock);
 }
 

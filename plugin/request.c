@@ -34,6 +34,8 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
             !atomic_compare_exchange_strong(&request->state, &free, SC_REQUEST_TAKEN))
             continue;
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
+        /* Before the index is asked: merge.c. */
+        atomic_store(&request->taken, atomic_fetch_add(&conn->requests_taken, 1));
         uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
         *ret_handle = generation << 32 | (slot + 1);
         return request;
@@ -73,8 +75,11 @@ spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr)
 
 void sc_plugin_request_unhold(struct sc_plugin_request *request)
 {
-    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) == 1)
-        atomic_store_explicit(&request->state, SC_REQUEST_FREE, memory_order_release);
+    if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
+        return;
+    atomic_store(&request->piece_last, UINT64_MAX);
+    atomic_store(&request->tail, 0);
+    atomic_store_explicit(&request->state, SC_REQUEST_FREE, memory_order_release);
 }
 
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
@@ -97,7 +102,13 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
     sc_plugin_pass_abort(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};
+    atomic_store(&request->piece_last, 0);
+    uint64_t tail = atomic_exchange(&request->tail, 0);
+    if (tail != 0)
+        sc_plugin_merge_tail(conn, tail);
     sc_plugin_unpinned(conn);
+    if (atomic_load(&conn->merges_waiting) > 0)
+        sc_plugin_kick(conn, SC_JOB_MERGE);
     atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_request_unhold(request);
 }

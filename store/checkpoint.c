@@ -5,6 +5,10 @@
  *                            LIVE, or quarantined        2 is in               the log lock; then
  *   log.new  [head][space 1][extent 9][piece 9]          quarantine            the rest under it
  *
+ * An extent that pieces were merged into stands far behind them, under ids that they left free. It
+ * is copied where its ids have their place, in front of what hangs on those pieces: what lies
+ * between them is not there any more after the next one.
+ *
  * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
  * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
  * copied. A piece that was dropped is copied with its drop
@@ -21,6 +25,7 @@
 #include "store/internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SLACK_BYTES (128ull << 10) /* of the log that are copied under its lock, at most */
@@ -29,15 +34,29 @@
 #define SMALL_SHARE 128u           /* of disk_bytes: the log may grow by it */
 #define SMALL_BYTES (256ull << 10)
 
+/* Of the old log: an extent's record and its piece's, behind others of larger ids. */
+struct late {
+    uint64_t extent, offset, bytes, sequence, chain; /* those of the frame before */
+    bool is_copied;
+};
+
+#define LATE_BYTES_MAX (64ull << 10) /* of both frames; longer ones stay where they are */
+
 struct copy {
     struct sc_store *store;
     uint8_t *in, *out, *extent; /* windows; the extent's payload that no piece was copied of yet */
     uint64_t in_offset, in_count;
     uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
     uint64_t bulk_end;            /* of the old log, when it began */
-    uint64_t extent_id, extent_bytes, piece_next;
-    uint64_t number; /* the new log's */
-    uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
+    uint64_t extent_id, extent_bytes, piece_next, extent_next;
+    uint64_t number;    /* the new log's */
+    bool is_late;       /* the extent stands behind others of larger ids */
+    bool has_late;      /* one was copied so */
+    struct late *lates; /* [late_count] by extent, once all are known */
+    uint64_t late_count, late_room, late_next;
+    struct late late;     /* the one whose piece may follow; extent 0: none */
+    uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
+    uint64_t *voids;      /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
     struct sc_io_file *file;
@@ -102,7 +121,10 @@ static bool void_note(struct copy *copy, uint64_t id)
         copy->voids = voids;
         copy->void_room = room;
     }
-    copy->voids[copy->void_count++] = id;
+    uint64_t at = copy->void_count++; /* one that others were merged into may come late */
+    for (; at > 0 && copy->voids[at - 1] > id; at--)
+        copy->voids[at] = copy->voids[at - 1];
+    copy->voids[at] = id;
     return true;
 }
 
@@ -126,21 +148,22 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
                               uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
-    if (id < copy->piece_next || entry == NULL)
+    if ((id < copy->piece_next && !copy->is_late) || entry == NULL)
         return SPEC_OK; /* it was never believed */
-    copy->piece_next = id + 1;
+    copy->piece_next = id < copy->piece_next ? copy->piece_next : id + 1;
     uint32_t state = atomic_load(&entry->state);
     bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
     if ((state != SC_STORE_PIECE_LIVE && !is_void && !keeps) || copy->extent_id == 0 ||
         entry->extent != copy->extent_id)
         return SPEC_OK;
     spec_status status = SPEC_OK;
-    if (is_void && !void_note(copy, id))
+    if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
     if (copy->extent_bytes > 0)
         status = copy_put(copy, copy->extent, copy->extent_bytes, reterr);
     sc_store_table_extent(&copy->store->table, copy->extent_id)->copied = copy->number;
     copy->extent_bytes = 0;
+    copy->has_late = copy->has_late || copy->is_late;
     if (status == SPEC_OK)
         status = copy_put(copy, payload, bytes, reterr);
     copy->piece_count++;
@@ -186,6 +209,125 @@ static bool is_coarse(const struct copy *copy, uint64_t id)
     return extent != NULL && atomic_load(&extent->coarse_ns) != 0 && extent->copied == copy->number;
 }
 
+/* ---- Extents that stand behind others of larger ids ----------------------------------------- */
+
+static int late_compare(const void *a, const void *b)
+{
+    uint64_t left = ((const struct late *)a)->extent, right = ((const struct late *)b)->extent;
+    return left < right ? -1 : left > right;
+}
+
+static bool late_add(struct copy *copy)
+{
+    if (copy->late_count == copy->late_room) {
+        uint64_t room = copy->late_room == 0 ? 256 : 2 * copy->late_room;
+        struct late *lates = sc_alloc_array(copy->store->params.alloc, room, sizeof(*lates));
+        if (lates == NULL)
+            return false;
+        if (copy->late_count > 0)
+            memcpy(lates, copy->lates, copy->late_count * sizeof(*lates));
+        sc_alloc_free(copy->store->params.alloc, copy->lates);
+        copy->lates = lates;
+        copy->late_room = room;
+    }
+    copy->lates[copy->late_count++] = copy->late;
+    return true;
+}
+
+/* Looks at a record of the old log. before: the chain in front of its frame. */
+static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                             uint64_t before, struct spec_error *reterr)
+{
+    struct sc_store_record record = {0};
+    struct late *late = &copy->late;
+    if (!sc_store_record_peek(payload, bytes, &record))
+        return SPEC_OK;
+    if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
+        *late = (struct late){.extent = record.id,
+                              .offset = copy->at,
+                              .bytes = SC_STORE_FRAME_BYTES + bytes,
+                              .sequence = copy->sequence,
+                              .chain = before};
+        return SPEC_OK;
+    }
+    if (record.type == SC_STORE_RECORD_EXTENT)
+        copy->extent_next = record.id + 1;
+    bool is_whole = record.type == SC_STORE_RECORD_PIECE && late->extent != 0;
+    late->bytes += SC_STORE_FRAME_BYTES + bytes;
+    if (is_whole && late->bytes <= LATE_BYTES_MAX && !late_add(copy))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " merged extents", copy->late_room);
+    late->extent = 0;
+    return SPEC_OK;
+}
+
+static struct late *late_find(const struct copy *copy, uint64_t extent)
+{
+    const struct late key = {.extent = extent};
+    return copy->late_count == 0
+               ? NULL
+               : bsearch(&key, copy->lates, copy->late_count, sizeof(key), late_compare);
+}
+
+static spec_status copy_piece_or_extent(struct copy *copy, const struct sc_store_record *record,
+                                        const uint8_t *payload, uint64_t bytes, bool keeps,
+                                        struct spec_error *reterr)
+{
+    if (record->type == SC_STORE_RECORD_PIECE)
+        return copy_piece(copy, record->id, payload, bytes, keeps, reterr);
+    memcpy(copy->extent, payload, bytes);
+    copy->extent_bytes = bytes;
+    copy->extent_id = record->id;
+    copy->is_late = record->id < copy->extent_next;
+    copy->extent_next = copy->is_late ? copy->extent_next : record->id + 1;
+    return SPEC_OK;
+}
+
+static spec_status late_copy(struct copy *copy, struct late *late, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t chain = late->chain, frame_bytes;
+    spec_status status = sc_io_file_pread(store->io, store->journal.file, copy->late_frames,
+                                          late->bytes, late->offset, reterr);
+    for (uint64_t at = 0, i = 1; status == SPEC_OK && at < late->bytes; at += frame_bytes, i++) {
+        struct sc_store_record record = {0};
+        const uint8_t *frame = copy->late_frames + at, *payload = frame + SC_STORE_FRAME_BYTES;
+        if (sc_store_frame_check(frame, late->bytes - at, late->sequence + i, &chain,
+                                 &frame_bytes) != SC_STORE_FRAME_OK ||
+            !sc_store_record_peek(payload, frame_bytes - SC_STORE_FRAME_BYTES, &record))
+            return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
+                           late->offset);
+        status = copy_piece_or_extent(copy, &record, payload, frame_bytes - SC_STORE_FRAME_BYTES,
+                                      false, reterr);
+    }
+    late->is_copied = true;
+    return status;
+}
+
+/* The next extent of the old log is this one: those that belong before it are copied; one that was
+ * so already is left out. */
+static spec_status extent_next(struct copy *copy, const struct sc_store_record *record,
+                               const uint8_t *payload, uint64_t bytes, bool keeps,
+                               struct spec_error *reterr)
+{
+    struct late *own = late_find(copy, record->id);
+    spec_status status = SPEC_OK;
+    if (own != NULL && own->offset == copy->at) {
+        copy->extent_id = 0;
+        if (own->is_copied)
+            return SPEC_OK;
+        own->is_copied = true;
+    }
+    for (; status == SPEC_OK && copy->late_next < copy->late_count; copy->late_next++) {
+        struct late *late = &copy->lates[copy->late_next];
+        if (late->extent >= record->id)
+            break;
+        if (!late->is_copied)
+            status = late_copy(copy, late, reterr);
+    }
+    return status == SPEC_OK ? copy_piece_or_extent(copy, record, payload, bytes, keeps, reterr)
+                             : status;
+}
+
 static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                                struct spec_error *reterr)
 {
@@ -195,12 +337,9 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         return SPEC_OK;
     switch (record.type) {
     case SC_STORE_RECORD_EXTENT:
-        memcpy(copy->extent, payload, bytes);
-        copy->extent_bytes = bytes;
-        copy->extent_id = record.id;
-        return SPEC_OK;
+        return extent_next(copy, &record, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_PIECE:
-        return copy_piece(copy, record.id, payload, bytes, keeps, reterr);
+        return copy_piece_or_extent(copy, &record, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_NAMESPACE:
         keeps = true;
         break;
@@ -228,12 +367,13 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
 }
 
-/* Copies the frames of [at, end). */
-static spec_status copy_range(struct copy *copy, uint64_t end, struct spec_error *reterr)
+/* Copies the frames of [at, end); notes: looks at them instead. */
+static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
+                              struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
     while (copy->at < end) {
-        uint64_t skip = copy->at - copy->in_offset, frame_bytes;
+        uint64_t skip = copy->at - copy->in_offset, frame_bytes, before = copy->chain;
         enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
         if (skip < copy->in_count)
             state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
@@ -257,14 +397,32 @@ static spec_status copy_range(struct copy *copy, uint64_t end, struct spec_error
                            copy->at);
         if (state == SC_STORE_FRAME_SHORT)
             continue;
-        spec_status status = copy_record(copy, copy->in + skip + SC_STORE_FRAME_BYTES,
-                                         frame_bytes - SC_STORE_FRAME_BYTES, reterr);
+        const uint8_t *payload = copy->in + skip + SC_STORE_FRAME_BYTES;
+        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
+        spec_status status = notes ? late_note(copy, payload, bytes, before, reterr)
+                                   : copy_record(copy, payload, bytes, reterr);
         if (status != SPEC_OK)
             return status;
         copy->sequence++;
         copy->at += frame_bytes;
     }
     return SPEC_OK;
+}
+
+/* Looks through the old log for extents that stand behind others of larger ids. */
+static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t chain = copy->chain;
+    copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
+    if (copy->late_frames == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "frames of merged extents");
+    spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
+    if (copy->late_count > 0)
+        qsort(copy->lates, copy->late_count, sizeof(*copy->lates), late_compare);
+    copy->at = copy->sequence = copy->in_offset = copy->in_count = copy->extent_next = 0;
+    copy->chain = chain;
+    return status;
 }
 
 /* ---- The two logs ---------------------------------------------------------------------------- */
@@ -300,7 +458,12 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
     copy->bulk_end = store->journal.end;
+    bool has_late = store->has_late;
     pthread_mutex_unlock(&store->log_lock);
+    if (has_late)
+        status = lates_find(copy, reterr);
+    if (status != SPEC_OK)
+        return status;
     uint64_t frame = sc_store_frame_begin(&copy->writer);
     sc_store_record_put_head(&copy->writer, ret_head);
     sc_store_frame_end(&copy->writer, frame, ++copy->new_sequence, &copy->new_chain);
@@ -314,7 +477,7 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
     uint64_t end = copy->bulk_end;
     spec_status status = SPEC_OK;
     for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
-        status = copy_range(copy, end, reterr);
+        status = copy_range(copy, end, false, reterr);
         if (status == SPEC_OK)
             status = copy_flush(copy, reterr);
         if (status == SPEC_OK)
@@ -338,7 +501,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     struct sc_store_journal *journal = &store->journal;
     char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
     bool in_place = false, is_log = false;
-    spec_status status = copy_range(copy, journal->end, reterr);
+    spec_status status = copy_range(copy, journal->end, false, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK)
         status = copy_flush(copy, reterr);
@@ -372,6 +535,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     store->averages = copy->averages;
     copy->averages = averages;
     store->journal_broken = journal->is_short = false;
+    store->has_late = copy->has_late;
     atomic_store(&store->log_bytes, copy->end);
     return SPEC_OK;
 }
@@ -405,6 +569,8 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     }
     sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
+    sc_alloc_free(store->params.alloc, copy.lates);
+    sc_alloc_free(store->params.alloc, copy.late_frames);
     sc_alloc_free(store->params.alloc, copy.extent);
     sc_alloc_free(store->params.alloc, copy.out);
     sc_alloc_free(store->params.alloc, copy.in);

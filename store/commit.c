@@ -41,7 +41,8 @@ static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
                                    .extent_row = (uint32_t)extent_row,
                                    .row_count = plan->row_count,
                                    .skip = i == commit->piece_first ? commit->skip : 0,
-                                   .tokens = commit->tokens + plan->chunk_first};
+                                   .tokens =
+                                       commit->tokens + (plan->chunk_first - commit->token_first)};
     memcpy(piece.root, commit->root, SC_STORE_SHA256_BYTES);
     memcpy(piece.chunk_hash, plan->chunk_hash, SC_STORE_HASH_BYTES);
     memcpy(piece.hash, plan->hash, SC_STORE_HASH_BYTES);
@@ -56,9 +57,46 @@ static const struct sc_store_provenance *provenance_of(const struct sc_store_ext
     return commit->provenance != NULL ? commit->provenance : &extent->provenance;
 }
 
+/* What the extent and its first piece are called, and whether ids are left free behind its own and
+ * behind its last piece's: for what that piece is merged into, if it ends a chunk that others
+ * began. */
+struct ids {
+    uint64_t extent, piece;
+    bool leaves;
+};
+
+static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_store_commit *commit)
+{
+    const struct sc_store_piece_plan *last = &extent->pieces[extent->piece_count - 1];
+    uint32_t skip = commit->piece_first + 1 == extent->piece_count ? commit->skip : 0;
+    uint64_t chunk = extent->store->params.config->chunk_tokens;
+    return (last->first_position + skip) % chunk != 0 &&
+           (last->first_position + last->row_count) % chunk == 0;
+}
+
+/* Log lock held. STALE: those behind that piece are not free. */
+static spec_status ids_find(const struct sc_store_extent *extent,
+                            const struct sc_store_commit *commit, struct ids *ret_ids,
+                            struct spec_error *reterr)
+{
+    const struct sc_store_table *table = &extent->store->table;
+    struct sc_store_piece_place place;
+    *ret_ids = (struct ids){table->extent_next, table->piece_next, leaves_ids(extent, commit)};
+    if (commit->behind == 0)
+        return SPEC_OK;
+    if (!sc_store_piece_place(extent->store, commit->behind, &place) || !place.leaves_ids)
+        return sc_fail(reterr, SPEC_E_STALE, "no ids are free behind piece %" PRIu64,
+                       commit->behind);
+    ret_ids->extent = sc_store_table_piece(table, commit->behind)->extent + 1ull;
+    ret_ids->piece = commit->behind + 1;
+    ret_ids->leaves = false;
+    return SPEC_OK;
+}
+
 /* Log lock held. Appends namespace (when new), extent and pieces: one write. */
 static spec_status commit_append(struct sc_store_extent *extent,
-                                 const struct sc_store_commit *commit, struct spec_error *reterr)
+                                 const struct sc_store_commit *commit, const struct ids *ids,
+                                 struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     struct sc_store_append append;
@@ -73,6 +111,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
                                             .probe_row_bytes = extent->probe_row_bytes,
                                             .stride = extent->place.stride,
                                             .provenance = *provenance_of(extent, commit),
+                                            .leaves_ids = ids->leaves,
                                             .part_count = extent->part_count,
                                             .parts = extent->record_parts};
     for (uint32_t i = 0; i < extent->part_count; i++) {
@@ -86,7 +125,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
         sc_store_append_frame_end(&append);
     }
     sc_store_append_frame(&append);
-    sc_store_record_put_extent(&append.writer, store->table.extent_next, &record);
+    sc_store_record_put_extent(&append.writer, ids->extent, &record);
     sc_store_append_frame_end(&append);
     uint64_t extent_row = 0;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
@@ -94,8 +133,8 @@ static spec_status commit_append(struct sc_store_extent *extent,
         extent_row += piece.row_count;
         if (i < commit->piece_first)
             continue;
-        piece.id = store->table.piece_next + (i - commit->piece_first);
-        piece.extent = store->table.extent_next;
+        piece.id = ids->piece + (i - commit->piece_first);
+        piece.extent = ids->extent;
         sc_store_append_frame(&append);
         sc_store_record_put_piece(&append.writer, &piece);
         sc_store_append_frame_end(&append);
@@ -103,8 +142,38 @@ static spec_status commit_append(struct sc_store_extent *extent,
     return sc_store_append_commit(store, &append, reterr);
 }
 
-/* Log lock held, records are in the log, room was reserved. Returns the extent's id. */
-static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit)
+/* Log lock held. The ids are given, and the log has records of them. */
+static void ids_take(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
+{
+    struct sc_store_table *table = &store->table;
+    uint64_t more = ids->leaves ? 1 : 0;
+    if (ids->extent < table->extent_next) { /* they were left free for it */
+        store->journal.pieces_read += piece_count;
+        return;
+    }
+    table->extent_next = ids->extent + 1 + more;
+    table->piece_next = ids->piece + piece_count + more;
+    store->journal.piece_next_read += more; /* the log has no record of that one */
+}
+
+/* Log lock held. The append failed, but a follower may have read it: its ids come to mean nothing
+ * else, and the log has no records of them. */
+static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
+{
+    struct sc_store_table *table = &store->table;
+    uint64_t more = ids->leaves ? 1 : 0;
+    if (ids->extent < table->extent_next) {
+        atomic_store(&sc_store_table_piece(table, ids->piece)->state, SC_STORE_PIECE_DROPPED);
+        return;
+    }
+    table->extent_next = ids->extent + 1 + more;
+    table->piece_next = ids->piece + piece_count + more;
+    store->journal.piece_next_read += piece_count + more;
+}
+
+/* Log lock held, records are in the log, room was reserved. */
+static void commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit,
+                           const struct ids *ids)
 {
     struct sc_store *store = extent->store;
     struct sc_store_table *table = &store->table;
@@ -116,8 +185,9 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         store->journal.space_bytes +=
             sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
-    uint64_t extent_id = table->extent_next++, extent_row = 0;
-    struct sc_store_extent_entry *entry = sc_store_table_extent(table, extent_id);
+    uint64_t extent_row = 0, id = ids->piece;
+    struct sc_store_extent_entry *entry = sc_store_table_extent(table, ids->extent);
+    ids_take(store, ids, extent->piece_count - commit->piece_first);
     *entry = (struct sc_store_extent_entry){
         .parts = sc_store_table_parts(table, extent->part_count),
         .row_offset = extent->place.row_offset,
@@ -132,16 +202,17 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
         .is_coding = extent->coder != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
         .live_count = extent->piece_count - commit->piece_first,
-        .piece_first = table->piece_next,
-        .piece_last = table->piece_next + extent->piece_count - commit->piece_first - 1};
+        .leaves_ids = ids->leaves,
+        .piece_first = ids->piece,
+        .piece_last = ids->piece + extent->piece_count - commit->piece_first - 1};
     memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     for (uint32_t i = 0; i < extent->piece_count; i++) {
         const struct sc_store_piece_plan *plan = &extent->pieces[i];
         if (i >= commit->piece_first) {
-            struct sc_store_piece_entry *piece = sc_store_table_piece(table, table->piece_next++);
+            struct sc_store_piece_entry *piece = sc_store_table_piece(table, id++);
             memcpy(piece->hash, plan->hash, sizeof(piece->hash));
             piece->first_position = plan->first_position;
-            piece->extent = (uint32_t)extent_id;
+            piece->extent = (uint32_t)ids->extent;
             piece->extent_row = (uint16_t)extent_row;
             piece->row_count = (uint16_t)plan->row_count;
             piece->skip = (uint16_t)(i == commit->piece_first ? commit->skip : 0);
@@ -152,7 +223,6 @@ static uint64_t commit_publish(struct sc_store_extent *extent, const struct sc_s
     sc_store_count(&store->extent_count, 1);
     sc_store_count(&store->piece_count, entry->live_count);
     sc_store_count(&store->held_count, entry->live_count);
-    return extent_id;
 }
 
 /* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
@@ -176,7 +246,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
                               uint64_t *ret_first_id, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
-    uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0, extent_id = 0;
+    uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0;
+    struct ids ids = {0};
     spec_status status = commit_marks(extent, commit, &marks_bytes, reterr), failed = SPEC_OK;
     if (status == SPEC_OK && !sc_store_log_reserve(store, marks_bytes))
         status =
@@ -185,29 +256,31 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         return status;
     extent->log_bytes += marks_bytes;
     pthread_mutex_lock(&store->log_lock);
-    if (!sc_store_table_reserve(&store->table, count, 1, extent->part_count))
+    /* One of each more: ids that are left free. */
+    if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
     else if (store->space_count == SC_STORE_SPACES_MAX && atomic_load(&store->space_id) == 0)
         status = sc_fail(reterr, SPEC_E_BUSY, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
                          store->dir);
+    if (status == SPEC_OK)
+        status = ids_find(extent, commit, &ids, reterr);
     if (status == SPEC_OK) {
-        status = commit_append(extent, commit, reterr);
+        status = commit_append(extent, commit, &ids, reterr);
         failed = status;
     }
-    if (failed != SPEC_OK) { /* a follower may have read it: its ids come to mean nothing else */
-        store->table.extent_next++;
-        store->table.piece_next += count;
-        store->journal.piece_next_read += count; /* the log has no records of them */
-    }
-    if (status == SPEC_OK) {
-        *ret_first_id = store->table.piece_next;
-        extent_id = commit_publish(extent, commit);
-    }
+    if (failed != SPEC_OK)
+        ids_void(store, &ids, count);
+    if (status == SPEC_OK)
+        commit_publish(extent, commit, &ids);
+    store->has_late = store->has_late || (status == SPEC_OK && commit->behind != 0);
     pthread_mutex_unlock(&store->log_lock);
     if (status == SPEC_OK) {
-        sc_store_extent_trim(store, extent_id);
+        *ret_first_id = ids.piece;
+        sc_store_extent_trim(store, ids.extent);
         /* Rows that are skipped are not coded: the first slab is another. */
-        sc_store_coder_end(extent->coder, commit->skip == 0 ? extent_id : 0);
+        sc_store_coder_end(extent->coder, commit->skip == 0 ? ids.extent : 0);
+        if (commit->behind != 0) /* a run may have passed it */
+            sc_store_build_missed(store, ids.extent);
     }
     if (failed != SPEC_OK)
         sc_store_pause(store, failed, "writing the log");
@@ -320,6 +393,27 @@ spec_status sc_store_annex_commit_to(struct sc_store_extent *extent, uint64_t ex
 {
     extent->annex_of = extent_id;
     return sc_store_annex_commit(extent, reterr);
+}
+
+bool sc_store_piece_place(const struct sc_store *store, uint64_t piece,
+                          struct sc_store_piece_place *ret_place)
+{
+    const struct sc_store_table *table = &store->table;
+    const struct sc_store_piece_entry *entry = sc_store_table_live(table, piece), *behind;
+    if (entry == NULL)
+        return false;
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(table, entry->extent), *next;
+    behind = sc_store_table_piece(table, piece + 1);
+    next = sc_store_table_extent(table, entry->extent + 1ull);
+    *ret_place = (struct sc_store_piece_place){
+        .first_position = entry->first_position,
+        .row_count = entry->row_count,
+        .skip = entry->skip,
+        .leaves_ids = extent->leaves_ids &&
+                      (uint64_t)entry->extent_row + entry->row_count == extent->row_count &&
+                      behind != NULL && atomic_load(&behind->state) == SC_STORE_PIECE_NONE &&
+                      next != NULL && next->row_count == 0};
+    return true;
 }
 
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)

@@ -12,7 +12,7 @@
  *   spare.c     a frame for who waits and starves  sketch.h  a layer's probe rows, tags or codes
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
- *   coding.c    codes of rows that are being stored
+ *   coding.c    codes of rows that are being stored  merge.c  pieces that become one
  *   copy.c      numbers of extents and annexes that never come again
  *
  * Locks: space (rank 40), log (rank 50), coding (rank 55), and a reader's own (rank 30). The log
@@ -210,6 +210,7 @@ struct sc_store {
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
+    bool has_late;             /* an extent's record stands behind others of larger ids */
     struct sc_store_averages averages;
     uint32_t unwritten; /* DROPPED pieces without a record, linked by their entries */
 
@@ -232,6 +233,7 @@ struct sc_store {
     _Atomic uint64_t device_bytes_per_s, device_op_ns;
     struct sc_store_probe *probe;   /* NULL: not a writer */
     struct sc_store_build *build;   /* likewise (build.c) */
+    struct sc_store_merger *merger; /* likewise (merge.c) */
     struct sc_store_coding *coding; /* NULL: rows are not coded while they are stored */
 
     /* Any thread, relaxed: statistics. */
@@ -507,6 +509,13 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
 /* No step is posted or will be once store->busy is 0. */
 void sc_store_build_stop(struct sc_store *store);
 void sc_store_build_close(struct sc_store *store);
+
+/* ---- Pieces that become one (merge.c) -------------------------------------------------------- */
+
+spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *reterr);
+/* No step is posted or will be once store->busy is 0. */
+void sc_store_merger_stop(struct sc_store *store);
+void sc_store_merger_close(struct sc_store *store);
 
 /* ---- Dropped pieces (quarantine.c) ----------------------------------------------------------- */
 

@@ -215,6 +215,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_build_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_merger_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_coding_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
@@ -228,6 +230,7 @@ static void store_free(struct sc_store *store)
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_device_close(store);
     sc_store_coding_close(store);
+    sc_store_merger_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
     sc_store_averages_done(&store->averages, alloc);
@@ -295,6 +298,7 @@ void sc_store_close(struct sc_store *store)
     sc_store_device_stop(store);
     sc_store_coding_stop(store);
     sc_store_build_stop(store);
+    sc_store_merger_stop(store);
     for (;;) {
         uint32_t busy = atomic_load(&store->busy);
         if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))

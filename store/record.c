@@ -173,8 +173,9 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
                                       SC_STORE_FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
                                       SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
                                       {SC_STORE_FIELD_KEY("prov"), .kind = 'a'},
-                                      {SC_STORE_FIELD_KEY("parts"), .kind = 'a'}};
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 11))
+                                      {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
+                                      SC_STORE_FIELD_OPTIONAL("gap", 0, 1)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 12))
         return false;
     struct sc_store_record_extent *extent = &record->extent;
     extent->space = fields[SC_STORE_COMMON + 0].value;
@@ -186,6 +187,7 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
     extent->probe_offset = fields[SC_STORE_COMMON + 6].value;
     extent->probe_tag_offset = fields[SC_STORE_COMMON + 7].value;
     extent->tag_offset = fields[SC_STORE_COMMON + 8].value;
+    extent->leaves_ids = fields[SC_STORE_COMMON + 11].value == 1;
     if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0 || extent->probe_offset % 8 != 0 ||
         extent->probe_tag_offset % 8 != 0 || extent->tag_offset % 8 != 0)
         return false;

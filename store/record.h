@@ -76,6 +76,7 @@ struct sc_store_record_extent {
     uint64_t stride;                       /* from layer to layer */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: it has probe rows */
     struct sc_store_provenance provenance;
+    bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
     uint32_t part_count;
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
 };

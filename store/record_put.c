@@ -77,7 +77,8 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
     bool has_probes = extent->probe_row_bytes > 0;
-    msgpack_packer packer = pack_begin(writer, has_probes ? 11 : 7, SC_STORE_RECORD_EXTENT, id);
+    uint32_t keys = (has_probes ? 11 : 7) + (extent->leaves_ids ? 1 : 0);
+    msgpack_packer packer = pack_begin(writer, keys, SC_STORE_RECORD_EXTENT, id);
     pack_uint(&packer, "ns", extent->space);
     pack_uint(&packer, "copy", extent->copy);
     pack_uint(&packer, "rows", extent->row_count);
@@ -89,6 +90,8 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
         pack_uint(&packer, "ptags", extent->probe_tag_offset);
         pack_uint(&packer, "tags", extent->tag_offset);
     }
+    if (extent->leaves_ids)
+        pack_uint(&packer, "gap", 1);
     pack_provenance(&packer, &extent->provenance);
     pack_parts(&packer, extent->parts, extent->part_count);
 }

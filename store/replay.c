@@ -123,6 +123,10 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
         if (!sc_store_table_reserve(table, 1, 0, 0))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
         table->piece_next++;
+    } else if (record->type == SC_STORE_RECORD_PIECE && record->id > 0 &&
+               record->id < replay->piece_next && /* its drop is to be known */
+               !sc_store_table_reserve_left(table, record->id, 0)) {
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", record->id);
     }
     bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
     if (record->type == SC_STORE_RECORD_EPOCH)

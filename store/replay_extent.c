@@ -90,25 +90,44 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
     return placed;
 }
 
+/* An id that comes next, or one that was left free: of an extent that pieces were merged into. */
+static bool id_take(struct sc_store *store, uint64_t *next, bool decodes, uint64_t *ret_id)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id;
+    if (sc_store_replay_id_take(next, replay->extent_base, id, ret_id)) {
+        *next += decodes && replay->record.extent.leaves_ids ? 1 : 0;
+        return true;
+    }
+    if (!decodes || id == 0 || id >= *next)
+        return false;
+    *ret_id = id + replay->extent_base;
+    const struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, *ret_id);
+    return entry == NULL || entry->row_count == 0 || !sc_store_replay_is_writer(store);
+}
+
 spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
                                    bool decodes, struct spec_error *reterr)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->extent_next;
-    if (!sc_store_replay_id_take(&next, replay->extent_base, replay->record.id, &id)) {
+    if (!id_take(store, &next, decodes, &id)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
     sc_store_replay_table_lock(store);
     if (id >= table->extent_next)
         table->extent_next = id;
-    bool fits = sc_store_table_reserve(table, 0, 1, decodes ? extent->part_count : 0);
+    uint64_t left = decodes && extent->leaves_ids ? 1 : 0;
+    bool fits = sc_store_table_reserve(table, 0, 1 + left, decodes ? extent->part_count : 0) &&
+                sc_store_table_reserve_left(table, 0, id);
     if (fits && id == table->extent_next)
-        table->extent_next++;
+        table->extent_next += 1 + left;
     sc_store_replay_table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
+    store->has_late = store->has_late || next == replay->extent_next;
     replay->extent_next = next;
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
     if (entry == NULL || !decodes) {
@@ -135,6 +154,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                            .part_count = extent->part_count,
                                            .row_count = (uint32_t)extent->row_count,
                                            .space = (uint32_t)extent->space,
+                                           .leaves_ids = extent->leaves_ids,
                                            .provenance = extent->provenance};
         memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     }

@@ -24,10 +24,11 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (!sc_store_replay_is_writer(store))
         sc_store_count(&store->corrupt_records, 1);
     if (replay->refused_count++ == 0) {
-        replay->refused_first = id;
+        replay->refused_first = replay->refused_last = id;
         replay->refused_what = what;
     }
-    replay->refused_last = id;
+    replay->refused_first = id < replay->refused_first ? id : replay->refused_first;
+    replay->refused_last = id > replay->refused_last ? id : replay->refused_last;
 }
 
 /* Rows of the open extent that its pieces have so far. */
@@ -186,22 +187,55 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_publish(store, piece, entry, mark);
 }
 
+/* Whether it is the last piece of an extent behind which an id is left free. */
+static bool leaves_id(const struct sc_store *store, bool decodes)
+{
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    const struct sc_store_extent_entry *extent = NULL;
+    if (decodes && replay->extent_open != 0)
+        extent = sc_store_table_extent(&store->table, replay->extent_open);
+    return extent != NULL && extent->leaves_ids &&
+           piece->extent + replay->extent_base == replay->extent_open &&
+           (uint64_t)piece->extent_row + piece->row_count == extent->row_count;
+}
+
+/* An id that comes next, or one that was left free: of a piece that others were merged into. */
+static bool id_take(struct sc_store *store, uint64_t *next, bool decodes, uint64_t *ret_id)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id;
+    if (sc_store_replay_id_take(next, replay->piece_base, id, ret_id)) {
+        *next += leaves_id(store, decodes) ? 1 : 0;
+        return true;
+    }
+    if (!decodes || id == 0 || id >= *next)
+        return false;
+    *ret_id = id + replay->piece_base;
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, *ret_id);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
+    return state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED ||
+           !sc_store_replay_is_writer(store);
+}
+
 spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
                                          struct spec_error *reterr)
 {
     struct sc_store_replay *replay = store->replay;
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->piece_next;
-    if (!sc_store_replay_id_take(&next, replay->piece_base, replay->record.id, &id)) {
+    if (!id_take(store, &next, decodes, &id)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
     sc_store_replay_table_lock(store);
     if (id >= table->piece_next)
         table->piece_next = id;
-    bool fits = sc_store_table_reserve(table, 1, 0, 0);
+    uint64_t left = leaves_id(store, decodes) ? 1 : 0;
+    bool fits =
+        sc_store_table_reserve(table, 1 + left, 0, 0) && sc_store_table_reserve_left(table, id, 0);
     if (fits && id == table->piece_next)
-        table->piece_next++;
+        table->piece_next += 1 + left;
     sc_store_replay_table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);

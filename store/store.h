@@ -269,10 +269,14 @@ struct sc_store_commit {
     uint32_t piece_first; /* pieces before this one are not committed (present elsewhere) */
     uint32_t skip;        /* rows of piece piece_first that are present elsewhere */
     uint8_t root[SC_STORE_SHA256_BYTES];
-    const uint32_t *tokens; /* the whole prompt: tokens[p] is the token at absolute position p */
+    uint64_t token_first; /* position of tokens[0]: at most where the first piece's chunk begins */
+    const uint32_t *tokens;            /* as far as the last piece goes */
     const struct sc_store_mark *marks; /* [mark_count] of the whole prompt, ascending */
     uint64_t mark_count;
     const struct sc_store_provenance *provenance; /* NULL: what begin was given */
+    uint64_t behind; /* not 0: of an extent of one piece, which gets the ids that the commit of this
+                      * piece left free (sc_store_piece_place), so that it stands before what hangs
+                      * on that one. One commit of those at a time. */
 };
 /* Appends the records (one buffered write); the pieces get ids ret_first_id, +1, ... The extent
  * object returns to its pool. Executor thread. On error nothing is visible and the space is free.
@@ -301,6 +305,16 @@ bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
  * unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
+/* Where a live piece stands. */
+struct sc_store_piece_place {
+    uint64_t first_position;
+    uint32_t row_count, skip;
+    bool leaves_ids; /* ids behind it are free, for a commit `behind` it: its rows end a chunk that
+                      * others began, and it was its extent's last */
+};
+/* false: it is not live. Any thread but for leaves_ids, which is of the thread that commits. */
+bool sc_store_piece_place(const struct sc_store *store, uint64_t piece,
+                          struct sc_store_piece_place *ret_place);
 /* Rows of a live piece; 0: it is not. Any thread. */
 uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
@@ -340,6 +354,30 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
+
+/* ---- Pieces that become one (merge.c) -------------------------------------------------------- */
+
+struct sc_store_merge {
+    const uint64_t *pieces; /* [piece_count] live ones, held as rows, whose rows follow each other
+                             * in one chunk, but for those that the first skips; copied */
+    uint64_t piece_count;
+    struct sc_store_piece_plan plan; /* what they become */
+    struct sc_store_provenance provenance;
+    uint64_t bytes_per_s; /* that are read at most; 0: as fast as it goes */
+    /* On an executor thread, once, but not when the store is closed before: extent NULL: status
+     * says why (CORRUPT: rows cannot be had). Else it is the callee's, to be committed or
+     * discarded, now or later; the pieces are as they were. */
+    void (*done)(struct sc_store_extent *extent, spec_status status, void *user);
+    void *user;
+};
+/* Reads the pieces' rows, verified, and writes them as one extent's, in the background. One merge
+ * at a time. Never blocks. Errors: BUSY (one runs), NO_MEMORY, NO_SPACE, and those of extent_begin.
+ */
+spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_merge *merge,
+                                 struct spec_error *reterr);
+/* What was written of it stays, whatever becomes of the machine: what its pieces take the place of
+ * may go once they are committed. Blocks. */
+spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);
 
 /* ---- Rows that go while codes stay (coarse.c) -------------------------------------------------
  */

@@ -75,6 +75,7 @@ struct sc_store_extent_entry {
     uint32_t held_pages;          /* of the space map, from the trim on */
     uint32_t void_pages;          /* of them, those that only QUARANTINED pieces hold */
     bool trimmed;                 /* rows that no piece covers were given back */
+    bool leaves_ids;              /* as its record says; constant */
     _Atomic uint8_t rows_state;   /* enum sc_store_rows_state; read by any thread */
     uint8_t bits_k, bits_v;       /* of codes that stayed, where they are not in `codes`; constant
                                    * once coarse_ns is a time */
@@ -118,6 +119,9 @@ void sc_store_table_done(struct sc_store_table *table);
  * sets the next one first: slabs of the gap are not made.) */
 bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
                             uint64_t parts);
+/* Makes room for ids (0: for none) below those that come next, which nobody has. false: no memory.
+ */
+bool sc_store_table_reserve_left(struct sc_store_table *table, uint64_t piece, uint64_t extent);
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 

@@ -98,6 +98,8 @@ struct ctl_options {
 bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store);
 void ctl_store_close(struct ctl_store *store);
 
+/* The rank's piece with this id, loaded; NULL: there is none. */
+struct ctl_piece *ctl_piece_find(const struct ctl_rank *rank, uint64_t id);
 /* Calls on_record for every believed record of the rank's log; a record that says what cannot be
  * is skipped and counted. The record and its arrays are valid during the call. False: no such log,
  * or one of another version; said on stderr. */

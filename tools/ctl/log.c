@@ -389,6 +389,20 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
     *place = annex;
 }
 
+static int piece_by_id(const void *key, const void *element)
+{
+    const uint64_t *id = key;
+    const struct ctl_piece *piece = element;
+    return *id < piece->id ? -1 : *id > piece->id;
+}
+
+struct ctl_piece *ctl_piece_find(const struct ctl_rank *rank, uint64_t id)
+{
+    if (rank->piece_count == 0)
+        return NULL;
+    return bsearch(&id, rank->pieces, rank->piece_count, sizeof(*rank->pieces), piece_by_id);
+}
+
 static void add_piece(struct ctl_rank *rank, const struct sc_store_record *record)
 {
     const struct sc_store_piece *in = &record->piece;
@@ -396,7 +410,7 @@ static void add_piece(struct ctl_rank *rank, const struct sc_store_record *recor
         rank->extent_count > 0 ? &rank->extents[rank->extent_count - 1] : NULL;
     bool fits = extent != NULL && extent->id == in->extent && in->extent_row < extent->row_count &&
                 in->row_count <= extent->row_count - in->extent_row &&
-                (rank->piece_count == 0 || rank->pieces[rank->piece_count - 1].id < record->id);
+                ctl_piece_find(rank, record->id) == NULL;
     if (!fits) {
         rank->lie_count++;
         return;
@@ -414,22 +428,16 @@ static void add_piece(struct ctl_rank *rank, const struct sc_store_record *recor
     memcpy(piece.hash, in->hash, sizeof(piece.hash));
     rank->pieces =
         ctl_grow(rank->pieces, rank->piece_count, &rank->piece_room, sizeof(*rank->pieces));
-    rank->pieces[rank->piece_count++] = piece;
-}
-
-static int piece_by_id(const void *key, const void *element)
-{
-    const uint64_t *id = key;
-    const struct ctl_piece *piece = element;
-    return *id < piece->id ? -1 : *id > piece->id;
+    uint64_t at =
+        rank->piece_count++; /* one that others were merged into stands behind larger ids */
+    for (; at > 0 && rank->pieces[at - 1].id > piece.id; at--)
+        rank->pieces[at] = rank->pieces[at - 1];
+    rank->pieces[at] = piece;
 }
 
 static void drop_piece(struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    struct ctl_piece *piece = rank->piece_count == 0
-                                  ? NULL
-                                  : bsearch(&record->id, rank->pieces, rank->piece_count,
-                                            sizeof(*rank->pieces), piece_by_id);
+    struct ctl_piece *piece = ctl_piece_find(rank, record->id);
     if (piece == NULL || piece->state != CTL_LIVE)
         return; /* a checkpoint keeps drops of pieces whose pages wait, without the pieces */
     piece->state = CTL_DROPPED;

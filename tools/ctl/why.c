@@ -110,7 +110,6 @@ struct prompt {
     uint64_t token_count, token_room;
     struct border *borders;
     uint64_t border_count, border_room;
-    uint64_t piece_at; /* of the rank's pieces: the walk sees the same ones in the same order */
 
     /* What was found. */
     uint64_t matched;
@@ -164,12 +163,8 @@ static void follow_record(const struct sc_store_record *record, void *user)
     const struct sc_store_piece *piece = &record->piece;
     if (record->type != SC_STORE_RECORD_PIECE)
         return;
-    while (prompt->piece_at < rank->piece_count && rank->pieces[prompt->piece_at].id < record->id)
-        prompt->piece_at++;
-    if (prompt->piece_at == rank->piece_count || rank->pieces[prompt->piece_at].id != record->id)
-        return;
-    const struct ctl_piece *known = &rank->pieces[prompt->piece_at];
-    if (known->state != CTL_LIVE ||
+    const struct ctl_piece *known = ctl_piece_find(rank, record->id);
+    if (known == NULL || known->state != CTL_LIVE ||
         &rank->spaces[rank->extents[known->extent].space] != prompt->space ||
         !border_reached(prompt, piece))
         return;
@@ -246,8 +241,12 @@ static int why_prompt(const struct ctl_options *options, const struct ctl_store 
         .rank = rank, .space = space_wanted(rank, options->space), .coarse_at = UINT64_MAX};
     int code =
         prompt.space != NULL && tokens_read(options->token_file, &prompt) ? CTL_OK : CTL_FAILED;
-    if (code == CTL_OK && !ctl_log_walk(store, rank, follow_record, &prompt))
-        code = CTL_FAILED;
+    uint64_t before = UINT64_MAX; /* a merged piece may stand behind what hangs on it */
+    while (code == CTL_OK && prompt.matched != before) {
+        before = prompt.matched;
+        if (!ctl_log_walk(store, rank, follow_record, &prompt))
+            code = CTL_FAILED;
+    }
     if (code == CTL_OK) {
         prompt_report(options, &prompt);
         code = prompt.matched < prompt.token_count ? CTL_FOUND : CTL_OK;

@@ -1,0 +1,427 @@
+/* Merging: what was stored in many passes becomes a piece a chunk (docs/decisions/0016).
+ *
+ *   pieces   [0][1][2] ... [63] | [64][65]     decoded token by token; 63 ends the chunk and leaves
+ *                                              an id free behind it; 65 is the prompt's end
+ *   job      ends of prompts whose requests ended, then a cursor over ids for what ends a chunk
+ *              -> its chunk's runs -> the store reads and writes
+ *   commit   a chunk's: under the free id, so before what hangs on the chunk
+ *            a prompt's end, on which nothing hangs: under the next id
+ *              -> record -> the runs get the piece
+ *   waiting  until who matched before has released -> the old pieces go
+ *
+ * Holds: what is merged is of one chunk, one after the other, nothing that is older than the merged
+ * piece's id hangs between, all computed on the same and held as rows. Rows are on the device for
+ * good before the log tells of them, so a crash at any moment leaves the old pieces, or the new
+ * one, or both, of which the next open keeps the new.
+ *
+ * Does not: merge what coarse.c took the rows of; keep averages (the merged piece's begin anew).
+ *
+ * Threads: the job's (executor, one at a time); tail, on_merged any.
+ * Tests: tests/unit/plugin/test_merge.c */
+#include "plugin/connector.h"
+
+#include <string.h>
+
+#define PIECES_MIN 4u    /* of a chunk: fewer are not worth being written again */
+#define LOOKS      4096u /* ids that a step looks at */
+#define TRIES      16u   /* for want of room, memory or frames */
+#define WAITING    64u   /* merged pieces whose old ones are not dropped yet */
+
+/* The pieces that one takes the place of. */
+struct waiting {
+    uint64_t before; /* requests that were taken before may have them */
+    uint32_t count, least;
+    uint32_t old[SC_LIMIT_CHUNK_TOKENS];
+};
+
+/* What is merged: the end of a chunk, or of a prompt. */
+struct candidate {
+    uint64_t last;  /* the piece that ends it; 0: none */
+    uint64_t bound; /* pieces up to here hang on none of its runs */
+    bool is_tail;
+    uint64_t first, end; /* tokens */
+    uint64_t count;
+    uint64_t pieces[SC_LIMIT_CHUNK_TOKENS];
+    uint32_t flags;
+    struct sc_store_provenance provenance;
+};
+
+struct sc_plugin_merge {
+    /* The job's. */
+    uint64_t next; /* pieces with lower ids were looked at */
+    uint64_t tail; /* the end of a prompt that is looked at; 0: none */
+    uint64_t epoch;
+    uint32_t tries;
+    struct candidate candidate, again;
+    struct sc_radix_chunk chunk;
+    struct sc_store_mark marks[SC_LIMIT_CHUNK_TOKENS];
+    struct waiting waiting[WAITING];
+    uint32_t waiting_count;
+
+    /* Guarded by job_lock. */
+    bool runs;
+    struct sc_store_extent *written; /* to be committed */
+    spec_status status;              /* of the last that ended, once it does not run */
+};
+
+/* ---- Which pieces --------------------------------------------------------------------------- */
+
+/* Index lock held. The piece's runs are segments [*i, end) of the chunk, all of its rows, and it is
+ * like the last one. */
+static bool piece_fits(spec_connector *conn, const struct sc_radix_chunk *chunk, uint64_t end,
+                       const struct candidate *candidate, uint64_t *ret_i)
+{
+    uint64_t i = end - 1, piece = chunk->segments[i].value.piece, rows = chunk->segments[i].count;
+    struct sc_store_piece_place place;
+    struct sc_store_provenance provenance;
+    while (i > 0 && chunk->segments[i - 1].value.piece == piece)
+        rows += chunk->segments[--i].count;
+    *ret_i = i;
+    for (uint64_t s = i; s < end; s++) {
+        bool hangs_behind = s + 1 == chunk->segment_count && !candidate->is_tail;
+        if (chunk->segments[s].value.flags != candidate->flags ||
+            (chunk->beside[s] <= candidate->bound && !hangs_behind))
+            return false;
+    }
+    return sc_store_piece_place(conn->store, piece, &place) &&
+           rows == place.row_count - place.skip &&
+           chunk->segments[i].first == place.first_position + place.skip &&
+           sc_store_piece_provenance(conn->store, piece, &provenance) &&
+           memcmp(&provenance, &candidate->provenance, sizeof(provenance)) == 0;
+}
+
+/* Index lock held. What of the chunk that the piece ends can be merged; false: too little. */
+static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, uint64_t last,
+                           struct candidate *ret)
+{
+    struct sc_radix_ref run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, last));
+    ret->last = 0;
+    if (!sc_store_piece_provenance(conn->store, last, &ret->provenance) ||
+        ret->provenance.held != SPEC_HELD_ROWS || !sc_radix_chunk_of(conn->radix, run, chunk))
+        return false;
+    uint64_t end = chunk->segment_count;
+    const struct sc_radix_segment *tail = &chunk->segments[end - 1];
+    ret->end = tail->first + tail->count;
+    ret->flags = tail->value.flags;
+    if (tail->value.piece != last)
+        return false;
+    ret->is_tail = ret->end % conn->config.chunk_tokens != 0;
+    ret->bound = ret->is_tail ? UINT64_MAX - 1 : last + 1;
+    ret->last = last;
+    ret->first = ret->end;
+    ret->count = 0;
+    for (uint64_t i; end > 0 && piece_fits(conn, chunk, end, ret, &i); end = i) {
+        ret->pieces[ret->count++] = chunk->segments[i].value.piece;
+        ret->first = chunk->segments[i].first;
+    }
+    for (uint64_t i = 0; i < ret->count / 2; i++) { /* they came from the end */
+        uint64_t piece = ret->pieces[i];
+        ret->pieces[i] = ret->pieces[ret->count - 1 - i];
+        ret->pieces[ret->count - 1 - i] = piece;
+    }
+    return ret->count >= PIECES_MIN;
+}
+
+void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece)
+{
+    pthread_mutex_lock(&conn->job_lock);
+    if (conn->tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
+        conn->tail_first = (conn->tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->tail_count--;
+    }
+    conn->tails[(conn->tail_first + conn->tail_count++) % SC_PLUGIN_TAILS] = piece;
+    pthread_mutex_unlock(&conn->job_lock);
+    sc_plugin_kick(conn, SC_JOB_MERGE);
+}
+
+static uint64_t tail_next(spec_connector *conn, struct sc_plugin_merge *merge)
+{
+    pthread_mutex_lock(&conn->job_lock);
+    if (merge->tail == 0 && conn->tail_count > 0) {
+        merge->tail = conn->tails[conn->tail_first];
+        conn->tail_first = (conn->tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->tail_count--;
+    }
+    pthread_mutex_unlock(&conn->job_lock);
+    return merge->tail;
+}
+
+/* The next piece that may end one; 0: none among LOOKS, or none at all (then *ret_more is false).
+ */
+static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_merge *merge, bool *ret_more)
+{
+    if (tail_next(conn, merge) != 0)
+        return merge->tail;
+    uint64_t end = sc_store_piece_next(conn->store);
+    struct sc_store_piece_place place;
+    uint64_t stop = end - merge->next < LOOKS ? end : merge->next + LOOKS;
+    while (merge->next < stop) {
+        if (sc_store_piece_place(conn->store, merge->next, &place) && place.leaves_ids)
+            return merge->next;
+        uint64_t from = sc_store_piece_from(conn->store, merge->next + 1); /* gaps may be long */
+        merge->next = from < end ? from : end;
+    }
+    *ret_more = merge->next < end;
+    return 0;
+}
+
+/* ---- Reading and writing -------------------------------------------------------------------- */
+
+static void on_merged(struct sc_store_extent *extent, spec_status status, void *user)
+{
+    spec_connector *conn = user;
+    struct sc_plugin_merge *merge = conn->merge;
+    pthread_mutex_lock(&conn->job_lock);
+    bool closed = conn->jobs_closed;
+    merge->runs = false;
+    merge->status = status;
+    merge->written = closed ? NULL : extent;
+    pthread_mutex_unlock(&conn->job_lock);
+    if (closed && extent != NULL)
+        sc_store_extent_discard(extent);
+    sc_plugin_kick(conn, SC_JOB_MERGE);
+}
+
+/* True: it may do later. */
+static bool is_want(spec_status status)
+{
+    return status == SPEC_E_BUSY || status == SPEC_E_NO_SPACE || status == SPEC_E_NO_MEMORY;
+}
+
+static void candidate_end(struct sc_plugin_merge *merge)
+{
+    merge->tries = 0;
+    merge->next += merge->tail == 0;
+    merge->tail = 0;
+}
+
+/* It did not go. The same again with the next kick, or the next one now: true. */
+static bool pass_over(struct sc_plugin_merge *merge, spec_status status)
+{
+    if (is_want(status) && ++merge->tries < TRIES)
+        return false;
+    candidate_end(merge);
+    return true;
+}
+
+/* False: nothing is begun now. */
+static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uint64_t last)
+{
+    const struct candidate *candidate = &merge->candidate;
+    const struct sc_radix_chunk *chunk = &merge->chunk;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    merge->epoch = atomic_load(&conn->epoch);
+    pthread_mutex_lock(&conn->index_lock);
+    bool found = candidate_find(conn, &merge->chunk, last, &merge->candidate);
+    pthread_mutex_unlock(&conn->index_lock);
+    if (!found)
+        return pass_over(merge, SPEC_E_DROPPED);
+    struct sc_store_merge what = {
+        .pieces = candidate->pieces,
+        .piece_count = candidate->count,
+        .plan = {.first_position = candidate->first,
+                 .chunk_first = chunk->first,
+                 .row_count = (uint32_t)(candidate->end - candidate->first)},
+        .provenance = candidate->provenance,
+        .bytes_per_s = conn->config.maintain_bytes_per_s,
+        .done = on_merged,
+        .user = conn};
+    sc_hash_to_bytes(chunk->border, what.plan.chunk_hash);
+    sc_hash_to_bytes(chunk->segments[chunk->segment_count - 1].hash, what.plan.hash);
+    pthread_mutex_lock(&conn->job_lock);
+    merge->runs = true;
+    pthread_mutex_unlock(&conn->job_lock);
+    spec_status status = sc_store_merge_begin(conn->store, &what, &error);
+    if (status == SPEC_OK)
+        return false;
+    SC_LOG(&conn->log, SPEC_LOG_DEBUG, "%" PRIu64 " pieces are not merged: %s", candidate->count,
+           error.text);
+    pthread_mutex_lock(&conn->job_lock);
+    merge->runs = false;
+    pthread_mutex_unlock(&conn->job_lock);
+    return pass_over(merge, status);
+}
+
+/* ---- Committing ----------------------------------------------------------------------------- */
+
+/* The commit's lock is held. Whether the runs are still those that were read. */
+static bool is_same(spec_connector *conn, struct sc_plugin_merge *merge)
+{
+    const struct candidate *was = &merge->candidate, *is = &merge->again;
+    pthread_mutex_lock(&conn->index_lock);
+    bool found = candidate_find(conn, &merge->chunk, was->last, &merge->again);
+    pthread_mutex_unlock(&conn->index_lock);
+    return found && merge->epoch == atomic_load(&conn->epoch) && is->first == was->first &&
+           is->end == was->end && is->count == was->count && is->flags == was->flags &&
+           memcmp(is->pieces, was->pieces, is->count * sizeof(is->pieces[0])) == 0 &&
+           memcmp(&is->provenance, &was->provenance, sizeof(is->provenance)) == 0;
+}
+
+/* The commit's lock is held, the record is in the log. The runs get the piece. */
+static bool runs_move(spec_connector *conn, struct sc_plugin_merge *merge, uint64_t piece)
+{
+    const struct candidate *candidate = &merge->candidate;
+    uint64_t mark = sc_store_piece_mark(conn->store, candidate->last);
+    const struct sc_radix_value value = {piece, 0, candidate->flags};
+    pthread_mutex_lock(&conn->index_lock);
+    bool moved = sc_radix_move(conn->radix, sc_plugin_ref_of(mark), candidate->first, &value, NULL);
+    if (moved)
+        sc_store_piece_set_mark(conn->store, piece, mark);
+    pthread_mutex_unlock(&conn->index_lock);
+    return moved;
+}
+
+static void wait_begin(spec_connector *conn, struct sc_plugin_merge *merge)
+{
+    const struct candidate *candidate = &merge->candidate;
+    struct waiting *waiting = &merge->waiting[merge->waiting_count++];
+    waiting->before = atomic_load(&conn->requests_taken);
+    waiting->count = (uint32_t)candidate->count;
+    waiting->least = UINT32_MAX;
+    for (uint64_t i = 0; i < candidate->count; i++) {
+        waiting->old[i] = (uint32_t)candidate->pieces[i];
+        waiting->least = waiting->old[i] < waiting->least ? waiting->old[i] : waiting->least;
+    }
+}
+
+/* Takes the place of the pieces; the commit's lock is held. */
+static spec_status merge_commit(spec_connector *conn, struct sc_plugin_merge *merge,
+                                struct sc_store_extent *extent, struct spec_error *reterr)
+{
+    const struct sc_radix_chunk *chunk = &merge->chunk;
+    uint64_t piece = 0;
+    if (!is_same(conn, merge)) {
+        sc_store_extent_discard(extent);
+        return sc_fail(reterr, SPEC_E_DROPPED, "they are not what they were");
+    }
+    struct sc_store_commit commit = {.token_first = chunk->first,
+                                     .tokens = chunk->tokens,
+                                     .marks = merge->marks,
+                                     .mark_count = chunk->mark_count,
+                                     .behind =
+                                         merge->candidate.is_tail ? 0 : merge->candidate.last};
+    memcpy(commit.root, chunk->root.bytes, sizeof(commit.root));
+    for (uint64_t i = 0; i < chunk->mark_count; i++) {
+        merge->marks[i].token = chunk->marks[i].token;
+        memcpy(merge->marks[i].digest, chunk->marks[i].digest.bytes,
+               sizeof(merge->marks[i].digest));
+    }
+    spec_status status = sc_store_extent_commit(extent, &commit, &piece, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (!runs_move(conn, merge, piece)) { /* a load has failed in between */
+        sc_store_piece_drop(conn->store, piece);
+        return sc_fail(reterr, SPEC_E_DROPPED, "they are not there any more");
+    }
+    wait_begin(conn, merge);
+    sc_store_build_codes(conn->store);
+    atomic_fetch_add_explicit(&conn->stats.merged_chunks, 1, memory_order_relaxed);
+    return SPEC_OK;
+}
+
+/* What was read and written, or was not. True: the next one may follow. */
+static bool merge_end(spec_connector *conn, struct sc_plugin_merge *merge,
+                      struct sc_store_extent *extent, spec_status status)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (extent != NULL)
+        status = sc_store_extent_sync(extent, &error);
+    if (extent != NULL && status != SPEC_OK)
+        sc_store_extent_discard(extent);
+    if (extent != NULL && status == SPEC_OK) {
+        pthread_mutex_lock(&conn->commit_lock);
+        sc_plugin_drops_flush(conn);
+        status = merge_commit(conn, merge, extent, &error);
+        pthread_mutex_unlock(&conn->commit_lock);
+    }
+    if (status != SPEC_OK)
+        SC_LOG(&conn->log, status == SPEC_E_CORRUPT ? SPEC_LOG_WARN : SPEC_LOG_DEBUG,
+               "the %" PRIu64 " pieces up to %" PRIu64 " are not merged: %s: %s",
+               merge->candidate.count, merge->candidate.last, sc_status_name(status), error.text);
+    if (status != SPEC_OK)
+        return pass_over(merge, status);
+    candidate_end(merge);
+    return true;
+}
+
+/* ---- Old pieces ----------------------------------------------------------------------------- */
+
+/* Whether a request may have one of them in its ranges. */
+static bool is_held(spec_connector *conn, const struct waiting *waiting)
+{
+    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
+        struct sc_plugin_request *request = &conn->requests[i];
+        if (atomic_load(&request->state) != SC_REQUEST_FREE &&
+            atomic_load(&request->taken) < waiting->before &&
+            atomic_load(&request->piece_last) >= waiting->least)
+            return true;
+    }
+    return false;
+}
+
+static void old_drop(spec_connector *conn, const struct waiting *waiting)
+{
+    uint64_t pieces[SC_LIMIT_CHUNK_TOKENS];
+    for (uint32_t i = 0; i < waiting->count; i++)
+        pieces[i] = waiting->old[i];
+    sc_store_pieces_drop(conn->store, pieces, waiting->count);
+}
+
+static void waiting_end(spec_connector *conn, struct sc_plugin_merge *merge)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < merge->waiting_count; i++)
+        if (is_held(conn, &merge->waiting[i]))
+            merge->waiting[kept++] = merge->waiting[i];
+        else
+            old_drop(conn, &merge->waiting[i]);
+    bool went = kept < merge->waiting_count;
+    merge->waiting_count = kept;
+    atomic_store(&conn->merges_waiting, kept + (merge->tries > 0));
+    if (went && sc_store_checkpoint_due(conn->store))
+        sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+}
+
+/* ---- The job -------------------------------------------------------------------------------- */
+
+static struct sc_plugin_merge *merge_make(spec_connector *conn)
+{
+    struct sc_plugin_merge *merge = sc_alloc_zero(&conn->alloc, sizeof(*merge));
+    if (merge == NULL)
+        return NULL; /* the next kick tries again */
+    merge->next = 1;
+    conn->merge = merge;
+    return merge;
+}
+
+bool sc_plugin_merge_some(spec_connector *conn)
+{
+    struct sc_plugin_merge *merge = conn->merge != NULL ? conn->merge : merge_make(conn);
+    bool more = false;
+    if (merge == NULL)
+        return false;
+    pthread_mutex_lock(&conn->job_lock);
+    bool runs = merge->runs;
+    struct sc_store_extent *extent = merge->written;
+    spec_status status = merge->status;
+    merge->written = NULL;
+    merge->status = SPEC_OK;
+    pthread_mutex_unlock(&conn->job_lock);
+    bool goes_on = (extent == NULL && status == SPEC_OK) || merge_end(conn, merge, extent, status);
+    if (!runs && goes_on &&
+        merge->waiting_count < WAITING) { /* else its end kicks, or a request's */
+        uint64_t last = candidate_next(conn, merge, &more);
+        more = last != 0 ? merge_begin(conn, merge, last) : more;
+    }
+    waiting_end(conn, merge);
+    return more;
+}
+
+void sc_plugin_merge_close(spec_connector *conn)
+{
+    struct sc_plugin_merge *merge = conn->merge;
+    if (merge != NULL && merge->written != NULL)
+        sc_store_extent_discard(merge->written);
+    if (merge != NULL)
+        merge->written = NULL;
+}
