@@ -48,11 +48,13 @@ struct copy {
     uint64_t in_offset, in_count;
     uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
     uint64_t bulk_end;            /* of the old log, when it began */
-    uint64_t extent_id, extent_bytes, piece_next, extent_next;
-    uint64_t number;    /* the new log's */
-    bool is_late;       /* the extent stands behind others of larger ids */
-    bool has_late;      /* one was copied so */
-    struct late *lates; /* [late_count] by extent, once all are known */
+    uint64_t extent_id, extent_bytes, extent_next;
+    uint64_t piece_last; /* of the extent's that are copied; 0: none */
+    uint64_t piece_next; /* late_note: above all that came */
+    uint64_t number;     /* of all checkpoints that were begun */
+    bool is_late;        /* the extent stands behind others of larger ids */
+    bool has_late;       /* one was copied so */
+    struct late *lates;  /* [late_count] by extent, once all are known */
     uint64_t late_count, late_room, late_next;
     struct late late;     /* the one whose piece may follow; extent 0: none */
     uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
@@ -141,6 +143,18 @@ static bool void_is(const struct copy *copy, uint64_t id)
     return low < copy->void_count && copy->voids[low] == id;
 }
 
+/* The id behind the piece was left free, and is nobody's for good: its drop record says so. */
+static bool left_is_void(const struct copy *copy, const struct sc_store_piece_entry *entry,
+                         uint64_t id)
+{
+    const struct sc_store_table *table = &copy->store->table;
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(table, entry->extent);
+    const struct sc_store_piece_entry *left = sc_store_table_piece(table, id + 1);
+    return extent->leaves_ids && left != NULL && left->extent == 0 &&
+           (uint64_t)entry->extent_row + entry->row_count == extent->row_count &&
+           atomic_load(&left->state) == SC_STORE_PIECE_DROPPED;
+}
+
 /* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
  * written) is held too: it lives again after a reopen. One that came since the new log's head was
  * written is kept whatever it is, for its id: the head does not say that it was given. */
@@ -148,22 +162,28 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
                               uint64_t bytes, bool keeps, struct spec_error *reterr)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
-    if ((id < copy->piece_next && !copy->is_late) || entry == NULL)
+    if (entry == NULL || id <= copy->piece_last)
         return SPEC_OK; /* it was never believed */
-    copy->piece_next = id < copy->piece_next ? copy->piece_next : id + 1;
     uint32_t state = atomic_load(&entry->state);
     bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
     if ((state != SC_STORE_PIECE_LIVE && !is_void && !keeps) || copy->extent_id == 0 ||
         entry->extent != copy->extent_id)
         return SPEC_OK;
+    struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&copy->store->table, copy->extent_id);
+    if (copy->extent_bytes > 0 && extent->copied == copy->number)
+        return SPEC_OK; /* a second record of the extent, which was never believed */
+    copy->piece_last = id;
     spec_status status = SPEC_OK;
     if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
     if (copy->extent_bytes > 0)
         status = copy_put(copy, copy->extent, copy->extent_bytes, reterr);
-    sc_store_table_extent(&copy->store->table, copy->extent_id)->copied = copy->number;
+    extent->copied = copy->number;
     copy->extent_bytes = 0;
     copy->has_late = copy->has_late || copy->is_late;
+    if (left_is_void(copy, entry, id) && !keeps && !void_note(copy, id + 1))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
     if (status == SPEC_OK)
         status = copy_put(copy, payload, bytes, reterr);
     copy->piece_count++;
@@ -211,10 +231,13 @@ static bool is_coarse(const struct copy *copy, uint64_t id)
 
 /* ---- Extents that stand behind others of larger ids ----------------------------------------- */
 
+/* By extent; of a log that lies, the one that stands first first. */
 static int late_compare(const void *a, const void *b)
 {
-    uint64_t left = ((const struct late *)a)->extent, right = ((const struct late *)b)->extent;
-    return left < right ? -1 : left > right;
+    const struct late *left = a, *right = b;
+    if (left->extent != right->extent)
+        return left->extent < right->extent ? -1 : 1;
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
 }
 
 static bool late_add(struct copy *copy)
@@ -240,8 +263,10 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
 {
     struct sc_store_record record = {0};
     struct late *late = &copy->late;
-    if (!sc_store_record_peek(payload, bytes, &record))
+    if (!sc_store_record_peek(payload, bytes, &record)) {
+        late->extent = 0; /* what follows does not stand directly behind it */
         return SPEC_OK;
+    }
     if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
         *late = (struct late){.extent = record.id,
                               .offset = copy->at,
@@ -252,17 +277,21 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
     }
     if (record.type == SC_STORE_RECORD_EXTENT)
         copy->extent_next = record.id + 1;
-    bool is_whole = record.type == SC_STORE_RECORD_PIECE && late->extent != 0;
+    bool is_piece = record.type == SC_STORE_RECORD_PIECE;
+    bool is_whole = is_piece && late->extent != 0 && record.id < copy->piece_next;
     late->bytes += SC_STORE_FRAME_BYTES + bytes;
     if (is_whole && late->bytes <= LATE_BYTES_MAX && !late_add(copy))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " merged extents", copy->late_room);
     late->extent = 0;
+    if (is_piece && record.id >= copy->piece_next)
+        copy->piece_next = record.id + 1;
     return SPEC_OK;
 }
 
+/* The one whose extent's frame is next; NULL: it is none of them. */
 static struct late *late_find(const struct copy *copy, uint64_t extent)
 {
-    const struct late key = {.extent = extent};
+    const struct late key = {.extent = extent, .offset = copy->at};
     return copy->late_count == 0
                ? NULL
                : bsearch(&key, copy->lates, copy->late_count, sizeof(key), late_compare);
@@ -277,6 +306,7 @@ static spec_status copy_piece_or_extent(struct copy *copy, const struct sc_store
     memcpy(copy->extent, payload, bytes);
     copy->extent_bytes = bytes;
     copy->extent_id = record->id;
+    copy->piece_last = 0;
     copy->is_late = record->id < copy->extent_next;
     copy->extent_next = copy->is_late ? copy->extent_next : record->id + 1;
     return SPEC_OK;
@@ -311,7 +341,7 @@ static spec_status extent_next(struct copy *copy, const struct sc_store_record *
 {
     struct late *own = late_find(copy, record->id);
     spec_status status = SPEC_OK;
-    if (own != NULL && own->offset == copy->at) {
+    if (own != NULL) {
         copy->extent_id = 0;
         if (own->is_copied)
             return SPEC_OK;
@@ -450,15 +480,16 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
     copy->new_chain = copy->chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    copy->piece_next = 1;
     pthread_mutex_lock(&store->log_lock);
     *ret_head = store->journal.head;
     ret_head->number++;
-    copy->number = ret_head->number;
+    copy->number = ++store->copies;
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
     copy->bulk_end = store->journal.end;
     bool has_late = store->has_late;
+    store->is_copied =
+        true; /* until its end: what pieces are merged into has its place, or waits */
     pthread_mutex_unlock(&store->log_lock);
     if (has_late)
         status = lates_find(copy, reterr);
@@ -553,6 +584,9 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
         status = copy_swap(&copy, &head, reterr);
         pthread_mutex_unlock(&store->log_lock);
     }
+    pthread_mutex_lock(&store->log_lock);
+    store->is_copied = false;
+    pthread_mutex_unlock(&store->log_lock);
     if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_checkpoint_clean(store);
     if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */

@@ -74,7 +74,8 @@ static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_sto
            (last->first_position + last->row_count) % chunk == 0;
 }
 
-/* Log lock held. STALE: those behind that piece are not free. */
+/* Log lock held. STALE: those behind that piece are not free. BUSY: a checkpoint runs, which has
+ * passed their place. */
 static spec_status ids_find(const struct sc_store_extent *extent,
                             const struct sc_store_commit *commit, struct ids *ret_ids,
                             struct spec_error *reterr)
@@ -84,6 +85,8 @@ static spec_status ids_find(const struct sc_store_extent *extent,
     *ret_ids = (struct ids){table->extent_next, table->piece_next, leaves_ids(extent, commit)};
     if (commit->behind == 0)
         return SPEC_OK;
+    if (extent->store->is_copied)
+        return sc_fail(reterr, SPEC_E_BUSY, "%s/log is being written anew", extent->store->dir);
     if (!sc_store_piece_place(extent->store, commit->behind, &place) || !place.leaves_ids)
         return sc_fail(reterr, SPEC_E_STALE, "no ids are free behind piece %" PRIu64,
                        commit->behind);
@@ -162,8 +165,11 @@ static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t pie
 {
     struct sc_store_table *table = &store->table;
     uint64_t more = ids->leaves ? 1 : 0;
-    if (ids->extent < table->extent_next) {
-        atomic_store(&sc_store_table_piece(table, ids->piece)->state, SC_STORE_PIECE_DROPPED);
+    if (ids->extent < table->extent_next) { /* left free: a drop record says that it is no more */
+        struct sc_store_piece_entry *piece = sc_store_table_piece(table, ids->piece);
+        atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
+        piece->next = store->unwritten;
+        store->unwritten = (uint32_t)ids->piece;
         return;
     }
     table->extent_next = ids->extent + 1 + more;
@@ -268,8 +274,11 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         status = commit_append(extent, commit, &ids, reterr);
         failed = status;
     }
-    if (failed != SPEC_OK)
+    if (failed != SPEC_OK) {
         ids_void(store, &ids, count);
+        if (commit->behind != 0) /* its drop record is still to come */
+            extent->log_bytes -= sc_store_record_bytes_drop();
+    }
     if (status == SPEC_OK)
         commit_publish(extent, commit, &ids);
     store->has_late = store->has_late || (status == SPEC_OK && commit->behind != 0);
@@ -399,21 +408,40 @@ bool sc_store_piece_place(const struct sc_store *store, uint64_t piece,
                           struct sc_store_piece_place *ret_place)
 {
     const struct sc_store_table *table = &store->table;
-    const struct sc_store_piece_entry *entry = sc_store_table_live(table, piece), *behind;
+    const struct sc_store_piece_entry *entry = sc_store_table_live(table, piece);
     if (entry == NULL)
         return false;
-    const struct sc_store_extent_entry *extent = sc_store_table_extent(table, entry->extent), *next;
-    behind = sc_store_table_piece(table, piece + 1);
-    next = sc_store_table_extent(table, entry->extent + 1ull);
-    *ret_place = (struct sc_store_piece_place){
-        .first_position = entry->first_position,
-        .row_count = entry->row_count,
-        .skip = entry->skip,
-        .leaves_ids = extent->leaves_ids &&
-                      (uint64_t)entry->extent_row + entry->row_count == extent->row_count &&
-                      behind != NULL && atomic_load(&behind->state) == SC_STORE_PIECE_NONE &&
-                      next != NULL && next->row_count == 0};
+    const struct sc_store_extent_entry *next =
+        sc_store_table_extent(table, entry->extent + UINT64_C(1));
+    *ret_place =
+        (struct sc_store_piece_place){.first_position = entry->first_position,
+                                      .row_count = entry->row_count,
+                                      .skip = entry->skip,
+                                      .leaves_ids = sc_store_piece_is_left(store, piece + 1) &&
+                                                    next != NULL && next->row_count == 0};
     return true;
+}
+
+uint64_t sc_store_piece_first(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    uint32_t state = SC_STORE_PIECE_NONE;
+    if (entry != NULL) /* from then on the rest is constant */
+        state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    bool is_known = state == SC_STORE_PIECE_LIVE || state >= SC_STORE_PIECE_DROPPED;
+    return is_known && entry->extent != 0 ? entry->first_position + entry->skip : UINT64_MAX;
+}
+
+bool sc_store_piece_is_left(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_table *table = &store->table;
+    const struct sc_store_piece_entry *before = sc_store_table_live(table, piece - 1), *entry;
+    entry = sc_store_table_piece(table, piece);
+    if (before == NULL || entry == NULL || atomic_load(&entry->state) != SC_STORE_PIECE_NONE)
+        return false;
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(table, before->extent);
+    return extent->leaves_ids &&
+           (uint64_t)before->extent_row + before->row_count == extent->row_count;
 }
 
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark)

@@ -129,6 +129,12 @@ struct sc_store_averages {
     uint64_t last_bytes; /* of them, those that places tell of */
 };
 
+/* Ids that the log left free behind an extent and its last piece (replay_left.c). */
+struct sc_store_left {
+    uint64_t extent, piece; /* has_piece false: at most those that came since */
+    bool has_piece, extent_is_taken, piece_is_taken;
+};
+
 /* Reading the log, record by record (replay.h). */
 struct sc_store_replay {
     struct sc_store_record record;
@@ -138,6 +144,10 @@ struct sc_store_replay {
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
     uint64_t extent_first;            /* position of its first row, once a piece says so */
+    struct sc_store_left *left;       /* [left_count] of [left_room] */
+    uint64_t left_count, left_room;
+    uint64_t left_open, left_rows; /* 1 + index: of the extent whose pieces may follow, its rows; */
+    uint64_t late_open;            /* of the one whose id it took; 0: it is none such */
     struct sc_store_provenance provenance;
     uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
     bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
@@ -211,6 +221,8 @@ struct sc_store {
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool journal_broken;       /* an append failed and could not be undone */
     bool has_late;             /* an extent's record stands behind others of larger ids */
+    bool is_copied;            /* a checkpoint runs: none comes to stand so meanwhile */
+    uint64_t copies;           /* checkpoints that were begun */
     struct sc_store_averages averages;
     uint32_t unwritten; /* DROPPED pieces without a record, linked by their entries */
 
@@ -543,8 +555,6 @@ uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_n
  * records: the log has said so at wall_ns in its own way. Returns how many. No lock held. */
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns);
-/* sc_store_pieces_drop; returns the bytes that it will give back. */
-uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 
 /* ---- Rows that go while codes stay (coarse.c) --------------------------------------------------
  */

@@ -19,6 +19,7 @@
 #include "store/extent.h"
 #include "store/tag.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
@@ -425,5 +426,20 @@ spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_err
         if (i == 0 || extent->parts[i].segment != extent->parts[i - 1].segment)
             status =
                 sc_io_file_sync(store->io, store->segments[extent->parts[i].segment].file, reterr);
+    return status;
+}
+
+/* By a handle of its own: a checkpoint may put another log in place meanwhile, which is synced,
+ * too, with all that this one had by then. */
+spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_io_file *file;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    spec_status status = sc_io_file_open(store->io, path, 0, &file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_io_file_sync(store->io, file, reterr);
+    sc_io_file_close(store->io, file);
     return status;
 }

@@ -556,10 +556,12 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     return dropped_end(store, dropped, dropped_count);
 }
 
-/* Writes the records that could not be written before, up to AT_ONCE. */
+/* Writes the records that could not be written before, up to AT_ONCE; also of ids that were left
+ * free and came to nothing (commit.c). */
 static uint64_t drop_again(struct sc_store *store)
 {
-    uint64_t again[AT_ONCE], count = 0;
+    uint64_t again[AT_ONCE], count = 0, void_count = 0;
+    const struct sc_store_piece_entry *piece;
     spec_status status = SPEC_OK;
     struct sc_store_append append;
     pthread_mutex_lock(&store->log_lock);
@@ -567,18 +569,25 @@ static uint64_t drop_again(struct sc_store *store)
     uint32_t id = store->unwritten;
     if (id != 0)
         sc_store_append_begin(store, &append);
-    for (; id != 0 && count < AT_ONCE; id = sc_store_table_piece(&store->table, id)->next) {
+    for (; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
+        piece = sc_store_table_piece(&store->table, id);
         sc_store_append_frame(&append);
         sc_store_record_put_drop(&append.writer, id, at_ns);
         sc_store_append_frame_end(&append);
-        again[count++] = id;
+        if (piece->extent != 0)
+            again[count++] = id;
+        else
+            void_count++;
     }
-    if (count > 0)
+    if (count + void_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
     if (status == SPEC_OK)
         store->unwritten = id;
     pthread_mutex_unlock(&store->log_lock);
-    return status == SPEC_OK ? dropped_end(store, again, count) : 0;
+    if (status != SPEC_OK)
+        return 0;
+    sc_store_log_unreserve(store, void_count * sc_store_record_bytes_drop());
+    return dropped_end(store, again, count);
 }
 
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count)

@@ -58,6 +58,7 @@ void sc_store_replay_close(struct sc_store *store)
     sc_alloc_free(alloc, store->replay->record.marks);
     sc_alloc_free(alloc, store->replay->record.tokens);
     sc_alloc_free(alloc, store->replay->codes);
+    sc_alloc_free(alloc, store->replay->left);
     sc_alloc_free(alloc, store->replay);
     store->replay = NULL;
 }
@@ -68,6 +69,7 @@ void sc_store_replay_restart(struct sc_store *store)
     replay->piece_next = replay->extent_next = 1;
     replay->space_count = 0;
     replay->extent_open = 0;
+    replay->left_count = replay->left_open = replay->late_open = 0;
     replay->generation++;
 }
 
@@ -120,13 +122,10 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
     if (record->type == SC_STORE_RECORD_PIECE &&
         sc_store_replay_id_take(&replay->piece_next, 0, record->id, &id)) {
         table->piece_next = id;
-        if (!sc_store_table_reserve(table, 1, 0, 0))
+        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* for one that may be left free */
+        if (!sc_store_table_reserve(table, 1 + left, 0, 0))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
         table->piece_next++;
-    } else if (record->type == SC_STORE_RECORD_PIECE && record->id > 0 &&
-               record->id < replay->piece_next && /* its drop is to be known */
-               !sc_store_table_reserve_left(table, record->id, 0)) {
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", record->id);
     }
     bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
     if (record->type == SC_STORE_RECORD_EPOCH)

@@ -91,19 +91,20 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
 }
 
 /* An id that comes next, or one that was left free: of an extent that pieces were merged into. */
-static bool id_take(struct sc_store *store, uint64_t *next, bool decodes, uint64_t *ret_id)
+static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id)
 {
-    const struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id;
-    if (sc_store_replay_id_take(next, replay->extent_base, id, ret_id)) {
-        *next += decodes && replay->record.extent.leaves_ids ? 1 : 0;
+    if (sc_store_replay_id_take(next, replay->extent_base, id, ret_id))
         return true;
-    }
-    if (!decodes || id == 0 || id >= *next)
-        return false;
     *ret_id = id + replay->extent_base;
-    const struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, *ret_id);
-    return entry == NULL || entry->row_count == 0 || !sc_store_replay_is_writer(store);
+    return decodes && sc_store_replay_late_extent(replay, id);
+}
+
+/* Whether ids behind it are left free: those of one that took such stand between others. */
+static bool leaves_ids(const struct sc_store_replay *replay, bool decodes)
+{
+    return decodes && replay->record.extent.leaves_ids && replay->late_open == 0 &&
+           replay->record.id + 1 < SC_STORE_IDS - replay->extent_base;
 }
 
 spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
@@ -112,23 +113,25 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     struct sc_store_record_extent *extent = &replay->record.extent;
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->extent_next;
-    if (!id_take(store, &next, decodes, &id)) {
+    if (!id_take(replay, decodes, &next, &id)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
+    bool is_late = replay->late_open != 0, leaves = leaves_ids(replay, decodes);
+    uint64_t ids = is_late ? 0 : 1 + (leaves ? 1 : 0);
     sc_store_replay_table_lock(store);
     if (id >= table->extent_next)
         table->extent_next = id;
-    uint64_t left = decodes && extent->leaves_ids ? 1 : 0;
-    bool fits = sc_store_table_reserve(table, 0, 1 + left, decodes ? extent->part_count : 0) &&
-                sc_store_table_reserve_left(table, 0, id);
+    bool fits = sc_store_table_reserve(table, 0, ids, decodes ? extent->part_count : 0);
     if (fits && id == table->extent_next)
-        table->extent_next += 1 + left;
+        table->extent_next += ids;
     sc_store_replay_table_unlock(store);
+    if (fits && leaves)
+        fits = sc_store_replay_left_add(store, replay->record.id, extent->row_count);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
-    store->has_late = store->has_late || next == replay->extent_next;
-    replay->extent_next = next;
+    store->has_late = store->has_late || is_late;
+    replay->extent_next = next + (leaves ? 1 : 0);
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
     if (entry == NULL || !decodes) {
         sc_store_replay_lie(store, decodes ? "an id that was left out"
@@ -154,7 +157,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                            .part_count = extent->part_count,
                                            .row_count = (uint32_t)extent->row_count,
                                            .space = (uint32_t)extent->space,
-                                           .leaves_ids = extent->leaves_ids,
+                                           .leaves_ids = leaves,
                                            .provenance = extent->provenance};
         memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     }
@@ -168,7 +171,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
 void sc_store_replay_extent_end(struct sc_store *store)
 {
     uint64_t id = store->replay->extent_open;
-    store->replay->extent_open = 0;
+    store->replay->extent_open = store->replay->left_open = store->replay->late_open = 0;
     if (id != 0)
         sc_store_extent_trim(store, id);
 }

@@ -167,6 +167,10 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
+    if (id < store->spaces[extent->space - 1].void_end) { /* a writer's: it was left free before */
+        piece_refuse(store, id, entry, "of an epoch that is over");
+        return;
+    }
     piece->extent = replay->extent_open;
     rows_note(replay, piece);
     piece->provenance = replay->provenance;
@@ -187,35 +191,24 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_publish(store, piece, entry, mark);
 }
 
-/* Whether it is the last piece of an extent behind which an id is left free. */
-static bool leaves_id(const struct sc_store *store, bool decodes)
+/* An id that comes next, maybe with one behind it that is left free, or one that was: of a piece
+ * that others were merged into. *ret_count: ids that are new. */
+static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id,
+                    uint64_t *ret_count)
 {
-    const struct sc_store_replay *replay = store->replay;
-    const struct sc_store_piece *piece = &replay->record.piece;
-    const struct sc_store_extent_entry *extent = NULL;
-    if (decodes && replay->extent_open != 0)
-        extent = sc_store_table_extent(&store->table, replay->extent_open);
-    return extent != NULL && extent->leaves_ids &&
-           piece->extent + replay->extent_base == replay->extent_open &&
-           (uint64_t)piece->extent_row + piece->row_count == extent->row_count;
-}
-
-/* An id that comes next, or one that was left free: of a piece that others were merged into. */
-static bool id_take(struct sc_store *store, uint64_t *next, bool decodes, uint64_t *ret_id)
-{
-    const struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id;
-    if (sc_store_replay_id_take(next, replay->piece_base, id, ret_id)) {
-        *next += leaves_id(store, decodes) ? 1 : 0;
-        return true;
-    }
-    if (!decodes || id == 0 || id >= *next)
-        return false;
+    bool is_next = true;
+    *ret_count = 0;
     *ret_id = id + replay->piece_base;
-    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, *ret_id);
-    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
-    return state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED ||
-           !sc_store_replay_is_writer(store);
+    if (replay->late_open != 0 && !sc_store_replay_late_piece(replay, decodes, id, &is_next))
+        return false;
+    if (!is_next)
+        return true;
+    if (!sc_store_replay_id_take(next, replay->piece_base, id, ret_id))
+        return false;
+    *ret_count = 1 + (sc_store_replay_left_piece(replay, decodes, id) ? 1 : 0);
+    *next = id + *ret_count;
+    return true;
 }
 
 spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
@@ -223,19 +216,17 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
 {
     struct sc_store_replay *replay = store->replay;
     struct sc_store_table *table = &store->table;
-    uint64_t id, next = replay->piece_next;
-    if (!id_take(store, &next, decodes, &id)) {
+    uint64_t id, count, next = replay->piece_next;
+    if (!id_take(replay, decodes, &next, &id, &count)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
     sc_store_replay_table_lock(store);
     if (id >= table->piece_next)
         table->piece_next = id;
-    uint64_t left = leaves_id(store, decodes) ? 1 : 0;
-    bool fits =
-        sc_store_table_reserve(table, 1 + left, 0, 0) && sc_store_table_reserve_left(table, id, 0);
+    bool fits = sc_store_table_reserve(table, count, 0, 0);
     if (fits && id == table->piece_next)
-        table->piece_next += 1 + left;
+        table->piece_next += count;
     sc_store_replay_table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
@@ -288,9 +279,12 @@ void sc_store_replay_drop_record(struct sc_store *store)
     uint64_t id = replay->record.id;
     if (id == 0 || id >= replay->piece_next)
         return; /* of a piece that is not there */
+    bool was_left = sc_store_replay_left_drop(replay, id);
     id += replay->piece_base;
     sc_store_replay_drop(store, id);
-    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    if (was_left && entry != NULL && atomic_load(&entry->state) <= SC_STORE_PIECE_DOOMED)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
         atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
         return; /* twice, or of a piece that was not believed */

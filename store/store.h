@@ -293,6 +293,8 @@ void sc_store_extent_discard(struct sc_store_extent *extent);
  * space stays taken until a later call can write it, one with count 0 too. Follower: void here
  * only. */
 void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count);
+/* The same; returns the bytes that it will give back. */
+uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece); /* the same for one */
 /* The caller's number of a piece (on_piece's ret_mark); 0 for unknown ids. Set under the caller's
  * own lock; read from any thread. */
@@ -315,6 +317,12 @@ struct sc_store_piece_place {
 /* false: it is not live. Any thread but for leaves_ids, which is of the thread that commits. */
 bool sc_store_piece_place(const struct sc_store *store, uint64_t piece,
                           struct sc_store_piece_place *ret_place);
+/* Where the rows begin that the piece has, or had until it was dropped; UINT64_MAX: it is not
+ * known. Any thread. */
+uint64_t sc_store_piece_first(const struct sc_store *store, uint64_t piece);
+/* Whether the log left the id free, and nobody has it yet: a piece may come under it, though those
+ * behind it have come. Any thread. */
+bool sc_store_piece_is_left(const struct sc_store *store, uint64_t piece);
 /* Rows of a live piece; 0: it is not. Any thread. */
 uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece);
 /* Id of the next piece that the log will have: a follower knows all pieces below it. */
@@ -375,6 +383,8 @@ struct sc_store_merge {
  */
 spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_merge *merge,
                                  struct spec_error *reterr);
+/* What the log says now stays, whatever becomes of the machine. Blocks. A writer's. */
+spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr);
 /* What was written of it stays, whatever becomes of the machine: what its pieces take the place of
  * may go once they are committed. Blocks. */
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);

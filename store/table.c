@@ -135,17 +135,6 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
     return true;
 }
 
-/* Only slabs that are not there yet: others have entries already. */
-bool sc_store_table_reserve_left(struct sc_store_table *table, uint64_t piece, uint64_t extent)
-{
-    return (piece == 0 || sc_store_table_piece(table, piece) != NULL ||
-            root_reserve(table->alloc, table->pieces, piece, piece + 1,
-                         sizeof(struct sc_store_piece_entry))) &&
-           (extent == 0 || sc_store_table_extent(table, extent) != NULL ||
-            root_reserve(table->alloc, table->extents, extent, extent + 1,
-                         sizeof(struct sc_store_extent_entry)));
-}
-
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count)
 {
     struct sc_store_part *parts = table->parts->parts + table->parts->used;

@@ -85,7 +85,7 @@ struct sc_store_extent_entry {
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;
-    uint64_t copied; /* checkpoint: number of the last one that copied its record */
+    uint64_t copied; /* of the last checkpoint that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
@@ -119,9 +119,6 @@ void sc_store_table_done(struct sc_store_table *table);
  * sets the next one first: slabs of the gap are not made.) */
 bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
                             uint64_t parts);
-/* Makes room for ids (0: for none) below those that come next, which nobody has. false: no memory.
- */
-bool sc_store_table_reserve_left(struct sc_store_table *table, uint64_t piece, uint64_t extent);
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 

@@ -44,7 +44,11 @@ struct make {
     struct {
         uint64_t id, rows;
     } pieces[PIECES_MAX];
-    uint32_t extent_count, piece_count;
+    struct {
+        uint64_t extent, piece; /* left free; piece 0: its last piece was left out */
+        uint64_t position;
+    } lefts[EXTENTS_MAX];
+    uint32_t extent_count, piece_count, left_count;
 };
 
 static uint8_t payload[SC_STORE_PAYLOAD_BYTES_MAX];
@@ -107,14 +111,28 @@ static uint32_t make_parts(struct make *make, uint64_t stride, struct sc_store_p
     return is_one ? 1 : 2;
 }
 
-static void make_pieces(struct make *make, uint64_t position, uint64_t rows)
+static void make_piece(struct make *make, const struct sc_store_piece *piece)
+{
+    struct sc_store_writer writer = payload_begin();
+    sc_store_record_put_piece(&writer, piece);
+    payload_put(make, &writer);
+    if (make->piece_count == PIECES_MAX)
+        return;
+    make->pieces[make->piece_count].id = piece->id;
+    make->pieces[make->piece_count++].rows = piece->row_count;
+}
+
+/* false: the last one was left out. */
+static bool make_pieces(struct make *make, uint64_t position, uint64_t rows)
 {
     static uint32_t tokens[CHUNK];
     struct sc_store_mark mark = {.token = position};
+    bool is_left_out = false;
     for (uint64_t row = 0, count; row < rows; row += count) {
         uint64_t first = position + row, chunk = first / CHUNK * CHUNK;
         count = chunk + CHUNK - first < rows - row ? chunk + CHUNK - first : rows - row;
-        bool is_left_out = below(&make->random, 6) == 0, has_mark = below(&make->random, 6) == 0;
+        is_left_out = below(&make->random, 6) == 0;
+        bool has_mark = below(&make->random, 6) == 0;
         if (is_left_out)
             continue;
         struct sc_store_piece piece = {.id = make->piece_id++,
@@ -129,21 +147,16 @@ static void make_pieces(struct make *make, uint64_t position, uint64_t rows)
         if (count > 1 && below(&make->random, 5) == 0)
             piece.skip = (uint32_t)below(&make->random, count);
         memset(piece.hash, (int)piece.id, sizeof(piece.hash));
-        struct sc_store_writer writer = payload_begin();
-        sc_store_record_put_piece(&writer, &piece);
-        payload_put(make, &writer);
-        if (make->piece_count < PIECES_MAX) {
-            make->pieces[make->piece_count].id = piece.id;
-            make->pieces[make->piece_count++].rows = count;
-        }
+        make_piece(make, &piece);
     }
+    return !is_left_out;
 }
 
-static void make_extent(struct make *make)
+/* Its record, with the id that comes next, or one that was left free. */
+static void make_extent_record(struct make *make, uint64_t id, uint64_t rows, bool has_probes,
+                               bool leaves_ids)
 {
     struct sc_store_part parts[2];
-    uint64_t rows = 1 + below(&make->random, 200), position = below(&make->random, 300);
-    bool has_probes = below(&make->random, 2) == 0;
     struct sc_store_shape shape = make->shape;
     uint64_t space = below(&make->random, 6) == 0 ? 2 : 1;
     shape.tags_per_row = space == 2 ? 2 : 1;
@@ -156,19 +169,66 @@ static void make_extent(struct make *make)
                                                   .tag_offset = place.tag_offset,
                                                   .row_offset = place.row_offset,
                                                   .stride = place.stride,
+                                                  .leaves_ids = leaves_ids,
                                                   .part_count =
                                                       make_parts(make, place.stride, parts),
                                                   .parts = parts};
     struct sc_store_writer writer = payload_begin();
+    sc_store_record_put_extent(&writer, id, &extent);
+    payload_put(make, &writer);
+}
+
+static void extent_note(struct make *make, uint64_t id, uint64_t rows, uint64_t position,
+                        bool has_probes)
+{
     if (make->extent_count == EXTENTS_MAX)
         return;
-    sc_store_record_put_extent(&writer, make->extent_id, &extent);
-    payload_put(make, &writer);
-    make_pieces(make, position, rows);
-    make->extents[make->extent_count].id = make->extent_id++;
+    make->extents[make->extent_count].id = id;
     make->extents[make->extent_count].rows = rows;
     make->extents[make->extent_count].position = position;
     make->extents[make->extent_count++].has_probes = has_probes;
+}
+
+static void make_extent(struct make *make)
+{
+    uint64_t rows = 1 + below(&make->random, 200), position = below(&make->random, 300);
+    bool has_probes = below(&make->random, 2) == 0, leaves_ids = below(&make->random, 3) == 0;
+    if (make->extent_count == EXTENTS_MAX)
+        return;
+    make_extent_record(make, make->extent_id, rows, has_probes, leaves_ids);
+    bool has_last = make_pieces(make, position, rows);
+    extent_note(make, make->extent_id++, rows, position, has_probes);
+    if (!leaves_ids || make->left_count == EXTENTS_MAX)
+        return;
+    make->lefts[make->left_count].extent = make->extent_id++;
+    make->lefts[make->left_count].piece = has_last ? make->piece_id++ : 0;
+    make->lefts[make->left_count++].position = (position + rows - 1) / CHUNK * CHUNK;
+}
+
+/* What took ids that were left free; now and then it is void before, or comes twice. */
+static void make_late(struct make *make)
+{
+    static uint32_t tokens[CHUNK];
+    uint32_t i = (uint32_t)below(&make->random, make->left_count);
+    bool has_probes = below(&make->random, 2) == 0, is_next = make->lefts[i].piece == 0;
+    uint64_t rows = 1 + below(&make->random, CHUNK);
+    struct sc_store_piece piece = {.id = is_next ? make->piece_id++ : make->lefts[i].piece,
+                                   .extent = make->lefts[i].extent,
+                                   .row_count = (uint32_t)rows,
+                                   .first_position = make->lefts[i].position,
+                                   .chunk_first = make->lefts[i].position,
+                                   .tokens = tokens};
+    memset(piece.hash, (int)piece.id, sizeof(piece.hash));
+    if (below(&make->random, 8) == 0) {
+        struct sc_store_writer writer = payload_begin();
+        sc_store_record_put_drop(&writer, piece.id, next(&make->random) >> 40);
+        payload_put(make, &writer);
+    }
+    make_extent_record(make, piece.extent, rows, has_probes, below(&make->random, 4) == 0);
+    make_piece(make, &piece);
+    extent_note(make, piece.extent, rows, piece.first_position, has_probes);
+    if (below(&make->random, 4) > 0)
+        make->lefts[i] = make->lefts[--make->left_count];
 }
 
 static void make_annex(struct make *make, uint32_t of, bool is_codes)
@@ -229,6 +289,8 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
         uint64_t what = below(&make.random, 16);
         if (make.extent_count == 0 || make.piece_count == 0 || what < 6)
             make_extent(&make);
+        else if (make.left_count > 0 && below(&make.random, 3) == 0)
+            make_late(&make);
         else if (what < 10)
             make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
         else if (what < 15 || below(&make.random, 4) == 0)

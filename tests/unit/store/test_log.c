@@ -868,6 +868,139 @@ static void log_pieces_that_no_pass_leaves_are_not_believed(void **state)
     }
 }
 
+/* ---- Ids that are left free -------------------------------------------------------------------
+ */
+
+/* One extent and the first `rows` of its 64 as a piece; each at a place of its own. */
+static void late_put(struct forge *forge, uint64_t extent, uint64_t piece, uint64_t page, bool gap,
+                     uint32_t rows)
+{
+    forge->parts[0].offset = page * 4096;
+    forge->extent.copy = page;
+    forge->extent.leaves_ids = gap;
+    forge_extent(forge, extent);
+    forge->piece.id = piece;
+    forge->piece.extent = extent;
+    forge->piece.row_count = rows;
+    hash_of(9, rows, forge->piece.hash);
+    forge_piece(forge);
+}
+
+static void late_drop(struct forge *forge, uint64_t piece)
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_drop(&forge->writer, piece, 1000);
+    forge_end(forge, begin);
+}
+
+/* What is believed is the same in every log that says it; lies are in the first alone. */
+static void late_check(struct forge *forge, uint32_t told, uint64_t lies)
+{
+    struct world *world = forge->world;
+    image_write(world, &forge->image);
+    for (uint32_t round = 0; round < 4; round++) {
+        world_open_ok(world);
+        assert_int_equal(world->open_count, told);
+        if (round == 0)
+            assert_int_equal(corrupt_records(world), lies);
+        if (round > 1)
+            assert_int_equal(corrupt_records(world), 0);
+        if (round > 0)
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+        struct sc_store_reader *reader = world_reader(world);
+        assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
+        sc_store_reader_close(reader);
+        world_close(world);
+    }
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
+    world_free(world);
+    free(forge);
+}
+
+enum late_what {
+    LATE_HONEST,
+    LATE_NO_GAP,      /* nobody left the ids free */
+    LATE_TWICE,       /* the second one, elsewhere */
+    LATE_TAKEN,       /* the extent's id was left free, the piece's is another's */
+    LATE_ELSEWHERE,   /* the piece's was, in an extent that took none */
+    LATE_MANY,        /* two pieces in an extent that took one */
+    LATE_NEXT,        /* a piece that comes next in an extent that took one */
+    LATE_DROPPED,     /* nobody's any more */
+    LATE_THEN_GONE,   /* dropped as any piece is */
+    LATE_OVERLAPS,    /* in others' place: refused, and dropped */
+    LATE_LEAVES,      /* what took an id leaves none */
+    LATE_NO_LAST,     /* the last piece of what left them is not there: the next id */
+    LATE_NO_LAST_LIES /* and no other */
+};
+
+static void late_forge(struct forge *forge, enum late_what what)
+{
+    bool no_last = what == LATE_NO_LAST || what == LATE_NO_LAST_LIES;
+    late_put(forge, 2, 2, 64, what != LATE_NO_GAP, no_last ? 32 : 64);
+    late_put(forge, 4, 4, 80, false, 64);
+    if (what == LATE_DROPPED)
+        late_drop(forge, 3);
+    if (what == LATE_ELSEWHERE)
+        late_put(forge, 5, 3, 96, false, 64);
+    else if (what == LATE_OVERLAPS)
+        late_put(forge, 3, 3, 81, false, 64);
+    else if (what == LATE_TAKEN)
+        late_put(forge, 3, 2, 96, false, 64);
+    else if (what == LATE_NEXT || what == LATE_NO_LAST)
+        late_put(forge, 3, 5, 96, false, 64);
+    else
+        late_put(forge, 3, 3, 96, what == LATE_LEAVES, what == LATE_MANY ? 32 : 64);
+    if (what == LATE_TWICE)
+        late_put(forge, 3, 3, 112, false, 64);
+    if (what == LATE_LEAVES) /* so this one comes next, and that one never */
+        late_put(forge, 5, 5, 112, false, 64);
+    if (what == LATE_MANY) {
+        forge->piece.id = 5;
+        forge->piece.extent_row = 32;
+        forge_piece(forge);
+    }
+    if (what == LATE_THEN_GONE)
+        late_drop(forge, 3);
+}
+
+static void log_ids_that_are_left_free_are_taken_once(void **state)
+{
+    (void)state;
+    static const struct {
+        enum late_what what;
+        uint32_t told;
+        uint64_t lies;
+    } CASES[] = {
+        {LATE_HONEST, 4, 0},       {LATE_NO_GAP, 3, 2},   {LATE_TWICE, 4, 2},  {LATE_TAKEN, 3, 1},
+        {LATE_ELSEWHERE, 3, 1},    {LATE_MANY, 4, 1},     {LATE_NEXT, 3, 1},   {LATE_DROPPED, 3, 2},
+        {LATE_THEN_GONE, 3, 0},    {LATE_OVERLAPS, 3, 2}, {LATE_LEAVES, 5, 0}, {LATE_NO_LAST, 4, 0},
+        {LATE_NO_LAST_LIES, 3, 1},
+    };
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct forge *forge = forge_make();
+        late_forge(forge, CASES[i].what);
+        late_check(forge, CASES[i].told, CASES[i].lies);
+    }
+}
+
+/* Behind the last ids that there are, none is left free. */
+static void log_the_last_ids_leave_none_free(void **state)
+{
+    (void)state;
+    for (uint64_t back = 1; back <= 3; back++) {
+        struct forge *forge = forge_make();
+        late_put(forge, SC_STORE_IDS - back, SC_STORE_IDS - back, 64, true, 64);
+        late_put(forge, SC_STORE_IDS - back + 1, SC_STORE_IDS - back + 1, 96, false, 64);
+        image_write(forge->world, &forge->image);
+        world_open_ok(forge->world);
+        assert_int_equal(forge->world->open_count, back > 1 ? 3 : 2);
+        assert_int_equal(corrupt_records(forge->world), back > 1 ? 0 : 2);
+        world_free(forge->world);
+        free(forge);
+    }
+}
+
 static void log_drops_of_nothing_are_harmless(void **state)
 {
     (void)state;
@@ -1132,6 +1265,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                             .probe_row_bytes = UINT64_MAX,
                                             .stride = UINT64_MAX,
                                             .provenance = {big, big, big, big, big, big, big, big},
+                                            .leaves_ids = true,
                                             .part_count = SC_LIMIT_LAYERS,
                                             .parts = parts};
     (void)sc_store_frame_begin(&writer);
@@ -1217,6 +1351,8 @@ int main(void)
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
+        cmocka_unit_test(log_ids_that_are_left_free_are_taken_once),
+        cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_pieces_behind_their_extents_end_are_not_believed),
         cmocka_unit_test(log_records_of_ids_that_were_left_out_are_harmless),
