@@ -286,8 +286,10 @@ void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_rad
 /* What is claimed: the prefix of the place, whose last token's row is in the piece, or was until
  * its runs were moved to another. */
 struct sc_radix_claim {
-    struct sc_radix_ref run; /* the last one of the piece; stale or none: STALE */
+    struct sc_radix_ref run; /* the last one that the piece has or had; stale or none: STALE */
     uint64_t piece;
+    uint64_t
+        piece_first; /* where its rows begin: of what has moved, those up to the run were its */
     struct sc_radix_place place;
     bool is_kept; /* the caller holds a pin on it, or above: it will do though a removal waits */
 };

@@ -193,9 +193,11 @@ static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_clai
         return 0;
     const struct sc_radix_node *at = sc_radix_node_at(index, id);
     uint64_t piece = sc_radix_node_piece(at);
-    bool is_moved = (node->flags & at->flags & SC_RADIX_MOVED) != 0;
-    /* A piece is merged whole: then all of its runs have the other one. */
-    return piece == claim->piece || (is_moved && piece == sc_radix_node_piece(node)) ? id : 0;
+    /* A piece is merged whole: then its runs, which are those from its first row down to its last
+     * run, all have the other one. */
+    bool is_moved = (node->flags & at->flags & SC_RADIX_MOVED) != 0 &&
+                    claim->place.length > claim->piece_first && piece == sc_radix_node_piece(node);
+    return piece == claim->piece || is_moved ? id : 0;
 }
 
 /* The marks from the border to the run, which is in its chunk; they are put at the array's end. */

@@ -40,8 +40,9 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
     bool reads = conn->role == SPEC_ROLE_READER;
-    if (lease->rank == conn->rank)
-        return reads && atomic_load(&conn->pieces_followed) <= lease->piece;
+    if (lease->rank == conn->rank) /* what pieces are merged into comes behind larger ids */
+        return reads && (atomic_load(&conn->pieces_followed) <= lease->piece ||
+                         sc_store_piece_is_left(conn->store, lease->piece));
     if (!sc_plugin_peer_has(conn, lease->rank, lease->piece))
         return lease->rank < conn->rank_count;
     /* Every rank's log had it when the lease was given. */
@@ -53,7 +54,9 @@ static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *
                             const struct sc_radix_room *room,
                             struct sc_radix_attached *ret_attached)
 {
-    struct sc_radix_claim claim = {.piece = lease->piece, .place = lease->place};
+    struct sc_radix_claim claim = {.piece = lease->piece,
+                                   .piece_first = sc_store_piece_first(conn->store, lease->piece),
+                                   .place = lease->place};
     sc_plugin_lock(conn, &conn->index_lock);
     claim.run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
     claim.is_kept = sc_plugin_ghost_find(conn, claim.run); /* dropped, and kept for leases */

@@ -40,6 +40,8 @@ static bool checkpoint_run(spec_connector *conn)
     sc_plugin_averages_write_all(conn); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
+    if (atomic_load(&conn->merges_waiting) > 0) /* one may have come while the log was copied */
+        sc_plugin_kick(conn, SC_JOB_MERGE);
     return false;
 }
 

@@ -30,6 +30,7 @@
 /* The pieces that one takes the place of. */
 struct waiting {
     uint64_t before; /* requests that were taken before may have them */
+    bool is_durable; /* so is the record of the one */
     uint32_t count, least;
     uint32_t old[SC_LIMIT_CHUNK_TOKENS];
 };
@@ -276,6 +277,7 @@ static void wait_begin(spec_connector *conn, struct sc_plugin_merge *merge)
     const struct candidate *candidate = &merge->candidate;
     struct waiting *waiting = &merge->waiting[merge->waiting_count++];
     waiting->before = atomic_load(&conn->requests_taken);
+    waiting->is_durable = false;
     waiting->count = (uint32_t)candidate->count;
     waiting->least = UINT32_MAX;
     for (uint64_t i = 0; i < candidate->count; i++) {
@@ -359,22 +361,67 @@ static bool is_held(spec_connector *conn, const struct waiting *waiting)
     return false;
 }
 
+static void leaving_add(spec_connector *conn, uint64_t bytes)
+{
+    pthread_mutex_lock(&conn->job_lock);
+    if (conn->leaving_count < SC_PLUGIN_LEAVING) /* else with the last, until their time */
+        conn->leaving[(conn->leaving_first + conn->leaving_count++) % SC_PLUGIN_LEAVING].bytes = 0;
+    struct sc_plugin_leaving *last =
+        &conn->leaving[(conn->leaving_first + conn->leaving_count - 1) % SC_PLUGIN_LEAVING];
+    last->due_ns = sc_exec_now_ns(conn->exec) + conn->config.lease_ns_max;
+    last->bytes += bytes;
+    pthread_mutex_unlock(&conn->job_lock);
+}
+
+uint64_t sc_plugin_merge_leaving(spec_connector *conn)
+{
+    uint64_t now = sc_exec_now_ns(conn->exec), bytes = 0;
+    pthread_mutex_lock(&conn->job_lock);
+    while (conn->leaving_count > 0 && conn->leaving[conn->leaving_first].due_ns <= now) {
+        conn->leaving_first = (conn->leaving_first + 1) % SC_PLUGIN_LEAVING;
+        conn->leaving_count--;
+    }
+    for (uint32_t i = 0; i < conn->leaving_count; i++)
+        bytes += conn->leaving[(conn->leaving_first + i) % SC_PLUGIN_LEAVING].bytes;
+    pthread_mutex_unlock(&conn->job_lock);
+    return bytes;
+}
+
 static void old_drop(spec_connector *conn, const struct waiting *waiting)
 {
     uint64_t pieces[SC_LIMIT_CHUNK_TOKENS];
     for (uint32_t i = 0; i < waiting->count; i++)
         pieces[i] = waiting->old[i];
-    sc_store_pieces_drop(conn->store, pieces, waiting->count);
+    leaving_add(conn, sc_store_pieces_drop_bytes(conn->store, pieces, waiting->count));
+}
+
+/* Pages of the old ones may be written over once they are dropped: then the record of what took
+ * their place must not go with the machine's power. False: it is not sure that it stays. */
+static bool waiting_sync(spec_connector *conn, struct sc_plugin_merge *merge)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_log_sync(conn->store, &error) != SPEC_OK) {
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "merged pieces are kept twice: %s", error.text);
+        return false;
+    }
+    for (uint32_t i = 0; i < merge->waiting_count; i++)
+        merge->waiting[i].is_durable = true;
+    return true;
 }
 
 static void waiting_end(spec_connector *conn, struct sc_plugin_merge *merge)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < merge->waiting_count; i++)
-        if (is_held(conn, &merge->waiting[i]))
+    bool syncs = true; /* until that fails */
+    for (uint32_t i = 0; i < merge->waiting_count; i++) {
+        bool is_held_now = is_held(conn, &merge->waiting[i]);
+        if (!is_held_now && !merge->waiting[i].is_durable && syncs)
+            syncs = waiting_sync(conn, merge);
+        if (is_held_now || !merge->waiting[i].is_durable)
             merge->waiting[kept++] = merge->waiting[i];
         else
             old_drop(conn, &merge->waiting[i]);
+    }
     bool went = kept < merge->waiting_count;
     merge->waiting_count = kept;
     atomic_store(&conn->merges_waiting, kept + (merge->tries > 0));

@@ -60,7 +60,8 @@ static void ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_t
         ghost_end(conn);
     sc_radix_pin(conn->radix, run);
     uint64_t at = (conn->ghost_first + conn->ghost_count++) % SC_PLUGIN_GHOSTS;
-    conn->ghosts[at] = (struct sc_plugin_ghost){run, sc_exec_now_ns(conn->exec) + lease, is_top};
+    conn->ghosts[at] = (struct sc_plugin_ghost){run, segment.value.piece,
+                                                sc_exec_now_ns(conn->exec) + lease, is_top};
 }
 
 void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
@@ -70,10 +71,14 @@ void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
 
 bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
 {
+    struct sc_radix_segment segment;
+    if (conn->ghost_count == 0 || !sc_radix_get(conn->radix, run, &segment))
+        return false;
     for (uint64_t i = 0; i < conn->ghost_count; i++) {
         const struct sc_plugin_ghost *ghost =
             &conn->ghosts[(conn->ghost_first + i) % SC_PLUGIN_GHOSTS];
-        if ((ghost->run.id == run.id && ghost->run.generation == run.generation) ||
+        /* Its last run, or one that others were merged into had before. */
+        if (ghost->piece == segment.value.piece ||
             (ghost->is_top && sc_radix_is_below(conn->radix, run, ghost->run)))
             return true;
     }
@@ -310,7 +315,8 @@ static struct sc_plugin_peer *peer_of(const spec_connector *conn, uint32_t rank)
 bool sc_plugin_peer_has(const spec_connector *conn, uint32_t rank, uint64_t piece)
 {
     const struct sc_plugin_peer *peer = peer_of(conn, rank);
-    return peer != NULL && atomic_load(&peer->pieces_followed) > piece;
+    return peer != NULL && atomic_load(&peer->pieces_followed) > piece &&
+           !sc_store_piece_is_left(peer->store, piece);
 }
 
 spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_lease *lease,
@@ -324,6 +330,7 @@ spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_l
     struct sc_radix_claim claim = {
         .run = sc_plugin_ref_of(sc_store_piece_mark(peer->store, lease->piece)),
         .piece = lease->piece,
+        .piece_first = sc_store_piece_first(peer->store, lease->piece),
         .place = lease->place};
     spec_status status = sc_radix_recall(peer->radix, &claim, room, ret_attached, NULL);
     pthread_mutex_unlock(&peer->lock);

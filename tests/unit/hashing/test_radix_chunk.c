@@ -75,6 +75,33 @@ static void check_list(struct world *world, const struct sc_radix_segment *segme
     assert_int_equal(at, LENGTH);
 }
 
+/* A piece whose runs were moved, up to token `end`, had none of the rows in front of its own; what
+ * was not moved is the piece's that has it, and nobody else's. */
+static void check_bounds(struct world *world, struct sc_radix_claim *claim,
+                         const struct sc_radix_room *room, uint64_t end)
+{
+    struct sc_radix_attached attached;
+    uint64_t length = claim->place.length;
+    for (uint64_t to = length; to <= end; to++) { /* one of more rows, which ends there */
+        claim->piece = 5000;
+        claim->run = run_at(world, to);
+        claim->piece_first = length - 1;
+        assert_int_equal(sc_radix_recall(world->fx.index, claim, room, &attached, NULL), SPEC_OK);
+        assert_int_equal(attached.match.last.id, run_at(world, length).id);
+        claim->piece_first = length; /* it began behind the place */
+        assert_int_equal(sc_radix_recall(world->fx.index, claim, room, &attached, NULL),
+                         SPEC_E_STALE);
+        claim->piece_first = UINT64_MAX;
+        assert_int_equal(sc_radix_recall(world->fx.index, claim, room, &attached, NULL),
+                         SPEC_E_STALE);
+    }
+    claim->piece = 5000;
+    claim->piece_first = 0;
+    claim->run = run_at(world, length);
+    assert_int_equal(sc_radix_recall(world->fx.index, claim, room, &attached, NULL),
+                     end > 0 ? SPEC_OK : SPEC_E_STALE);
+}
+
 /* By tokens, with room and without, and by the piece that has the last token or had it before. */
 static void check_segments(struct world *world, uint64_t first, uint64_t end)
 {
@@ -102,16 +129,14 @@ static void check_segments(struct world *world, uint64_t first, uint64_t end)
                 check_list(world, found, attached.match.segment_count, first, end);
             sc_radix_unpin(world->fx.index, attached.match.last);
             claim.piece = length;
+            claim.piece_first = length - 1;
             claim.run = run_at(world, length);
         }
         claim.place.end.lo ^= 1; /* the run alone does not do */
         assert_int_equal(sc_radix_attach(world->fx.index, &claim, &room, &attached, NULL),
                          SPEC_E_STALE);
         claim.place.end.lo ^= 1;
-        claim.piece = 5000; /* another's, unless its runs were moved: then the hashes decide */
-        bool is_moved = length > first && length <= end;
-        assert_int_equal(sc_radix_recall(world->fx.index, &claim, &room, &attached, NULL),
-                         is_moved ? SPEC_OK : SPEC_E_STALE);
+        check_bounds(world, &claim, &room, length > first && length <= end ? end : 0);
     }
     sc_radix_match(world->fx.index, &query, segments, 3, &match);
     assert_int_equal(match.segment_count, LENGTH - (end - first) + 1);

@@ -77,6 +77,9 @@ static void run_minutes(struct soak *soak, uint64_t minutes)
 /* The last member of a configuration, but for the number. */
 #define LEASE "\"segment_bytes\": \"1MiB\", \"lease_ns_max\": "
 
+/* The same, and pieces are not merged: of tokens that stay pieces of their own a disk is full. */
+#define APART ", \"maintain\": {\"bytes_per_s\": 1}"
+
 static void an_hour_of_decoding_token_by_token(void **state)
 {
     (void)state;
@@ -271,7 +274,8 @@ static void a_share_that_is_too_small(void **state)
 {
     (void)state;
     struct soak soak;
-    open_soak(&soak, "\"disk_bytes\": \"32MiB\", " LEASE "1000000000", 700, 700, SECOND / 700);
+    open_soak(&soak, "\"disk_bytes\": \"32MiB\", " LEASE "1000000000" APART, 700, 700,
+              SECOND / 700);
     soak.rig.conn->store->share_bytes = 1;
     soak.rig.conn->store->share_pages = 1u << 20;
     run_minutes(&soak, 10);
@@ -307,8 +311,9 @@ static void a_file_system_that_is_smaller(void **state)
 {
     (void)state;
     static const char *const EXTRAS[] = {
-        "\"disk_bytes\": \"256MiB\", " LEASE "1000000000",
-        "\"disk_bytes\": \"1GiB\", \"segment_bytes\": \"64MiB\", \"lease_ns_max\": 1000000000",
+        "\"disk_bytes\": \"256MiB\", " LEASE "1000000000" APART,
+        "\"disk_bytes\": \"1GiB\", \"segment_bytes\": \"64MiB\", \"lease_ns_max\": "
+        "1000000000" APART,
     };
     for (uint32_t i = 0; i < 2; i++) {
         struct soak soak;

@@ -164,6 +164,143 @@ static void nothing_follows_a_chunk_that_collides(void **state)
     rig_done(&rig);
 }
 
+/* ---- Merged pieces --------------------------------------------------------------------------- */
+
+/* What the disk has now, as kill -9 leaves it: of the second twin nothing, of the first at least
+ * `least` tokens, all right; also when that life merges what it finds, goes on with the first,
+ * tries the second again, and is followed by another. */
+static void check_twins_of(const struct rig *rig, const struct twins *twins, uint64_t least)
+{
+    struct rig other;
+    struct sc_io_sim_disk *disk = NULL;
+    rig_beside(&other, rig, 0, 0);
+    assert_int_equal(sc_io_sim_disk_copy(rig->disk, &disk, NULL), SPEC_OK);
+    other.disk = disk;
+    for (uint32_t life = 0; life < 3; life++) {
+        rig_open(&other);
+        uint64_t found = rig_read(&other, &twins->of[0], NULL);
+        assert_true(found >= least && found <= twins->of[0].count);
+        assert_int_equal(rig_read(&other, &twins->of[1], NULL), 0);
+        sc_plugin_kick(other.conn, SC_JOB_MERGE);
+        rig_pass_ns(&other, 1000 * MS);
+        struct spec_lookup_result result = rig_lookup(&other, &twins->of[0]);
+        for (uint64_t p = result.matched_tokens; p < twins->of[0].count; p++)
+            assert_int_equal(
+                rig_wait(&other, rig_store(&other, result.request, &twins->of[0], p, 1)), SPEC_OK);
+        rig_release(&other, result.request);
+        assert_int_equal(rig_fill(&other, &twins->of[1]), SPEC_E_DROPPED);
+        rig_pass_ns(&other, 1000 * MS);
+        assert_int_equal(rig_read(&other, &twins->of[0], NULL), twins->of[0].count);
+        assert_int_equal(rig_read(&other, &twins->of[1], NULL), 0);
+        if (life == 1)
+            assert_int_equal(sc_store_checkpoint(other.conn->store, NULL), SPEC_OK);
+        rig_close(&other);
+        least = CHUNK; /* what follows a twin in the log may have no parent there */
+    }
+    sc_io_sim_disk_close(disk);
+}
+
+/* The first twin is stored token by token, and merged, before the second comes, while it is there,
+ * and afterwards. Wherever the log ends, and in who reads it, nothing of the second passes for the
+ * first's. */
+static void twins_and_merged_pieces_are_not_mixed(void **state)
+{
+    (void)state;
+    uint64_t chunks = 0;
+    for (uint32_t when = 0; when < 3; when++) {
+        struct rig rig, reader;
+        rig_init(&rig, true,
+                 when == 1 ? CONFIG ", \"lease_ns_max\": 100000000, \"maintain\": "
+                                    "{\"bytes_per_s\": \"64KiB\"}"
+                           : CONFIG ", \"lease_ns_max\": 100000000");
+        rig_open(&rig);
+        struct twins twins = twins_make(&rig, 13, 2 * CHUNK + 3);
+        const struct prompt *first = &twins.of[0];
+        rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
+        rig_open(&reader);
+        struct spec_lookup_result decoder = rig_lookup(&rig, first);
+        for (uint64_t p = 0; p < first->count; p++) {
+            assert_int_equal(rig_wait(&rig, rig_store(&rig, decoder.request, first, p, 1)),
+                             SPEC_OK);
+            if (p + 1 == CHUNK && when == 0) /* it is merged, and the old ones are gone */
+                rig_pass_ns(&rig, 1000 * MS);
+            if (p + 1 == CHUNK + 5 || p + 1 == first->count)
+                assert_int_equal(rig_fill(&rig, &twins.of[1]), SPEC_E_DROPPED);
+            if (p + 1 < CHUNK)
+                continue;
+            if (p % 5 == 0 || p + 1 == first->count) /* 15, 20: in front of the second, behind it */
+                check_twins_of(&rig, &twins, p < CHUNK + 4 ? p + 1 : CHUNK);
+            if (when == 2) /* in pieces, with the second behind, then merged */
+                rig_pass_ns(&rig, 100 * MS);
+            rig_pass_ns(&reader, 60 * MS);
+            uint64_t found = rig_read(&reader, first, NULL);
+            assert_true(found >= CHUNK && found <= p + 1);
+            assert_int_equal(rig_read(&reader, &twins.of[1], NULL), 0);
+        }
+        rig_release(&rig, decoder.request);
+        rig_pass_ns(&rig, 60000 * MS);
+        chunks += atomic_load(&rig.conn->stats.merged_chunks);
+        check_twins_of(&rig, &twins, CHUNK);
+        rig_pass_ns(&reader, 60 * MS);
+        assert_true(rig_read(&reader, first, NULL) >= CHUNK);
+        assert_int_equal(rig_read(&reader, &twins.of[1], NULL), 0);
+        rig_leave(&reader);
+        twins_free(&twins);
+        rig_done(&rig);
+    }
+    assert_true(chunks >= 6);
+}
+
+/* A record of merged rows whose chunk collides is not believed, and nothing follows it; nor is one
+ * whose parent is doubted. */
+static void a_merged_record_that_collides_is_not_believed(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, CONFIG);
+    rig_open(&rig);
+    struct twins twins = twins_make(&rig, 17, 2 * CHUNK);
+    assert_int_equal(rig_fill(&rig, &twins.of[0]), SPEC_OK);
+    struct prompt one = {CHUNK, twins.of[0].tokens, twins.of[0].history};
+    struct spec_lookup_result result = rig_lookup(&rig, &one);
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, result.request);
+    struct sc_radix_segment run;
+    assert_true(sc_radix_get(rig.conn->radix, request->pinned, &run));
+    struct sc_store_piece piece = {.id = 1000,
+                                   .row_count = CHUNK,
+                                   .tokens = twins.of[1].tokens,
+                                   .provenance = {.held = SPEC_HELD_ROWS}};
+    memcpy(piece.root, request->root.bytes, sizeof(piece.root));
+    memcpy(piece.chunk_hash, piece.root, sizeof(piece.chunk_hash));
+    sc_hash_to_bytes(run.hash, piece.hash);
+    rig_release(&rig, result.request);
+    uint64_t mark = 0;
+    bool lacks_memory = false;
+    struct sc_radix *radix = rig.conn->radix;
+    assert_true(sc_radix_find(radix, run.hash, CHUNK).generation != 0);
+    assert_true(sc_plugin_index_holds(radix, &piece)); /* its tokens give the hash */
+    assert_false(sc_plugin_piece_index(rig.conn, radix, &lacks_memory, &piece, &mark));
+    assert_int_equal(sc_radix_find(radix, run.hash, CHUNK).generation, 0);
+    /* It stays doubted when it gets another piece. */
+    assert_true(sc_radix_move(radix, run.node, 0, &run.value, NULL));
+    assert_int_equal(sc_radix_find(radix, run.hash, CHUNK).generation, 0);
+    /* The second chunk of the first twin, merged: its parent is doubted by now. */
+    piece.first_position = piece.chunk_first = CHUNK;
+    piece.tokens = twins.of[0].tokens + CHUNK;
+    sc_hash_to_bytes(run.hash, piece.chunk_hash);
+    struct sc_hash end =
+        sc_chain_step(sc_radix_secret(radix), run.hash, CHUNK, piece.tokens, CHUNK, NULL, 0);
+    sc_hash_to_bytes(end, piece.hash);
+    assert_true(sc_plugin_index_holds(radix, &piece));
+    assert_true(sc_radix_find(radix, end, 2 * CHUNK).generation != 0);
+    assert_false(sc_plugin_piece_index(rig.conn, radix, &lacks_memory, &piece, &mark));
+    assert_int_equal(sc_radix_find(radix, end, 2 * CHUNK).generation, 0);
+    assert_false(lacks_memory);
+    assert_int_equal(rig_read(&rig, &twins.of[0], NULL), 2 * CHUNK); /* found by its tokens */
+    twins_free(&twins);
+    rig_done(&rig);
+}
+
 /* ---- Leases --------------------------------------------------------------------------------- */
 
 static spec_status attach(struct rig *rig, const uint8_t *lease,
@@ -386,6 +523,8 @@ int main(void)
         cmocka_unit_test(a_colliding_prompt_is_dropped_and_evicts_nothing),
         cmocka_unit_test(what_stands_before_a_collision_is_stored),
         cmocka_unit_test(nothing_follows_a_chunk_that_collides),
+        cmocka_unit_test(twins_and_merged_pieces_are_not_mixed),
+        cmocka_unit_test(a_merged_record_that_collides_is_not_believed),
         cmocka_unit_test(a_lease_does_not_open_another_prefix_with_its_hashes),
         cmocka_unit_test(a_lease_of_another_rank_goes_by_its_tokens),
         cmocka_unit_test(a_lease_of_another_rank_is_followed_there),
