@@ -37,8 +37,9 @@
  *          that lookup promised, also after writes that a disk lost; store_abort takes back the
  *          token ids of the pass that it drops, and ids that begin outside their range are INVALID,
  *          as is a struct_size that ends inside a member or before the first group; a pass that a
- *          full store refuses finds room later; stats from collisions on. Stores of earlier
- *          versions are refused.
+ *          full store refuses finds room later; what is stored token by token becomes a piece a
+ *          chunk in the background; stats from collisions on. Stores of earlier versions are
+ *          refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H

@@ -343,8 +343,7 @@ static const struct sc_config_row rows[] = {
      .max = TIB},
     {{"maintain.bytes_per_s", "size", "64MiB", "0 .. 1TiB",
       "What may be read a second while maintain builds what rows lack, and while pieces are "
-      "merged. "
-      "0: as fast as the device gives it behind everything else."},
+      "merged. 0: as fast as the device gives it behind everything else."},
      .kind = KIND_SIZE,
      MEMBER(maintain_bytes_per_s),
      .max = TIB},
