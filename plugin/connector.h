@@ -56,7 +56,6 @@
 #define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
 #define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
 #define SC_PLUGIN_TAILS       256u  /* ends of prompts that wait to be merged */
-#define SC_PLUGIN_LEAVING     32u   /* merged pieces' bytes that wait for leases, by time */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 #define SC_PLUGIN_FLAG_COARSE 0x80000000u /* in a request's segments: codes alone are to be had */
 
@@ -198,10 +197,6 @@ struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds
     uint64_t piece;
     uint64_t due_ns; /* executor's clock: no lease on it is good after that */
     bool is_top;     /* all that hangs below it is kept too */
-};
-
-struct sc_plugin_leaving {  /* pieces that were merged, and dropped */
-    uint64_t due_ns, bytes; /* executor's clock: then their pages are free */
 };
 
 struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
@@ -357,8 +352,6 @@ struct spec_connector {
     struct sc_plugin_merge *merge;   /* made by its job; NULL: nothing was ever to be merged */
     uint64_t tails[SC_PLUGIN_TAILS]; /* a ring: ends of prompts that may be merged */
     uint32_t tail_first, tail_count;
-    struct sc_plugin_leaving leaving[SC_PLUGIN_LEAVING]; /* a ring, by time */
-    uint32_t leaving_first, leaving_count;
 
     struct sc_plugin_ghost *ghosts; /* guarded by index_lock: [SC_PLUGIN_GHOSTS], a ring; readers */
     uint64_t ghost_first, ghost_count; /* guarded by index_lock */
@@ -647,9 +640,6 @@ bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
 bool sc_plugin_merge_some(spec_connector *conn); /* the job */
 /* The request has ended, which stored this piece last, inside a chunk that others began. */
 void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece);
-/* Bytes in quarantine that pieces leave which were merged: what is stored next takes their place,
- * so they are no room that eviction has made. Any thread. */
-uint64_t sc_plugin_merge_leaving(spec_connector *conn);
 void sc_plugin_merge_close(spec_connector *conn); /* after jobs_close, before the store's */
 
 /* maintain.c */

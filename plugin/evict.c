@@ -67,14 +67,6 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* With what is in quarantine because it was evicted, or failed: what was merged goes as fast as it
- * comes. */
-static void room_of(spec_connector *conn, struct sc_store_room *ret_room)
-{
-    sc_store_room(conn->store, ret_room);
-    ret_room->quarantine_bytes = less(ret_room->quarantine_bytes, sc_plugin_merge_leaving(conn));
-}
-
 /* What is free, or will be when leases have ended. */
 static uint64_t room_to_be(const struct sc_store_room *room)
 {
@@ -93,7 +85,7 @@ static uint64_t room_wanted(const struct sc_store_room *room)
 void sc_plugin_evict_check(spec_connector *conn)
 {
     struct sc_store_room room;
-    room_of(conn, &room);
+    sc_store_room(conn->store, &room);
     uint64_t gap = room.bytes_max / GAP_PART;
     bool lacks = room_to_be(&room) + gap < room_wanted(&room) &&
                  room.piece_new != atomic_load(&conn->evict.piece_new);
@@ -177,7 +169,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
 {
     struct sc_plugin_evict *evict = &conn->evict;
     struct sc_store_room before, after;
-    room_of(conn, &before);
+    sc_store_room(conn->store, &before);
     uint64_t piece_end, bytes = bytes_wanted(conn, &before, &piece_end);
     uint64_t runs = runs_wanted(conn, &before);
     uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
@@ -192,7 +184,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
         bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
         atomic_store(&evict->piece_new, none_is_old ? before.piece_new : 0);
     }
-    room_of(conn, &after);
+    sc_store_room(conn->store, &after);
     evict->left_bytes = less(evict->left_bytes, less(room_to_be(&after), room_to_be(&before)));
     evict->left_runs = less(evict->left_runs, leaf_count);
     /* Each drop has made the log longer; and what leases held in it may be void by now. */

@@ -361,38 +361,12 @@ static bool is_held(spec_connector *conn, const struct waiting *waiting)
     return false;
 }
 
-static void leaving_add(spec_connector *conn, uint64_t bytes)
-{
-    pthread_mutex_lock(&conn->job_lock);
-    if (conn->leaving_count < SC_PLUGIN_LEAVING) /* else with the last, until their time */
-        conn->leaving[(conn->leaving_first + conn->leaving_count++) % SC_PLUGIN_LEAVING].bytes = 0;
-    struct sc_plugin_leaving *last =
-        &conn->leaving[(conn->leaving_first + conn->leaving_count - 1) % SC_PLUGIN_LEAVING];
-    last->due_ns = sc_exec_now_ns(conn->exec) + conn->config.lease_ns_max;
-    last->bytes += bytes;
-    pthread_mutex_unlock(&conn->job_lock);
-}
-
-uint64_t sc_plugin_merge_leaving(spec_connector *conn)
-{
-    uint64_t now = sc_exec_now_ns(conn->exec), bytes = 0;
-    pthread_mutex_lock(&conn->job_lock);
-    while (conn->leaving_count > 0 && conn->leaving[conn->leaving_first].due_ns <= now) {
-        conn->leaving_first = (conn->leaving_first + 1) % SC_PLUGIN_LEAVING;
-        conn->leaving_count--;
-    }
-    for (uint32_t i = 0; i < conn->leaving_count; i++)
-        bytes += conn->leaving[(conn->leaving_first + i) % SC_PLUGIN_LEAVING].bytes;
-    pthread_mutex_unlock(&conn->job_lock);
-    return bytes;
-}
-
 static void old_drop(spec_connector *conn, const struct waiting *waiting)
 {
     uint64_t pieces[SC_LIMIT_CHUNK_TOKENS];
     for (uint32_t i = 0; i < waiting->count; i++)
         pieces[i] = waiting->old[i];
-    leaving_add(conn, sc_store_pieces_drop_bytes(conn->store, pieces, waiting->count));
+    sc_store_pieces_drop(conn->store, pieces, waiting->count);
 }
 
 /* Pages of the old ones may be written over once they are dropped: then the record of what took

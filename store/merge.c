@@ -227,8 +227,8 @@ static bool layer_put(struct sc_store_merger *merger)
 {
     bool last = merger->layer + 1 == merger->store->shape.layer_count;
     merger->state = WRITE;
-    spec_status status =
-        sc_store_extent_put_layer(merger->extent, merger->layer, pack, merger, NULL);
+    const struct sc_store_source source = {.pack = pack, .user = merger};
+    spec_status status = sc_store_extent_put_layer(merger->extent, merger->layer, &source, NULL);
     if (status != SPEC_OK || last)
         return false;
     merger->state = READ;
