@@ -542,15 +542,27 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     return SPEC_OK;
 }
 
+/* Whether a run that hangs on this one has its piece. */
+static bool goes_on(const struct sc_radix *index, const struct sc_radix_node *node)
+{
+    uint32_t id = atomic_load_explicit(&node->first_child, memory_order_relaxed);
+    for (; id != 0; id = sc_radix_node_at(index, id)->next)
+        if (sc_radix_node_piece(sc_radix_node_at(index, id)) == sc_radix_node_piece(node))
+            return true;
+    return false;
+}
+
 /* All is there. Whether what has it, from run_first to the end, is several pieces that are worth as
- * much: then the value takes the place of theirs, and what hangs on the runs stays. */
+ * much, whole: then the value takes the place of theirs, and what hangs on the runs stays. Of a
+ * piece that lost a part of its runs alone, whose drop comes later, the rest would stay for ever.
+ */
 static bool merge(const struct plan *plan)
 {
     struct sc_radix *index = plan->index;
     const struct sc_radix_insertion *in = plan->in;
     const struct sc_radix_node *node = sc_radix_node_at(index, plan->at);
     uint64_t first = plan->end, pieces = 0, piece = 0;
-    if (plan->part != 0)
+    if (plan->part != 0 || goes_on(index, node))
         return false;
     while (first > in->run_first) {
         uint64_t up = up_of(node);
@@ -561,7 +573,8 @@ static bool merge(const struct plan *plan)
             return false;
         node = sc_radix_node_at(index, sc_radix_up_parent(up));
     }
-    if (first != in->run_first || pieces < 2)
+    bool begins_above = (node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_piece(node) == piece;
+    if (first != in->run_first || pieces < 2 || begins_above)
         return false;
     struct sc_radix_ref last = {plan->at, sc_radix_node_at(index, plan->at)->generation};
     return sc_radix_move(index, last, in->run_first, &in->value, in->replaces);

@@ -204,6 +204,42 @@ static void an_insertion_that_merges_takes_over(void **state)
     fixture_close(&world.fx);
 }
 
+/* Of a piece that has lost its end, as eviction takes it, other processes know nothing: what was
+ * stored in its place and merged does not take a part of its runs there. Its drop would find that
+ * its last run is another's, and leave the rest. */
+static void an_insertion_takes_no_part_of_a_piece(void **state)
+{
+    (void)state;
+    struct world world;
+    struct sc_radix_inserted inserted;
+    world_open(&world);
+    const struct sc_radix_value value = {MERGED, 7, 0};
+    uint64_t first = CHUNK + 3, end = CHUNK + 9;
+    assert_true(sc_radix_move(world.fx.index, run_at(&world, end), first, &value, NULL));
+    check_segments(&world, first, end);
+    struct sc_radix_insertion insertion = {.root = root_a,
+                                           .after = run_at(&world, CHUNK),
+                                           .first = CHUNK,
+                                           .tokens = world.tokens + CHUNK,
+                                           .token_count = CHUNK,
+                                           .value = {MERGED + 1, 0, 0},
+                                           .merges = true};
+    for (insertion.run_first = first + 1; insertion.run_first < end; insertion.run_first++) {
+        assert_int_equal(sc_radix_insert(world.fx.index, &insertion, &inserted, NULL), SPEC_OK);
+        assert_int_equal(inserted.new_count, 0); /* the piece begins before */
+    }
+    insertion.run_first = CHUNK;
+    for (insertion.token_count = 4; insertion.token_count < end - CHUNK; insertion.token_count++) {
+        assert_int_equal(sc_radix_insert(world.fx.index, &insertion, &inserted, NULL), SPEC_OK);
+        assert_int_equal(inserted.new_count, 0); /* the piece goes on behind */
+    }
+    check_segments(&world, first, end);
+    assert_int_equal(sc_radix_insert(world.fx.index, &insertion, &inserted, NULL), SPEC_OK);
+    assert_int_equal(inserted.new_count, end - CHUNK); /* whole */
+    fixture_check(&world.fx);
+    fixture_close(&world.fx);
+}
+
 static void a_chunk_says_what_hangs_beside(void **state)
 {
     (void)state;
@@ -369,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moved_runs_are_one_segment),
         cmocka_unit_test(an_insertion_that_merges_takes_over),
+        cmocka_unit_test(an_insertion_takes_no_part_of_a_piece),
         cmocka_unit_test(a_chunk_says_what_hangs_beside),
         cmocka_unit_test(a_split_run_moves_whole),
         cmocka_unit_test(a_reader_finds_rows_of_the_piece_that_it_finds),
