@@ -190,7 +190,9 @@ bool sc_plugin_evict_some(spec_connector *conn)
     /* Each drop has made the log longer; and what leases held in it may be void by now. */
     if (sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
-    if (goes && !gave && leaf_count == 0) /* all is pinned; the next who finds no room asks again */
+    /* All is pinned, or the device is given a rest: the next who finds no room asks again. What it
+     * refused to write lacks no room. */
+    if (before.is_paused || (goes && !gave && leaf_count == 0))
         evict->goal_bytes = evict->left_bytes = evict->left_runs = 0;
     return gave || leaf_count > 0;
 }

@@ -232,6 +232,35 @@ static void what_could_not_be_written_down_is_when_nothing_else_goes(void **stat
     rig_done(&rig);
 }
 
+/* A pass that the device refused to write, though there was room, costs nobody else's rows: neither
+ * at once nor when stores are tried again. */
+static void what_the_device_refuses_evicts_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    assert_int_equal(fill_one(&rig, 1, 100), SPEC_OK);
+    sc_io_sim_fault_scope(rig.disk, "/seg-");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
+    assert_int_equal(fill_one(&rig, 2, 300), SPEC_E_NO_SPACE);
+    assert_true(sc_io_sim_fault_fired(rig.disk, SC_SIM_NO_SPACE) > 0);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
+    assert_int_equal(read_one(&rig, 1, 100), 100);
+    pass_time(&rig, 6000000000); /* stores are refused for 5 s */
+    for (uint64_t seed = 3; seed < 6; seed++) {
+        assert_int_equal(fill_one(&rig, seed, 50), SPEC_OK);
+        rig_background(&rig);
+        assert_int_equal(read_one(&rig, seed, 50), 50);
+    }
+    struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                          .flags = SPEC_MAINTAIN_EVICT};
+    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    rig_background(&rig);
+    assert_int_equal(read_one(&rig, 1, 100), 100);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    rig_done(&rig);
+}
+
 /* Another model's KV in the same directory is found by no lookup here: it goes before ours. */
 static void what_no_lookup_finds_goes_first(void **state)
 {
@@ -470,6 +499,7 @@ int main(void)
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_could_not_be_written_down_is_when_nothing_else_goes),
+        cmocka_unit_test(what_the_device_refuses_evicts_nothing),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
         cmocka_unit_test(every_write_fails_once_while_room_is_made),
         cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),
