@@ -331,6 +331,8 @@ uint64_t sc_store_log_pieces_over(struct sc_store *store)
 {
     struct look look = look_at(store);
     uint64_t most = LIVE_PART(look.room), left = LEFT_PART(look.room);
+    if (sc_io_file_limit() < SLACK_BYTES)
+        return 0; /* of the process: no log may be written, whatever goes */
     if (look.used + look.asked <= look.room) {
         pthread_mutex_lock(&store->space_lock);
         store->log_asked = 0; /* there is room by now, or never will be */
