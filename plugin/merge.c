@@ -441,8 +441,12 @@ bool sc_plugin_merge_some(spec_connector *conn)
 void sc_plugin_merge_close(spec_connector *conn)
 {
     struct sc_plugin_merge *merge = conn->merge;
-    if (merge != NULL && merge->written != NULL)
-        sc_store_extent_discard(merge->written);
-    if (merge != NULL)
-        merge->written = NULL;
+    if (merge == NULL)
+        return;
+    pthread_mutex_lock(&conn->job_lock); /* a merge that still runs ends beside this */
+    struct sc_store_extent *extent = merge->written;
+    merge->written = NULL;
+    pthread_mutex_unlock(&conn->job_lock);
+    if (extent != NULL)
+        sc_store_extent_discard(extent);
 }
