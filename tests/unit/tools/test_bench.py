@@ -180,9 +180,11 @@ class Fio(unittest.TestCase):
 
     def test_ttft_names_it_and_its_options(self):
         run = run_module()
-        with unittest.mock.patch.object(run, "read_series", side_effect=StopIteration) as read:
-            with self.assertRaises(StopIteration):
-                run.ttft_one("x", "model", "prefix", "query", [], 1, 4.0)
+        with tempfile.TemporaryDirectory() as run.BUILD, \
+                unittest.mock.patch.object(run, "read_series", side_effect=StopIteration) as read, \
+                self.assertRaises(StopIteration):
+            # a directory of its own: a benchmark that runs beside this test keeps its store
+            run.ttft_one("x", "model", "prefix", "query", [], 1, 4.0)
         command = read.call_args[0][0]
         words = command[command.index("--fio") + 1].split()
         self.assertEqual(os.path.basename(words[1]), "fio_job.py")
