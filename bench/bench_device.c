@@ -329,27 +329,17 @@ static void check_loads(struct state *state)
         prompt_check(state, &state->parts[i]);
 }
 
-/* The store's own files, or one of the same size for writing, moved by fio. */
-static void run_fio(const struct state *state, struct bench_series *fio, const char *what,
-                    uint64_t bytes)
+/* A contender's command over the store's own files: fio (with --write: a file of the same size), or
+ * a bare loop that reads and copies out. It prints how long it took as `word`. */
+static void run_beside(const struct state *state, struct bench_series *series, const char *program,
+                       const char *what, uint64_t bytes, const char *word)
 {
     char command[4096];
-    if (state->fio == NULL)
+    if (program == NULL)
         return;
     (void)snprintf(command, sizeof(command), "%s%s --bytes %" PRIu64 " --op-bytes %" PRIu64,
-                   state->fio, what, bytes, state->op_bytes);
-    bench_series_add(fio, bench_command_ns(command, "fio_ns"));
-}
-
-/* The same files read and copied out, and nothing else. */
-static void run_bare(const struct state *state, struct bench_series *bare, uint64_t bytes)
-{
-    char command[4096];
-    if (state->bare == NULL)
-        return;
-    (void)snprintf(command, sizeof(command), "%s --bytes %" PRIu64 " --op-bytes %" PRIu64,
-                   state->bare, bytes, state->op_bytes);
-    bench_series_add(bare, bench_command_ns(command, "bare_ns"));
+                   program, what, bytes, state->op_bytes);
+    bench_series_add(series, bench_command_ns(command, word));
 }
 
 static void mode_load(struct state *state)
@@ -371,8 +361,8 @@ static void mode_load(struct state *state)
         exposed_ns += after.exposed_ns - before.exposed_ns;
         read_bytes = after.read_bytes - before.read_bytes;
         read_ops = after.read_ops - before.read_ops;
-        run_fio(state, &fio, "", read_bytes);
-        run_bare(state, &bare, read_bytes);
+        run_beside(state, &fio, state->fio, "", read_bytes, "fio_ns");
+        run_beside(state, &bare, state->bare, "", read_bytes, "bare_ns");
         if (state->fio == NULL)
             continue;
         bench_series_add(&batch, load_prompts(state, state->parts, SHORTS));
@@ -425,7 +415,7 @@ static void mode_write(struct state *state)
         write_bytes = after.write_bytes - before.write_bytes;
         read_bytes += after.read_bytes - before.read_bytes;
         code_bytes = after.code_bytes - before.code_bytes;
-        run_fio(state, &fio, " --write", write_bytes - code_bytes);
+        run_beside(state, &fio, state->fio, " --write", write_bytes - code_bytes, "fio_ns");
     }
     store.work = coded.work = (double)state->area_bytes;
     fio.work = (double)(write_bytes - code_bytes);

@@ -27,6 +27,13 @@ static uint64_t matched(struct fixture *fx, const struct prompt *prompt)
     return found.matched_tokens;
 }
 
+/* No more than disk_bytes is taken. */
+static void check_disk_bytes(struct fixture *fx)
+{
+    struct spec_stats stats = fixture_stats(fx);
+    assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+}
+
 /* ---- 088 ---- */
 
 static void abi_088_a_full_store_makes_room(void **state)
@@ -36,8 +43,7 @@ static void abi_088_a_full_store_makes_room(void **state)
     for (uint64_t i = 0; i < 60; i++) {
         struct prompt prompt = prompt_make(2000 + i, TOKENS);
         bool stored = fixture_store_at_last(fx, &prompt);
-        struct spec_stats stats = fixture_stats(fx);
-        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+        check_disk_bytes(fx);
         fixture_check(fx, &prompt, stored ? TOKENS - 1 : 0);
         if (i % 25 == 24)
             fixture_reopen(fx);
@@ -149,8 +155,7 @@ static void abi_174_short_passes_find_room_for_good(void **state)
             stored = store_each_token(fx, &prompt);
         if (conf_options.require_hits && !stored)
             fail_msg("no room was made");
-        struct spec_stats stats = fixture_stats(fx);
-        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+        check_disk_bytes(fx);
         fixture_check(fx, &prompt, stored ? 63 : matched(fx, &prompt));
         if (i == 20)
             fixture_reopen(fx);
@@ -169,8 +174,7 @@ static void abi_174_a_prompt_as_large_as_the_disk_finds_room(void **state)
     for (uint64_t i = 0; i < 6; i++) {
         struct prompt prompt = prompt_make(3100 + i, 6000);
         bool stored = fixture_store_at_last(fx, &prompt);
-        struct spec_stats stats = fixture_stats(fx);
-        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max || stats.disk_bytes_max == 0);
+        check_disk_bytes(fx);
         fixture_check(fx, &prompt, stored ? 5999 : matched(fx, &prompt));
         if (i == 3)
             fixture_reopen(fx);

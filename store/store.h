@@ -293,8 +293,6 @@ void sc_store_extent_discard(struct sc_store_extent *extent);
  * space stays taken until a later call can write it, one with count 0 too. Follower: void here
  * only. */
 void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count);
-/* The same; returns the bytes that it will give back. */
-uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece); /* the same for one */
 /* The caller's number of a piece (on_piece's ret_mark); 0 for unknown ids. Set under the caller's
  * own lock; read from any thread. */

@@ -1,6 +1,8 @@
 /* Loading: what is promised, what is delivered, and what happens when the disk does not keep it. */
 #include "tests/unit/plugin/plugin_fixture.h"
 
+static const char *const LAYOUTS[] = {"", "\"store\": {\"layout\": \"split\"}"};
+
 static void open_filled(struct rig *rig, bool is_sim, const char *extra,
                         const struct prompt *prompt)
 {
@@ -201,11 +203,10 @@ static void flip_at(const struct rig *rig, uint64_t offset)
 static void large_rows_come_and_go_in_every_layout(void **state)
 {
     (void)state;
-    static const char *const EXTRA[] = {"", "\"store\": {\"layout\": \"split\"}"};
     for (uint64_t seed = 0; seed < 24; seed++) {
         struct prompt prompt = rig_prompt(seed, 0, 0, LARGE_ROWS);
         struct rig rig;
-        rig_init(&rig, false, EXTRA[seed / 2 % 2]);
+        rig_init(&rig, false, LAYOUTS[seed / 2 % 2]);
         rig_shape(&rig, 2, 8, seed % 5 == 4 ? 60 : 64, SPEC_DTYPE_F16); /* 2.2 MiB a layer */
         rig_open(&rig);
         store_laid(&rig, &prompt, seed);
@@ -225,12 +226,11 @@ static void large_rows_come_and_go_in_every_layout(void **state)
 static void a_bad_row_of_a_large_load_is_found(void **state)
 {
     (void)state;
-    static const char *const EXTRA[] = {"", "\"store\": {\"layout\": \"split\"}"};
     struct prompt prompt = rig_prompt(3, 0, 0, LARGE_ROWS);
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t row = 0; row < 3; row++) { /* of which two are wanted */
             struct rig rig;
-            rig_init(&rig, false, EXTRA[i]);
+            rig_init(&rig, false, LAYOUTS[i]);
             rig_shape(&rig, 2, 8, 64, SPEC_DTYPE_F16);
             rig_open(&rig);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);

@@ -1,33 +1,7 @@
 /* Merging: what was stored token by token becomes a piece a chunk, and nobody is told of other rows
  * than those of his tokens at any moment: with requests that hold the old pieces, branches, failed
  * reads, eviction, resets, reopens, power cuts, readers and ranks beside. */
-#include "tests/unit/plugin/plugin_fixture.h"
-
-#define MS    UINT64_C(1000000)
-#define CHUNK 16u
-#define CHUNKS                                                                                     \
-    "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"8MiB\", "               \
-    "\"lease_ns_max\": 1000000000"
-
-static uint64_t merged(const struct rig *rig)
-{
-    return atomic_load(&rig->conn->stats.merged_chunks);
-}
-
-static struct sc_store_stats store_stats(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
-/* Stores [first, end) of the request's prompt a token a pass. */
-static void decode(struct rig *rig, spec_request request, const struct prompt *prompt,
-                   uint64_t first, uint64_t end)
-{
-    for (uint64_t p = first; p < end; p++)
-        assert_int_equal(rig_wait(rig, rig_store(rig, request, prompt, p, 1)), SPEC_OK);
-}
+#include "tests/unit/plugin/merge_fixture.h"
 
 /* A prompt of `first` tokens is stored, the rest is decoded. */
 static void converse(struct rig *rig, const struct prompt *prompt, uint64_t first)
@@ -41,13 +15,6 @@ static void converse(struct rig *rig, const struct prompt *prompt, uint64_t firs
     }
     decode(rig, result.request, prompt, from, prompt->count);
     rig_release(rig, result.request);
-}
-
-/* Until nothing is being merged. */
-static void settle(struct rig *rig)
-{
-    rig_pass_ns(rig, 100 * MS);
-    rig_background(rig);
 }
 
 static void check_read(struct rig *rig, const struct prompt *prompt)

@@ -4,42 +4,11 @@
  *
  * Threads: the seeded loop. */
 #include "store/internal.h"
-#include "tests/unit/plugin/plugin_fixture.h"
-
-#define MS    UINT64_C(1000000)
-#define CHUNK 16u
-#define CHUNKS                                                                                     \
-    "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"8MiB\", "               \
-    "\"lease_ns_max\": 1000000000"
+#include "tests/unit/plugin/merge_fixture.h"
 
 #define SHORT                                                                                      \
     "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"8MiB\", "               \
     "\"lease_ns_max\": 0" /* what is dropped is gone at once */
-
-static struct sc_store_stats store_stats(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
-static uint64_t merged(const struct rig *rig)
-{
-    return atomic_load(&rig->conn->stats.merged_chunks);
-}
-
-static void decode(struct rig *rig, spec_request request, const struct prompt *prompt,
-                   uint64_t first, uint64_t end)
-{
-    for (uint64_t p = first; p < end; p++)
-        assert_int_equal(rig_wait(rig, rig_store(rig, request, prompt, p, 1)), SPEC_OK);
-}
-
-static void settle(struct rig *rig)
-{
-    rig_pass_ns(rig, 100 * MS);
-    rig_background(rig);
-}
 
 static struct prompt part_of(const struct prompt *prompt, uint64_t count)
 {
