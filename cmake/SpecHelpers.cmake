@@ -40,7 +40,7 @@ function(sc_add_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS})
 endfunction()
 
-# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 300]
+# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 900]
 # [COST 60]): a cmocka program, run by ctest. It finds shared data and the source tree by
 # definitions. COST: its seconds under a sanitizer, where they are many: in a new build directory
 # ctest begins with what takes long, so that no core waits for one test at the end.
@@ -56,7 +56,7 @@ function(sc_add_test)
                         "${CMAKE_BINARY_DIR}/tests")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 900) # ends what hangs; judges no speed
   endif()
   set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COST)

@@ -268,7 +268,7 @@ def test_env():
 
 def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
-    command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "300",
+    command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "900",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
                "--test-output-size-failed", "4000000", "--no-tests=ignore",
                "--output-on-failure"]
