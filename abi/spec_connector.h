@@ -125,8 +125,8 @@ struct spec_connector; /* opaque: made by open, ended by close */
 typedef struct spec_connector spec_connector;
 
 typedef uint64_t spec_request; /* made by lookup, ended by release; 0 is never one */
-typedef uint64_t spec_ticket;  /* made by store and get_important_submit, ended by being reported
-                                * done; 0 is never one */
+typedef uint64_t spec_ticket;  /* made by store of a last layer and by get_important_submit, ended
+                                * by being reported done; 0 is never one */
 
 struct spec_bytes { /* borrowed memory; data may be NULL when count is 0 */
     const void *data;
@@ -215,9 +215,10 @@ struct spec_provenance {
     uint32_t held;        /* SPEC_HELD_* */
     uint32_t bits_k;      /* lossy: code bits; 0: exact rows */
     uint32_t bits_v;
-    uint32_t exact_ppm;  /* lossy: share of exact rows */
-    uint32_t retain_ppm; /* pruned: share of kept rows */
-    uint32_t metric;     /* pruned: SPEC_METRIC_* */
+    uint32_t exact_ppm;   /* lossy: share of exact rows */
+    uint32_t retain_ppm;  /* pruned: share of kept rows */
+    uint32_t metric;      /* pruned: SPEC_METRIC_* */
+    uint32_t reserved[4]; /* 0; since 0.8 */
 };
 #define SPEC_METRIC_H2O    0u
 #define SPEC_METRIC_LAST   1u
@@ -438,7 +439,7 @@ struct spec_store_params {
     uint32_t flags; /* 0 */
     spec_request request;
     uint32_t layer;
-    uint32_t reserved;
+    uint32_t computed_on;             /* SPEC_PROVENANCE_*: at best, as the host knows; 0: EXACT */
     uint64_t first_token;             /* the range's first position in the sequence */
     uint64_t token_count;             /* > 0 */
     const struct spec_memory *memory; /* token j of the range is token j of the memory */
@@ -736,9 +737,12 @@ struct spec_api {
     spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
                                  const struct spec_queries *hint, struct spec_error *reterr);
 
-    /* Stores one layer of a token range that this pass computed. Layers ascend by one from 0, all
-     * with the same range; the next range begins where the last ended, the first where the match
-     * ended or earlier [ABI-080]. The source is free at return (host) [ABI-081]. A chunk becomes
+    /* Stores one layer of a token range that a pass computed, for each of params[0 .. count). Those
+     * are of different requests, each at its own layer and range; all are checked before the first
+     * is begun, and an error return has changed nothing for any of them [ABI-181]. Of a request
+     * layers ascend by one from 0, all with the same range; the next range begins where the last
+     * ended, the first where the match ended or earlier [ABI-080]. The source is free at return
+     * (host) [ABI-081]. A chunk becomes
      * visible when all layers are written, never before [ABI-082]; the first complete copy wins
      * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
      * device: when staging, disk_bytes or a pool is exhausted the range is given up, but for chunks
@@ -751,19 +755,24 @@ struct spec_api {
      * evicted have ended [ABI-174]. After a full or failing device stores are dropped for a while,
      * then tried again; loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores
      * is computed on what was delivered to its request so far, the worst of it: lookups say so
-     * [ABI-120], and a match with REQUIRE_EXACT ends before it [ABI-121]. Configuration decides
-     * whether lossy (yes) and pruned (no) passes are stored at all; one that is not is DROPPED
-     * [ABI-122]. KV computed on better KV replaces worse of the same tokens; among equals the first
-     * complete copy wins [ABI-123]. ret_ticket: one a call; the last layer's is done when the range
-     * is visible to lookup and found again after kill -9 [ABI-087], an earlier layer's at once.
+     * [ABI-120], and a match with REQUIRE_EXACT ends before it [ABI-121]. What the plugin did not
+     * deliver to this request the host says: computed_on, of any layer of the pass, for this pass
+     * and the request's later ones; the worse of it and of what was delivered counts [ABI-182].
+     * Configuration decides whether lossy (yes) and pruned (no) passes are stored at all; one that
+     * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens;
+     * among equals the first complete copy wins [ABI-123]. ret_tickets: [count], or NULL when
+     * nobody will ask; an element is 0 but for a last layer, whose ticket is done when the range is
+     * visible to lookup and found again after kill -9 [ABI-087].
      * Token ids (tokens) are given once, with layer 0 of the range that the first of them stands
      * in: a position that has an id keeps it, and ids whose first position lies outside the range
      * are INVALID, so that no row is stored under an id that it was not computed for; store_abort
      * takes the open pass's back [ABI-169].
-     * Errors: INVALID (range, layer order, dtype, memory), STALE, BUSY (tickets), UNSUPPORTED (a
-     * reader).  Threads: any.  Blocks: never longer than a copy.  Since: 0.1 */
+     * Errors: INVALID (count 0 or above 256, a request that stands in the call twice, range, layer
+     * order, dtype, memory, computed_on), STALE (one of the requests), BUSY (65,536 tickets were
+     * not asked for, max_request_tokens), UNSUPPORTED (a reader).  Threads: any.  Blocks: never
+     * longer than a copy.  Since: 0.1; an array since 0.8 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
-                         spec_ticket *ret_ticket, struct spec_error *reterr);
+                         uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
 
     /* Drops what is incomplete from a token on (preemption, failed forward): the open pass, whole,
      * when any of its tokens lie there; complete chunks stay. [ABI-090] release and death do the

@@ -185,7 +185,7 @@ static spec_ticket store_layer(const struct state *state, const struct prompt *p
                                        .token_count = prompt->token_count,
                                        .memory = &memory};
     spec_ticket ticket = 0;
-    must(state->api->store(state->conn, &params, &ticket, &error), &error, "store");
+    must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     return ticket;
 }
 
@@ -203,22 +203,16 @@ static void await_room(const struct state *state, uint64_t layer_bytes)
 static void store_prompt(const struct state *state, const struct prompt *prompt)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_ticket *tickets = calloc(state->layers, sizeof(*tickets));
-    spec_status *statuses = calloc(state->layers, sizeof(*statuses));
-    if (tickets == NULL || statuses == NULL)
-        bench_die("no memory for tickets");
+    spec_ticket ticket = 0; /* the last layer's */
+    spec_status status;
     spec_request request = lookup(state, prompt, 0);
     for (uint32_t layer = 0; layer < state->layers; layer++) {
         await_room(state, prompt->token_count * 2 * state->half_bytes);
-        tickets[layer] = store_layer(state, prompt, request, layer);
+        ticket = store_layer(state, prompt, request, layer);
     }
-    must(state->api->wait(state->conn, tickets, state->layers, UINT64_MAX, statuses, &error),
-         &error, "wait");
-    for (uint32_t layer = 0; layer < state->layers; layer++)
-        must(statuses[layer], &error, "a ticket");
+    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
+    must(status, &error, "a ticket");
     must(state->api->release(state->conn, request, &error), &error, "release");
-    free(tickets);
-    free(statuses);
 }
 
 /* ---- Loading -------------------------------------------------------------------------------- */
@@ -456,7 +450,7 @@ static void gate_turn(struct gate *gate, bool is_shut)
 static uint64_t stalled_calls(struct state *state, struct gate *gate)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_ticket last = 0, ticket = 0;
+    spec_ticket ticket = 0;
     spec_status status = SPEC_OK;
     uint64_t took_ns = 0;
     spec_request request = lookup(state, &state->whole, 0);
@@ -465,14 +459,11 @@ static uint64_t stalled_calls(struct state *state, struct gate *gate)
         uint64_t start_ns = bench_now_ns();
         ticket = store_layer(state, &state->whole, request, layer);
         took_ns += bench_now_ns() - start_ns;
-        if (layer + 1 < state->layers)
-            must(state->api->poll(state->conn, &ticket, 1, &status, &error), &error, "poll");
     }
     if (stats_of(state).stage_bytes_used < state->area_bytes)
         bench_die("the device was not stalled");
     gate_turn(gate, false);
-    last = ticket;
-    must(state->api->wait(state->conn, &last, 1, UINT64_MAX, &status, &error), &error, "wait");
+    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
     must(status, &error, "a ticket");
     must(state->api->release(state->conn, request, &error), &error, "release");
     return took_ns;

@@ -100,7 +100,7 @@ static void prompt_store(const struct spec_api *api, spec_connector *conn, const
                                       .request = found.request,
                                       .token_count = token_count,
                                       .memory = &memory};
-    must(api->store(conn, &store, ret_ticket, &error), "store", &error);
+    must(api->store(conn, &store, 1, ret_ticket, &error), "store", &error);
     must(api->release(conn, found.request, &error), "release", &error);
 }
 

@@ -319,9 +319,7 @@ static void store_prefix(struct state *state, uint64_t prefix)
                                            .layer = layer,
                                            .token_count = state->tokens,
                                            .memory = &memory};
-        must(state->api->store(state->conn, &params, &ticket, &error), &error, "store");
-        if (layer + 1 < state->layers) /* an earlier layer's ticket is done at once */
-            must(state->api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
+        must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     }
     must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error, "wait");
     must(ended, &error, "the last ticket");

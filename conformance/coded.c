@@ -178,7 +178,7 @@ uint64_t coded_store_part(struct coded *coded, uint64_t end)
                                           .token_count = end - first,
                                           .memory = &area.memory};
         spec_ticket ticket;
-        assert_ok(fx, fx->api->store(fx->conn, &store, &ticket, &fx->error));
+        assert_ok(fx, fx->api->store(fx->conn, &store, 1, &ticket, &fx->error));
         (void)fixture_wait(fx, ticket);
         area_free(&area);
     }

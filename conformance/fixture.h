@@ -190,6 +190,7 @@ bool fixture_store(struct fixture *fx, const struct prompt *prompt);
 bool fixture_try_store(struct fixture *fx, const struct prompt *prompt);
 /* Again and again, as room comes back in the background. Hits required: it does. */
 bool fixture_store_at_last(struct fixture *fx, const struct prompt *prompt);
+/* How the store ended; OK for 0, an earlier layer's. */
 spec_status fixture_wait(struct fixture *fx, spec_ticket ticket);
 
 /* One layer of a match into a fresh packed area, compared. */

@@ -22,7 +22,7 @@ static bool store_from(struct fixture *fx, const struct prompt *prompt, enum lay
                                            .token_count = prompt->count,
                                            .memory = &area.memory};
         spec_ticket ticket;
-        assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+        assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
         area_expect(&area, &fx->shape, prompt, 0, prompt->count, layer); /* it only reads */
         area_free(&area);
         ended = fixture_wait(fx, ticket);
@@ -193,7 +193,7 @@ static void abi_055_a_store_from_a_negative_slot_is_invalid(void **state)
                                        .token_count = 100,
                                        .memory = &area.memory};
     spec_ticket ticket;
-    assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->store(fx->conn, &params, 1, &ticket, &fx->error), SPEC_E_INVALID);
     fixture_release(fx, found.request);
     area_free(&area);
     prompt_free(&prompt);

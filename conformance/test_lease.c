@@ -143,7 +143,7 @@ static void abi_131_what_follows_an_attached_match_can_be_stored(void **state)
                                                .memory = &area.memory,
                                                .tokens = layer == 0 ? whole.tokens + at : NULL,
                                                .tokens_count = layer == 0 ? 300 - at : 0};
-            assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+            assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
             area_free(&area);
         }
         bool stored = fixture_wait(fx, ticket) == SPEC_OK;

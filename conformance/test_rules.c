@@ -31,10 +31,10 @@ static void abi_001_struct_size_zero_is_invalid_everywhere(void **state)
     struct spec_store_params store = {.request = found.request, .token_count = 10};
     store.memory = &area.memory;
     spec_ticket ticket;
-    assert_status(fx->api->store(fx->conn, &store, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
     store.struct_size = sizeof(store);
     area.memory.struct_size = 0;
-    assert_status(fx->api->store(fx->conn, &store, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
     struct spec_stats stats = {.struct_size = 0};
     assert_status(fx->api->stats(fx->conn, &stats, &fx->error), SPEC_E_INVALID);
     fixture_release(fx, found.request);
@@ -174,14 +174,14 @@ static void abi_002_reserved_members_that_are_not_zero_are_invalid(void **state)
     assert_status(fx->api->get_important(fx->conn, &item, 1, &fx->error), SPEC_E_INVALID);
     struct spec_store_params store = {.struct_size = sizeof(store),
                                       .request = found.request,
-                                      .reserved = 1,
+                                      .computed_on = SPEC_PROVENANCE_PRUNED + 1,
                                       .token_count = 10,
                                       .memory = &area.memory};
     spec_ticket ticket;
-    assert_status(fx->api->store(fx->conn, &store, &ticket, &fx->error), SPEC_E_INVALID);
-    store.reserved = 0;
+    assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
+    store.computed_on = 0;
     store.flags = 1;
-    assert_status(fx->api->store(fx->conn, &store, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
     struct spec_lookup_params in = lookup_params(&prompt);
     struct spec_lookup_result other = {.struct_size = sizeof(other)};
     in.flags = UINT32_C(1) << 31;
@@ -464,7 +464,7 @@ static void expect_refused(struct fixture *fx, const struct spec_lookup_result *
                                       .token_count = area->count,
                                       .memory = &area->memory};
     spec_ticket ticket = 0;
-    assert_status(fx->api->store(fx->conn, &store, &ticket, &fx->error), expected);
+    assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), expected);
     assert_int_equal(ticket, 0);
 }
 

@@ -74,7 +74,7 @@ static void abi_080_decoded_tokens_are_appended(void **state)
                                                .memory = &area.memory,
                                                .tokens = layer == 0 ? whole.tokens + at : NULL,
                                                .tokens_count = layer == 0 ? 10 : 0};
-            assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+            assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
             area_free(&area);
             if (layer + 1 == fx->shape.layers)
                 stored = fixture_wait(fx, ticket) == SPEC_OK && stored;
@@ -102,7 +102,7 @@ static void abi_081_the_source_is_free_at_return(void **state)
                                            .layer = layer,
                                            .token_count = 1000,
                                            .memory = &area.memory};
-        assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+        assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
         area_poison(&area);
     }
     area_free(&area);
@@ -210,7 +210,7 @@ static void abi_084_another_dtype_is_invalid_and_changes_nothing(void **state)
                                            .token_count = 100,
                                            .memory = &area.memory};
         spec_ticket ticket;
-        assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+        assert_status(fx->api->store(fx->conn, &params, 1, &ticket, &fx->error), SPEC_E_INVALID);
         area_free(&area);
     }
     bool stored = fixture_store_range(fx, found.request, &prompt, 0, 100);
@@ -321,7 +321,7 @@ static void check_special(struct fixture *fx)
                                            .layer = layer,
                                            .token_count = 90,
                                            .memory = &stored.memory};
-        assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+        assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
     }
     bool kept = fixture_wait(fx, ticket) == SPEC_OK;
     fixture_release(fx, found.request);
@@ -478,7 +478,7 @@ static spec_status put_step(struct fixture *fx, spec_request request, const stru
                                        .memory = &area.memory,
                                        .tokens = with_id ? prompt->tokens + at : NULL,
                                        .tokens_count = with_id};
-    spec_status status = fx->api->store(fx->conn, &params, ret_ticket, &fx->error);
+    spec_status status = fx->api->store(fx->conn, &params, 1, ret_ticket, &fx->error);
     area_free(&area);
     return status;
 }

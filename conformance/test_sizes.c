@@ -36,7 +36,10 @@ static const struct form EXTRA_KEY = {sizeof(struct spec_extra_key), 1, {40}};
 static const struct form LOOKUP = {
     sizeof(struct spec_lookup_params), 6, {24, 32, 40, 48, 64, TO(spec_lookup_params, lora)}};
 static const struct form RESULT = {
-    sizeof(struct spec_lookup_result), 5, {24, 56, 88, 96, TO(spec_lookup_result, lease)}};
+    sizeof(struct spec_lookup_result),
+    5,
+    {24, TO(spec_lookup_result, provenance), TO(spec_lookup_result, tier_bytes),
+     TO(spec_lookup_result, load_ns), TO(spec_lookup_result, lease)}};
 static const struct form SELECT = {
     sizeof(struct spec_select), 3, {TO(spec_select, count), TO(spec_select, exact_ppm), 48}};
 static const struct form IMPORTANT = {
@@ -323,7 +326,7 @@ static void abi_001_store_at_every_size(void **state)
             .request = found.request, .token_count = 10, .memory = memory};
         struct spec_store_params *params = cut(&in, &STORE, store_size);
         spec_ticket ticket = 0;
-        spec_status status = fx->api->store(fx->conn, params, &ticket, &fx->error);
+        spec_status status = fx->api->store(fx->conn, params, 1, &ticket, &fx->error);
         if (size <= STORE.bytes)
             expect(&STORE, store_size, "store's params", status);
         else

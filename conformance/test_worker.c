@@ -75,10 +75,10 @@ static void worker_store(struct worker *worker, const struct prompt *prompt, uin
     uint64_t first = found.matched_tokens;
     for (uint32_t layer = 0; layer < layers && answer->status == SPEC_OK; layer++) {
         spec_ticket ticket;
-        spec_status ended = SPEC_PENDING;
+        spec_status ended = SPEC_OK;
         answer->status =
             fixture_put(fx, found.request, prompt, first, prompt->count - first, layer, &ticket);
-        if (answer->status == SPEC_OK)
+        if (answer->status == SPEC_OK && ticket != 0)
             answer->status =
                 fx->api->wait(fx->conn, &ticket, 1, UINT64_C(60000000000), &ended, &fx->error);
         if (answer->status == SPEC_OK)

@@ -85,7 +85,7 @@ static eng_status save(void *user, uint64_t layer, uint64_t pass_index, const st
                                        .first_token = pass->first_position,
                                        .token_count = pass->count,
                                        .memory = &memory};
-    if (fx->api->store(fx->conn, &params, &sequence->ticket, &fx->error) != SPEC_OK)
+    if (fx->api->store(fx->conn, &params, 1, &sequence->ticket, &fx->error) != SPEC_OK)
         return eng_fail(reterr, ENG_E_SYSTEM, "store: %s", fx->error.text);
     return ENG_OK;
 }

@@ -57,8 +57,8 @@ static void check(spec_status status, const char *call, const struct spec_error 
 static void store_prompt(const struct spec_api *api, spec_connector *conn, spec_request request)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_ticket tickets[LAYERS];
-    spec_status statuses[LAYERS];
+    spec_ticket ticket = 0; /* the last layer's is the pass's */
+    spec_status status;
     for (uint32_t layer = 0; layer < LAYERS;
          layer++) { /* an engine: after each layer's attention */
         struct spec_memory memory = describe(k_rows[layer], v_rows[layer], sizeof(k_rows[layer]));
@@ -67,11 +67,10 @@ static void store_prompt(const struct spec_api *api, spec_connector *conn, spec_
                                           .layer = layer,
                                           .token_count = TOKENS,
                                           .memory = &memory};
-        check(api->store(conn, &store, &tickets[layer], &error), "store", &error);
+        check(api->store(conn, &store, 1, &ticket, &error), "store", &error);
     }
-    check(api->wait(conn, tickets, LAYERS, UINT64_MAX, statuses, &error), "wait", &error);
-    for (uint32_t layer = 0; layer < LAYERS; layer++)
-        printf("store   layer %" PRIu32 ": status %" PRId32 "\n", layer, statuses[layer]);
+    check(api->wait(conn, &ticket, 1, UINT64_MAX, &status, &error), "wait", &error);
+    printf("store   %u tokens, %u layers: status %" PRId32 "\n", TOKENS, LAYERS, status);
 }
 
 /* Returns how many layers came back other than they were stored. */

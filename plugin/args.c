@@ -120,6 +120,20 @@ spec_status sc_plugin_args_read(void *dst, const struct sc_plugin_args_form *for
     return SPEC_OK;
 }
 
+spec_status sc_plugin_args_read_at(void *dst, const struct sc_plugin_args_form *form,
+                                   const void *array, uint64_t i, const char *name,
+                                   struct spec_error *reterr)
+{
+    uint32_t stride, struct_size; /* before the rest: a larger one would reach behind the element */
+    memcpy(&stride, array, sizeof(stride));
+    const void *element = (const uint8_t *)array + i * stride;
+    memcpy(&struct_size, element, sizeof(struct_size));
+    if (struct_size != stride)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s[%" PRIu64 "] has another struct_size than the first", name, i);
+    return sc_plugin_args_read(dst, form, element, name, reterr);
+}
+
 void sc_plugin_args_write(void *dst, const void *src, uint32_t our_bytes)
 {
     uint32_t struct_size;

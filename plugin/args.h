@@ -29,6 +29,11 @@ extern const struct sc_plugin_args_form sc_plugin_form_alloc, sc_plugin_form_mem
 spec_status sc_plugin_args_read(void *dst, const struct sc_plugin_args_form *form, const void *src,
                                 const char *name, struct spec_error *reterr);
 
+/* The same for element i of an array, whose elements have the first one's struct_size each. */
+spec_status sc_plugin_args_read_at(void *dst, const struct sc_plugin_args_form *form,
+                                   const void *array, uint64_t i, const char *name,
+                                   struct spec_error *reterr);
+
 /* Copies our structure over the host's up to the host's struct_size, which stays as it is. */
 void sc_plugin_args_write(void *dst, const void *src, uint32_t our_bytes);
 

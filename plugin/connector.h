@@ -125,6 +125,19 @@ struct sc_plugin_guess {
     bool is_whole;  /* heads are expected to disagree: all rows will be wanted */
 };
 
+/* A request's part of a store call, from its check to its end. */
+struct sc_plugin_step {
+    struct spec_store_params params;
+    struct sc_kernels_memory memory;  /* of params */
+    struct spec_provenance delivered; /* what the pass is computed on, with this layer */
+    bool is_named;                    /* in the call that runs */
+
+    /* With layer 0, the pass: */
+    bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
+    uint64_t rows_most;      /* of an extent */
+    uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
+};
+
 struct sc_plugin_request {
     /* Any thread. */
     _Atomic uint32_t state;      /* enum sc_plugin_request_state */
@@ -174,6 +187,7 @@ struct sc_plugin_request {
     spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
 
     /* The open store pass. Host thread. */
+    struct sc_plugin_step step;
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
     uint64_t pass_saves;
     uint64_t pass_first, pass_count;
@@ -520,11 +534,19 @@ void sc_plugin_averages_write_all(spec_connector *conn);
 /* No guess of this request is made any more; what was read for one counts as unused. */
 void sc_plugin_guess_stop(struct sc_plugin_request *request);
 
-/* save.c */
+/* store_call.c */
 spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
-                            spec_ticket *ret_ticket, struct spec_error *reterr);
+                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
 spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
                                   struct spec_error *reterr);
+
+/* save.c: of the request's step, which was checked */
+/* With layer 0: what the pass shall become, and its ticket. BUSY: there is none. */
+spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr);
+void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
+void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
+void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
 void sc_plugin_pass_void(struct sc_plugin_request *request);
@@ -552,8 +574,9 @@ struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_reques
 /* The layer was delivered, or refined. worth: it came ahead as codes; NULL: it did not. */
 void sc_plugin_provenance_ahead(struct sc_plugin_request *request, uint32_t layer,
                                 const struct spec_provenance *worth);
-/* The layer has been computed, on what came ahead if nothing has refined that. */
-void sc_plugin_provenance_computed(struct sc_plugin_request *request, uint32_t layer);
+/* The layer has been computed, on what came ahead if nothing has refined that: adds it. */
+void sc_plugin_provenance_computed(const struct sc_plugin_request *request, uint32_t layer,
+                                   struct spec_provenance *worst);
 struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst);
 /* store.lossy, store.pruned. */
 bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kind);

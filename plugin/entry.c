@@ -101,10 +101,10 @@ static spec_status entry_prefetch_next(spec_connector *conn, spec_request reques
 }
 
 static spec_status entry_store(spec_connector *conn, const struct spec_store_params *params,
-                               spec_ticket *ret_ticket, struct spec_error *reterr)
+                               uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_store(conn, params, ret_ticket, reterr));
+    return leave(conn, sc_plugin_store(conn, params, count, ret_tickets, reterr));
 }
 
 static spec_status entry_store_abort(spec_connector *conn, spec_request request,

@@ -223,14 +223,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
                               struct sc_plugin_item *ret_item, struct spec_error *reterr)
 {
     struct spec_important *in = &ret_item->in;
-    uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
-    memcpy(&struct_size, sc_plugin_item_at(items, i), sizeof(struct_size));
-    if (struct_size != items[0].struct_size)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: items[%" PRIu64 "] has another struct_size than the first",
-                       i);
-    spec_status status = sc_plugin_args_read(
-        in, &sc_plugin_form_important, sc_plugin_item_at(items, i), "get_important: items", reterr);
+    spec_status status = sc_plugin_args_read_at(in, &sc_plugin_form_important, items, i,
+                                                "get_important: items", reterr);
     if (status != SPEC_OK)
         return status;
     status = check_kind(conn, ret_item, i, reterr);

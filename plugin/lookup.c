@@ -51,15 +51,8 @@ static spec_status check_params(const spec_connector *conn, const struct spec_lo
 static spec_status read_extra_key(const struct spec_lookup_params *params, uint64_t i,
                                   struct spec_extra_key *ret_key, struct spec_error *reterr)
 {
-    uint64_t stride = params->extra_keys[0].struct_size;
-    const void *at = (const uint8_t *)params->extra_keys + i * stride;
-    uint32_t struct_size; /* before the rest: a larger one would reach behind the element */
-    memcpy(&struct_size, at, sizeof(struct_size));
-    if (struct_size != stride)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "lookup: extra_keys[%" PRIu64 "] has another struct_size than the first", i);
-    spec_status status =
-        sc_plugin_args_read(ret_key, &sc_plugin_form_extra_key, at, "lookup: extra_keys", reterr);
+    spec_status status = sc_plugin_args_read_at(
+        ret_key, &sc_plugin_form_extra_key, params->extra_keys, i, "lookup: extra_keys", reterr);
     if (status != SPEC_OK)
         return status;
     if (ret_key->first_token >= params->token_count)

@@ -103,10 +103,11 @@ void sc_plugin_provenance_ahead(struct sc_plugin_request *request, uint32_t laye
     sc_plugin_provenance_add(&request->ahead, worth);
 }
 
-void sc_plugin_provenance_computed(struct sc_plugin_request *request, uint32_t layer)
+void sc_plugin_provenance_computed(const struct sc_plugin_request *request, uint32_t layer,
+                                   struct spec_provenance *worst)
 {
     if (request->unrefined[layer / 64] >> (layer % 64) & 1)
-        sc_plugin_provenance_add(&request->delivered, &request->ahead);
+        sc_plugin_provenance_add(worst, &request->ahead);
 }
 
 struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request)

@@ -1,16 +1,15 @@
-/* Saving, the host's side: store passes to extents that are being written.
+/* Saving, the host's side: a request's pass to extents that are being written.
  *
- *   pass [first, first + count)   layers 0 .. L-1, one store call each
+ *   pass [first, first + count)   layers 0 .. L-1, a step each (store_call.c)
  *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid
  *     -> each layer packed and queued; the last one leads to commit.c
  *
  * Holds: a call waits for nothing but short locks; a lack of anything gives the pass up.
- * Does not: decide what becomes visible (commit.c).
+ * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
 #include "base/stream.h"
 #include "kernels/select.h"
-#include "plugin/args.h"
 #include "plugin/connector.h"
 
 #include <string.h>
@@ -149,11 +148,13 @@ static void give_pass_up(struct sc_plugin_request *request, uint64_t from, uint6
     request->pass_status = why;
 }
 
-/* Whether what the request computes now may be stored, after all that was delivered to it. */
-static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_request *request)
+/* Whether what the request computes may be stored, after all that was delivered to it. */
+static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_request *request,
+                           const struct spec_provenance *delivered)
 {
-    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
-    return sc_plugin_provenance_may_be_stored(conn, so_far.kind);
+    uint32_t match = request->provenance.kind;
+    return sc_plugin_provenance_may_be_stored(conn,
+                                              match > delivered->kind ? match : delivered->kind);
 }
 
 static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
@@ -162,51 +163,69 @@ static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
                               memory_order_relaxed);
 }
 
-/* Opens the pass: its extents and its ticket. A lack of space or of objects gives the pass up. */
-static spec_status begin_pass(spec_connector *conn, struct sc_plugin_request *request,
-                              const struct spec_store_params *params, struct spec_error *reterr)
+spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr)
 {
-    bool good_enough = is_good_enough(conn, request);
-    bool unwanted = is_unwanted(conn, request, params->token_count) || !good_enough;
-    uint64_t step = unwanted ? save_tokens_max(conn) : save_tokens(conn, params->token_count);
-    uint64_t save_count = count_saves(conn, params->first_token, params->token_count, step);
-    bool fits = save_count <= SC_PLUGIN_PASS_SAVES;
-    uint64_t part_count = fits ? save_count : 1;
-    request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)part_count);
+    struct sc_plugin_step *step = &request->step;
+    uint64_t first = step->params.first_token, count = step->params.token_count;
+    step->is_good = is_good_enough(conn, request, &step->delivered);
+    step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
+    step->rows_most = step->is_wanted ? save_tokens(conn, count) : save_tokens_max(conn);
+    step->save_count = count_saves(conn, first, count, step->rows_most);
+    uint64_t parts = step->save_count <= SC_PLUGIN_PASS_SAVES ? step->save_count : 1;
+    request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0)
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
                        SC_LIMIT_TICKETS);
+    step->part_count = parts;
+    return SPEC_OK;
+}
+
+void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_ticket_forget(conn, request->pass_ticket);
+    for (uint64_t i = 0; i < request->step.part_count; i++)
+        sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
+}
+
+static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr)
+{
+    const struct sc_plugin_step *step = &request->step;
+    if (step->save_count > SC_PLUGIN_PASS_SAVES)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
+                       step->save_count, SC_PLUGIN_PASS_SAVES);
+    return begin_saves(conn, request, &step->params, step->rows_most, reterr);
+}
+
+/* A lack of space or of objects gives the pass up. */
+void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
+{
+    const struct sc_plugin_step *step = &request->step;
+    uint64_t first = step->params.first_token, count = step->params.token_count;
     request->pass_saves = 0;
-    request->pass_first = params->first_token;
-    request->pass_count = params->token_count;
-    request->pass_status = SPEC_OK;
+    request->pass_first = first;
+    request->pass_count = count;
+    request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
     struct spec_error why = {.struct_size = sizeof(why)};
-    spec_status status = SPEC_OK;
-    if (unwanted)
-        request->pass_status = SPEC_E_DROPPED; /* nothing to log */
-    else if (!fits)
-        status = sc_fail(&why, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u", save_count,
-                         SC_PLUGIN_PASS_SAVES);
-    else
-        status = begin_saves(conn, request, params, step, &why);
-    if (!good_enough)
-        count_dropped(conn, params->first_token, params->first_token + params->token_count);
+    spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
+    if (!step->is_good)
+        count_dropped(conn, first, first + count);
     if (status != SPEC_OK) {
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s",
-               params->token_count, why.text);
-        uint64_t begun_end = params->first_token;
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
+               why.text);
+        uint64_t begun_end = first;
         if (request->pass_saves > 0)
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
-        count_dropped(conn, begun_end, params->first_token + params->token_count);
+        count_dropped(conn, begun_end, first + count);
         give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
         if (status == SPEC_E_NO_SPACE)
-            sc_plugin_evict_ask(conn, params->token_count);
+            sc_plugin_evict_ask(conn, count);
     }
     /* Extents that were begun resolve their parts themselves. */
-    for (uint64_t i = request->pass_saves; i < part_count; i++)
+    for (uint64_t i = request->pass_saves; i < step->part_count; i++)
         sc_plugin_ticket_resolve(conn, request->pass_ticket, request->pass_status);
-    return SPEC_OK;
 }
 
 struct pack_source {
@@ -261,16 +280,19 @@ static struct sc_store_source source_of(struct pack_source *source)
                                     .user = source};
 }
 
-static void put_layer(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                      const struct sc_kernels_memory *memory)
+void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
+    uint32_t layer = request->step.params.layer;
     bool last = layer + 1 == conn->layer_count;
+    if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
+        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
     struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
         if (last) /* before it can be committed */
             request->pass[i]->provenance = so_far;
-        struct pack_source from = {
-            .conn = conn, .memory = memory, .first = request->pass[i]->first - request->pass_first};
+        struct pack_source from = {.conn = conn,
+                                   .memory = &request->step.memory,
+                                   .first = request->pass[i]->first - request->pass_first};
         const struct sc_store_source source = source_of(&from);
         struct spec_error why = {.struct_size = sizeof(why)};
         spec_status status =
@@ -282,133 +304,6 @@ static void put_layer(spec_connector *conn, struct sc_plugin_request *request, u
         /* With the last layer, those before the failed one have all they need. */
         give_pass_up(request, last ? i + 1 : 0, i, sc_plugin_ticket_status(status));
     }
-}
-
-static spec_status check_pass(const spec_connector *conn, const struct sc_plugin_request *request,
-                              const struct spec_store_params *params, struct spec_error *reterr)
-{
-    if (params->layer != request->pass_layer)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: layer is %" PRIu32 ", expected %" PRIu32 " (layers ascend by one)",
-                       params->layer, request->pass_layer);
-    if (params->layer > 0 &&
-        (params->first_token != request->pass_first || params->token_count != request->pass_count))
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: layer %" PRIu32 " has range %" PRIu64 " + %" PRIu64
-                       ", layer 0 had %" PRIu64 " + %" PRIu64,
-                       params->layer, params->first_token, params->token_count, request->pass_first,
-                       request->pass_count);
-    if (params->layer >= conn->layer_count)
-        return sc_fail(reterr, SPEC_E_INVALID, "store: the model has %" PRIu32 " layers",
-                       conn->layer_count);
-    if (params->layer == 0 && params->first_token > request->stored_end)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: the range begins at %" PRIu64 ", rows end at %" PRIu64,
-                       params->first_token, request->stored_end);
-    return SPEC_OK;
-}
-
-static spec_status check_tokens(const spec_connector *conn, const struct sc_plugin_request *request,
-                                const struct spec_store_params *params, struct spec_error *reterr)
-{
-    if (params->tokens == NULL && params->tokens_count != 0)
-        return sc_fail(reterr, SPEC_E_INVALID, "store: tokens is NULL with a count");
-    if (params->tokens_count > conn->config.max_request_tokens - request->token_count)
-        return sc_fail(reterr, SPEC_E_BUSY, "store: more than max_request_tokens %" PRIu32,
-                       conn->config.max_request_tokens);
-    if (params->tokens_count > 0 &&
-        (request->token_count < params->first_token ||
-         request->token_count - params->first_token >= params->token_count))
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: tokens begin at position %" PRIu64
-                       ", expected inside the range %" PRIu64 " + %" PRIu64,
-                       request->token_count, params->first_token, params->token_count);
-    uint64_t known = request->token_count + params->tokens_count;
-    if (params->token_count == 0 || params->first_token > known ||
-        params->token_count > known - params->first_token)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "store: range %" PRIu64 " + %" PRIu64 " is not inside the %" PRIu64
-                       " known tokens",
-                       params->first_token, params->token_count, known);
-    return SPEC_OK;
-}
-
-static spec_status check_store(spec_connector *conn, const struct spec_store_params *params,
-                               struct sc_plugin_request **ret_request,
-                               struct sc_kernels_memory *ret_memory, struct spec_error *reterr)
-{
-    if (params->flags != 0 || params->reserved != 0)
-        return sc_fail(reterr, SPEC_E_INVALID, "store: flags and reserved must be 0");
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, params->request);
-    if (request == NULL)
-        return sc_plugin_stale(params->request, reterr);
-    *ret_request = request;
-    spec_status status = check_tokens(conn, request, params, reterr);
-    if (status == SPEC_OK)
-        status = check_pass(conn, request, params, reterr);
-    uint32_t widen;
-    if (status == SPEC_OK)
-        status =
-            sc_plugin_memory_check(params->memory, "store: memory", SC_MEMORY_SOURCE, &conn->shape,
-                                   params->token_count, ret_memory, &widen, reterr);
-    return status;
-}
-
-spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *host_params,
-                            spec_ticket *ret_ticket, struct spec_error *reterr)
-{
-    struct spec_store_params params;
-    struct sc_plugin_request *request = NULL;
-    struct sc_kernels_memory memory;
-    spec_status status =
-        sc_plugin_args_read(&params, &sc_plugin_form_store, host_params, "store: params", reterr);
-    if (status == SPEC_OK && ret_ticket == NULL)
-        status = sc_fail(reterr, SPEC_E_INVALID, "store: ret_ticket is NULL");
-    if (status == SPEC_OK && conn->role == SPEC_ROLE_READER)
-        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
-    if (status == SPEC_OK)
-        status = check_store(conn, &params, &request, &memory, reterr);
-    if (status != SPEC_OK)
-        return status;
-    bool last = params.layer + 1 == conn->layer_count;
-    spec_ticket ticket = last ? 0 : sc_plugin_ticket_take(conn, 1);
-    if (!last && ticket == 0)
-        return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
-                       SC_LIMIT_TICKETS);
-    uint64_t known_before = request->token_count;
-    struct spec_provenance delivered_before = request->delivered;
-    if (params.tokens_count > 0)
-        memcpy(request->tokens + request->token_count, params.tokens,
-               params.tokens_count * sizeof(uint32_t));
-    request->token_count += params.tokens_count;
-    sc_plugin_provenance_computed(request, params.layer);
-    if (params.layer == 0)
-        status = begin_pass(conn, request, &params, reterr);
-    if (status != SPEC_OK) {
-        request->token_count = known_before;
-        request->delivered = delivered_before;
-        if (ticket != 0) { /* nobody will ask for it, and nothing is left to be done for it */
-            sc_plugin_ticket_forget(conn, ticket);
-            sc_plugin_ticket_resolve(conn, ticket, status);
-        }
-        return status;
-    }
-    if (request->pass_status == SPEC_OK && !is_good_enough(conn, request))
-        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
-    if (params.layer == 0)
-        request->pass_known = known_before;
-    put_layer(conn, request, params.layer, &memory);
-    request->pass_layer = params.layer + 1;
-    if (!last)
-        sc_plugin_ticket_resolve(conn, ticket, request->pass_status);
-    else
-        ticket = request->pass_ticket;
-    if (last) {
-        request->pass_layer = 0;
-        request->stored_end = params.first_token + params.token_count;
-    }
-    *ret_ticket = ticket;
-    return SPEC_OK;
 }
 
 /* Ids that came with the pass go with it: the step may be run again with others, and no save that
@@ -430,15 +325,4 @@ void sc_plugin_pass_void(struct sc_plugin_request *request)
 {
     if (request->pass_layer > 0 && request->pass_status == SPEC_OK)
         give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
-}
-
-spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
-                                  struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
-    if (request == NULL)
-        return sc_plugin_stale(handle, reterr);
-    if (request->pass_layer > 0 && from_token < request->pass_first + request->pass_count)
-        sc_plugin_pass_abort(conn, request);
-    return SPEC_OK;
 }

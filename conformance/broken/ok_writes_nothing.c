@@ -18,15 +18,19 @@ struct claim {
 
 struct spec_connector {
     _Atomic uint64_t handles;
+    uint32_t layer_count;
     struct claim claims[REQUESTS];
 };
 
 static spec_status open_ok(const struct spec_open_params *params, spec_connector **ret_conn,
                            struct spec_error *reterr)
 {
-    (void)params, (void)reterr;
+    (void)reterr;
     *ret_conn = calloc(1, sizeof(**ret_conn));
-    return *ret_conn != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
+    if (*ret_conn == NULL)
+        return SPEC_E_NO_MEMORY;
+    (*ret_conn)->layer_count = params->model->layer_count;
+    return SPEC_OK;
 }
 
 static void close_ok(spec_connector *conn)
@@ -86,10 +90,12 @@ static spec_status prefetch_ok(spec_connector *conn, spec_request request, uint3
 }
 
 static spec_status store_ok(spec_connector *conn, const struct spec_store_params *params,
-                            spec_ticket *ret_ticket, struct spec_error *reterr)
+                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
 {
-    (void)params, (void)reterr;
-    *ret_ticket = atomic_fetch_add(&conn->handles, 1) + 1;
+    (void)reterr;
+    for (uint64_t i = 0; i < count && ret_tickets != NULL; i++)
+        ret_tickets[i] =
+            params[i].layer + 1 == conn->layer_count ? atomic_fetch_add(&conn->handles, 1) + 1 : 0;
     return SPEC_OK;
 }
 

@@ -224,7 +224,7 @@ static void do_store(struct worker *w, const char *args)
                                            .first_token = first,
                                            .token_count = count,
                                            .memory = &memory};
-        status = w->api->store(w->conn, &params, &ticket, &error);
+        status = w->api->store(w->conn, &params, 1, &ticket, &error);
         spec_status ended = SPEC_OK;
         if (status == SPEC_OK && layer + 1 == LAYERS)
             status = w->api->wait(w->conn, &ticket, 1, UINT64_MAX, &ended, &error);

@@ -461,7 +461,7 @@ static spec_status store_layer(struct worker *worker, const struct hold *hold, u
         params.tokens = prompt->tokens + hold->matched;
         params.tokens_count = count;
     }
-    return sc_plugin_store(worker->rig->conn, &params, ret_ticket, &worker->error);
+    return sc_plugin_store(worker->rig->conn, &params, 1, ret_ticket, &worker->error);
 }
 
 /* Whatever becomes of a pass, its tickets are answered. */
@@ -483,7 +483,7 @@ static void store(struct worker *worker, const struct hold *hold)
         status = store_layer(worker, hold, layer, &ticket);
         if (!judge(worker, hold, status))
             return;
-        spec_status end = SPEC_PENDING;
+        spec_status end = ticket != 0 ? SPEC_PENDING : SPEC_OK;
         while (end == SPEC_PENDING)
             if (draw(worker, 2) == 0)
                 (void)sc_plugin_poll(conn, &ticket, 1, &end, NULL);

@@ -45,10 +45,10 @@ struct eng_driver {
     struct spec_memory ahead_memory;
     spec_ticket ahead_ticket; /* 0: nothing was told */
     bool ahead_runs;          /* the ticket is to be waited for */
-    spec_ticket *tickets;     /* [ticket_capacity] */
+    spec_ticket *tickets;     /* [PASSES_MAX] */
     spec_status *statuses;
-    uint64_t ticket_count, ticket_capacity; /* capacity: PASSES_MAX passes of all layers */
-    uint32_t *positions;                    /* [position_capacity]: KV heads x matched */
+    uint64_t ticket_count;
+    uint32_t *positions; /* [position_capacity]: KV heads x matched */
     uint64_t position_capacity;
     char problem[256]; /* "": none */
 };
@@ -441,7 +441,7 @@ static eng_status store_rows(struct eng_driver *driver, uint64_t layer, const st
     eng_status status = ENG_OK;
     if (!driver->store || driver->handle == 0 || first >= end)
         return ENG_OK;
-    if (layer == 0 && driver->ticket_count + driver->layers > driver->ticket_capacity)
+    if (layer == 0 && driver->ticket_count == PASSES_MAX)
         status = await_tickets(driver, reterr);
     if (status != ENG_OK)
         return status;
@@ -455,10 +455,11 @@ static eng_status store_rows(struct eng_driver *driver, uint64_t layer, const st
                                        .token_count = end - first,
                                        .memory = &memory};
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (driver->plugin.api->store(driver->conn, &params, &driver->tickets[driver->ticket_count],
-                                  &error) != SPEC_OK)
+    spec_ticket ticket; /* of a last layer, else 0 */
+    if (driver->plugin.api->store(driver->conn, &params, 1, &ticket, &error) != SPEC_OK)
         return fail(reterr, "store", &error);
-    driver->ticket_count++;
+    if (ticket != 0)
+        driver->tickets[driver->ticket_count++] = ticket;
     return ENG_OK;
 }
 
@@ -598,9 +599,8 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     if (driver == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for a driver");
     driver->layers = config->layers;
-    driver->ticket_capacity = PASSES_MAX * config->layers;
-    driver->tickets = calloc(driver->ticket_capacity, sizeof(*driver->tickets));
-    driver->statuses = calloc(driver->ticket_capacity, sizeof(*driver->statuses));
+    driver->tickets = calloc(PASSES_MAX, sizeof(*driver->tickets));
+    driver->statuses = calloc(PASSES_MAX, sizeof(*driver->statuses));
     driver->kv_heads = config->kv_heads;
     driver->query_heads = config->heads;
     driver->head_dim = config->head_dim;

@@ -42,7 +42,7 @@ static int use(const struct spec_api *api, spec_connector *conn, struct spec_err
                                       .token_count = TOKENS,
                                       .memory = &memory};
     spec_ticket ticket;
-    status = api->store(conn, &store, &ticket, error);
+    status = api->store(conn, &store, 1, &ticket, error);
     if (status != SPEC_OK)
         return fail("store", status, error);
     spec_status ended;

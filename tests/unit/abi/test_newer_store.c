@@ -73,7 +73,7 @@ static void store(const struct spec_api *api, spec_connector *conn)
     spec_ticket ticket;
     spec_status ended;
     assert_int_equal(lookup(api, conn, &params.request), 0);
-    assert_int_equal(api->store(conn, &params, &ticket, NULL), SPEC_OK);
+    assert_int_equal(api->store(conn, &params, 1, &ticket, NULL), SPEC_OK);
     assert_int_equal(api->wait(conn, &ticket, 1, UINT64_MAX, &ended, NULL), SPEC_OK);
     assert_int_equal(ended, SPEC_OK);
     assert_int_equal(api->release(conn, params.request, NULL), SPEC_OK);

@@ -248,7 +248,7 @@ static inline spec_ticket store_fresh(const struct world *world, spec_request re
                                        .first_token = world->matched,
                                        .token_count = FRESH_ROWS,
                                        .memory = &area.memory};
-    assert_int_equal(sc_plugin_store(world->rig.conn, &params, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
     rig_area_free(&area);
     return ticket;
 }

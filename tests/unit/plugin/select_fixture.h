@@ -100,7 +100,7 @@ static inline void world_store(struct world *world)
                                            .layer = layer,
                                            .token_count = world->matched,
                                            .memory = &area.memory};
-        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
     }

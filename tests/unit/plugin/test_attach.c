@@ -140,9 +140,7 @@ static void what_follows_may_be_stored_with_its_tokens(void **state)
                                            .memory = &area.memory,
                                            .tokens = longer.tokens + 150,
                                            .tokens_count = layer == 0 ? 100 : 0};
-        assert_int_equal(sc_plugin_store(pair.writer.conn, &params, &ticket, NULL), SPEC_OK);
-        if (layer + 1 < pair.writer.layers)
-            (void)rig_wait(&pair.writer, ticket);
+        assert_int_equal(sc_plugin_store(pair.writer.conn, &params, 1, &ticket, NULL), SPEC_OK);
     }
     assert_int_equal(rig_wait(&pair.writer, ticket), SPEC_OK);
     rig_area_free(&area);

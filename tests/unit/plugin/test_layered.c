@@ -434,7 +434,7 @@ static void store_more(struct world *world, uint64_t end)
                                            .first_token = world->matched,
                                            .token_count = end - world->matched,
                                            .memory = &area.memory};
-        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
     }
     assert_int_equal(rig_wait(rig, ticket), SPEC_OK);

@@ -176,7 +176,7 @@ static void store_laid(struct rig *rig, const struct prompt *prompt, uint64_t se
                                            .layer = layer,
                                            .token_count = LARGE_ROWS,
                                            .memory = &laid->memory};
-        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         laid_free(laid);
     }
     assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
@@ -609,8 +609,8 @@ static void a_pass_on_a_void_match_is_not_stored(void **state)
     assert_int_equal(item.status, SPEC_E_IO);
     for (uint32_t layer = 1; layer < rig.layers; layer++) {
         assert_int_equal(rig_store_layer(&rig, request, &prompt, 50, 50, layer, &ticket), SPEC_OK);
-        assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
     }
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, request, &prompt, 50, 50)), SPEC_E_DROPPED);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, request, &prompt, 0, 100)), SPEC_E_DROPPED);
     rig_release(&rig, request);
@@ -740,6 +740,115 @@ static void eight_threads_at_once(void **state)
     rig_done(&rig);
 }
 
+/* ---- Calls for several requests -------------------------------------------------------------- */
+
+#define TOGETHER    4u /* requests of a call */
+#define TOGETHER_AT 48u
+
+/* What is there is right; whether all of it is, and no reset came. */
+static bool reads_whole(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    spec_status status = SPEC_OK;
+    for (uint32_t layer = 0; layer < rig->layers && status == SPEC_OK; layer++) {
+        struct area area = rig_area(rig, result.matched_tokens + 1);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = result.request,
+                                      .layer = layer,
+                                      .destination = &area.memory};
+        status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+        assert_true(status == SPEC_OK || status == SPEC_E_STALE);
+        if (status == SPEC_OK)
+            assert_true(rig_area_is_right(rig, &area, prompt, 0, result.matched_tokens, layer));
+        rig_area_free(&area);
+    }
+    rig_release(rig, result.request);
+    return status == SPEC_OK && result.matched_tokens == prompt->count;
+}
+
+/* Stores the layers of four passes, of prompts that no other worker has, a call a layer. A reset
+ * may come at any moment: then the call is STALE, and what is found later is right. */
+static void *store_together(void *user)
+{
+    struct worker *worker = user;
+    struct rig *rig = worker->rig;
+    for (uint32_t round = 0; round < 25; round++) {
+        struct prompt prompts[TOGETHER];
+        struct area areas[TOGETHER];
+        struct spec_store_params params[TOGETHER];
+        spec_ticket tickets[TOGETHER] = {0};
+        for (uint64_t i = 0; i < TOGETHER; i++) {
+            prompts[i] =
+                rig_prompt(1000 * worker->number + TOGETHER * round + i, 0, 0, TOGETHER_AT + i);
+            areas[i] = rig_area(rig, prompts[i].count);
+            params[i] = (struct spec_store_params){.struct_size = sizeof(params[i]),
+                                                   .request = rig_lookup(rig, &prompts[i]).request,
+                                                   .token_count = prompts[i].count,
+                                                   .memory = &areas[i].memory};
+        }
+        spec_status status = SPEC_OK;
+        for (uint32_t layer = 0; layer < rig->layers && status == SPEC_OK; layer++) {
+            for (uint64_t i = 0; i < TOGETHER; i++) {
+                params[i].layer = layer;
+                for (uint64_t j = 0; j < prompts[i].count; j++)
+                    for (uint32_t part = 0; part < 2; part++)
+                        rig_row(
+                            rig, &prompts[i], j, layer, part,
+                            (uint8_t *)(part ? areas[i].memory.v_base : areas[i].memory.k_base) +
+                                j * rig_part_bytes(rig));
+            }
+            status = sc_plugin_store(rig->conn, params, TOGETHER,
+                                     worker->number % 2 == 0 ? tickets : NULL, NULL);
+            assert_true(status == SPEC_OK || status == SPEC_E_STALE);
+        }
+        for (uint64_t i = 0; i < TOGETHER; i++) {
+            rig_release(rig, params[i].request);
+            (void)rig_wait(rig, tickets[i]);
+            worker->stored += reads_whole(rig, &prompts[i]);
+            rig_area_free(&areas[i]);
+            rig_prompt_free(&prompts[i]);
+        }
+    }
+    return NULL;
+}
+
+static void *reset_again_and_again(void *user)
+{
+    struct worker *worker = user;
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_int_equal(sc_plugin_reset(worker->rig->conn, NULL), SPEC_OK);
+        for (uint32_t wait = 0; wait < 50; wait++)
+            (void)sched_yield();
+    }
+    return NULL;
+}
+
+static void calls_for_several_requests_beside_resets(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 256");
+    rig_open(&rig);
+    struct worker workers[4], resetter = {.rig = &rig};
+    for (uint64_t i = 0; i < 4; i++) {
+        workers[i] = (struct worker){.rig = &rig, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, store_together, &workers[i]), 0);
+    }
+    assert_int_equal(pthread_create(&resetter.thread, NULL, reset_again_and_again, &resetter), 0);
+    uint64_t stored = 0;
+    assert_int_equal(pthread_join(resetter.thread, NULL), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        stored += workers[i].stored;
+    }
+    assert_true(stored > 0);
+    rig_settle(&rig);
+    assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
+    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
+    assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -757,6 +866,7 @@ int main(void)
         cmocka_unit_test(a_pass_on_a_void_match_is_not_stored),
         cmocka_unit_test(calls_allocate_nothing),
         cmocka_unit_test(eight_threads_at_once),
+        cmocka_unit_test(calls_for_several_requests_beside_resets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static void store_part(struct world *world, uint64_t first, uint64_t count)
                                            .first_token = first,
                                            .token_count = count,
                                            .memory = &area.memory};
-        assert_int_equal(sc_plugin_store(rig->conn, &params, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
     }

@@ -60,6 +60,7 @@ static uint64_t store(const struct spec_api *api, spec_connector *conn,
         .struct_size = sizeof(prompt), .tokens = tokens, .token_count = token_count};
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     check(api->lookup(conn, &prompt, &found, &error), "lookup");
+    spec_ticket ticket = 0; /* the last layer's */
     for (uint32_t layer = 0; layer < model->layer_count; layer++) {
         struct spec_memory memory = {.struct_size = sizeof(memory),
                                      .dtype = model->kv_dtype,
@@ -74,13 +75,12 @@ static uint64_t store(const struct spec_api *api, spec_connector *conn,
                                            .layer = layer,
                                            .token_count = token_count,
                                            .memory = &memory};
-        spec_ticket ticket;
-        spec_status status;
-        check(api->store(conn, &params, &ticket, &error), "store");
-        check(api->wait(conn, &ticket, 1, UINT64_MAX, &status, &error), "wait");
-        if (seed == 0 || status != SPEC_E_NO_SPACE)
-            check(status, "store's ticket");
+        check(api->store(conn, &params, 1, &ticket, &error), "store");
     }
+    spec_status status;
+    check(api->wait(conn, &ticket, 1, UINT64_MAX, &status, &error), "wait");
+    if (seed == 0 || status != SPEC_E_NO_SPACE)
+        check(status, "store's ticket");
     check(api->release(conn, found.request, &error), "release");
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     check(api->stats(conn, &stats, &error), "stats");
