@@ -38,8 +38,9 @@
  *          token ids of the pass that it drops, and ids that begin outside their range are INVALID,
  *          as is a struct_size that ends inside a member or before the first group; a pass that a
  *          full store refuses finds room later; what is stored token by token becomes a piece a
- *          chunk in the background; stats from collisions on. Stores of earlier versions are
- *          refused.
+ *          chunk in the background; stats from collisions on; store takes an array, gives tickets
+ *          for last layers alone, and is told computed_on; spec_layer_group, head_size_v; four
+ *          reserved words in spec_provenance. Stores of earlier versions are refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -105,6 +106,7 @@ struct spec_error {
  *   spec_lookup_params token_count                 spec_lookup_result matched_tokens
  *   spec_select count           spec_important row_count          spec_store_params memory
  *   spec_attach_params lease    spec_maintain_params flags        spec_stats matched_tokens
+ *   spec_layer_group dtype
  * Of a spec_error, the members that struct_size has whole are written, and of text what it has
  * room for. [ABI-001] Reserved members must be 0, and that is checked: SPEC_E_INVALID. [ABI-002]
  * Arrays of structures are walked by the first element's struct_size; all have the same, else
@@ -241,6 +243,35 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
 #define SPEC_ROPE_INTERLEAVED 2u /* pairs (2i, 2i + 1) */
 #define SPEC_KV_ROWS          0u /* plain rows [kv_head][head_size] */
 
+/* Layers that keep the same kind of KV. A model whose layers are all of one kind needs no groups.
+ *   FULL    a row a token; a match needs all of them
+ *   WINDOW  a row a token, of which a query sees the last `window`, its own included: a match that
+ *           ends at m needs rows [m + 1 - window, m)
+ *   LATENT  a row a token that stands for K and V (MLA): one head of head_size elements, its rotary
+ *           part included, and no V
+ *   STATE   no rows: state_bytes that stand for all tokens before a position (linear attention,
+ * state spaces), never interpreted; a match ends where such a state was stored Layers that read
+ * other layers' KV keep none: they are not counted. docs/decisions/0017 has what lookup,
+ * get_important and store will say of groups; so far a model of one FULL group is supported, and is
+ * the same namespace as without it. [ABI-183] */
+#define SPEC_GROUP_FULL   0u
+#define SPEC_GROUP_WINDOW 1u
+#define SPEC_GROUP_LATENT 2u
+#define SPEC_GROUP_STATE  3u
+struct spec_layer_group {
+    uint32_t struct_size;
+    uint32_t kind;          /* SPEC_GROUP_* */
+    const uint32_t *layers; /* [layer_count] ascending, below the model's; each in one group */
+    uint64_t layer_count;
+    uint32_t kv_head_count; /* of this rank; LATENT 1, STATE 0 */
+    uint32_t head_size;     /* of K; STATE 0 */
+    uint32_t head_size_v;   /* 0: as K's; LATENT, STATE 0 */
+    uint32_t dtype;         /* SPEC_DTYPE_*; 0: the model's */
+    uint64_t window;        /* tokens; WINDOW alone, else 0 */
+    uint64_t state_bytes;   /* of a layer; STATE alone, else 0 */
+    double rope_theta;      /* 0: the model's */
+};
+
 /* Everything that makes one model's KV differ from another's. Its canonical digest is the
  * namespace: KV is reused inside a namespace only. [ABI-010] One directory holds many. */
 struct spec_model {
@@ -266,6 +297,11 @@ struct spec_model {
     uint64_t weights_path_count;
     struct spec_bytes weights_id;
     const char *revision; /* NULL or "": none */
+    /* Since 0.8. */
+    uint32_t head_size_v; /* 0: head_size; another: UNSUPPORTED so far */
+    uint32_t reserved;
+    const struct spec_layer_group *groups; /* every layer in one of them; NULL: all are FULL */
+    uint64_t group_count;
 };
 
 struct spec_open_params {
@@ -759,10 +795,11 @@ struct spec_api {
      * deliver to this request the host says: computed_on, of any layer of the pass, for this pass
      * and the request's later ones; the worse of it and of what was delivered counts [ABI-182].
      * Configuration decides whether lossy (yes) and pruned (no) passes are stored at all; one that
-     * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens;
-     * among equals the first complete copy wins [ABI-123]. ret_tickets: [count], or NULL when
-     * nobody will ask; an element is 0 but for a last layer, whose ticket is done when the range is
-     * visible to lookup and found again after kill -9 [ABI-087].
+     * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens, and
+     * what hangs on the worse goes with it; among equals the first complete copy wins [ABI-123].
+     * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,
+     * whose ticket is done when the range is visible to lookup and found again after kill -9
+     * [ABI-087].
      * Token ids (tokens) are given once, with layer 0 of the range that the first of them stands
      * in: a position that has an id keeps it, and ids whose first position lies outside the range
      * are INVALID, so that no row is stored under an id that it was not computed for; store_abort

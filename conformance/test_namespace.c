@@ -186,11 +186,213 @@ static void abi_011_weights_that_are_missing_are_an_error(void **state)
     assert_null(fx->conn);
 }
 
+/* ---- 183 ---- */
+
+#define LAYERS_MAX 8u
+
+/* Two groups over the layers, even ones and odd ones, that a change makes something of. */
+struct groups {
+    uint32_t layers[2][LAYERS_MAX];
+    struct spec_layer_group group[2];
+};
+
+static void groups_of(struct spec_model *model, struct groups *groups, uint64_t count)
+{
+    uint64_t counts[2] = {0, 0};
+    for (uint32_t layer = 0; layer < model->layer_count; layer++)
+        groups->layers[layer % count][counts[layer % count]++] = layer;
+    for (uint64_t i = 0; i < count; i++)
+        groups->group[i] = (struct spec_layer_group){.struct_size = sizeof(groups->group[i]),
+                                                     .kind = SPEC_GROUP_FULL,
+                                                     .layers = groups->layers[i],
+                                                     .layer_count = counts[i],
+                                                     .kv_head_count = model->kv_head_count,
+                                                     .head_size = model->head_size};
+    model->groups = groups->group;
+    model->group_count = count;
+}
+
+static void abi_183_one_full_group_is_the_model_without_it(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(34, 200);
+    struct groups groups;
+    fixture_open(fx);
+    bool stored = fixture_store(fx, &prompt);
+    for (int spelled = 0; spelled < 2; spelled++) {
+        fixture_close(fx);
+        groups_of(&fx->model, &groups, 1);
+        if (spelled) {
+            groups.group[0].dtype = fx->model.kv_dtype;
+            groups.group[0].head_size_v = fx->model.head_size;
+            groups.group[0].rope_theta = fx->model.rope_theta;
+            fx->model.head_size_v = fx->model.head_size;
+        }
+        fixture_open(fx);
+        fixture_check(fx, &prompt, stored ? 199 : 0);
+    }
+    prompt_free(&prompt);
+}
+
+static void expect_open(struct fixture *fx, const char *what, spec_status expected)
+{
+    spec_status status = fixture_try_open(fx);
+    if (status != expected)
+        fail_msg("%s: open said %d, expected %d (%s)", what, (int)status, (int)expected,
+                 fx->error.text);
+    assert_null(fx->conn);
+    assert_true(strlen(fx->error.text) > 0);
+}
+
+static void abi_183_models_of_several_kinds_are_unsupported(void **state)
+{
+    struct fixture *fx = *state;
+    struct spec_model *model = &fx->model;
+    struct groups groups;
+    struct spec_layer_group *other = &groups.group[1];
+    groups_of(model, &groups, 2);
+    expect_open(fx, "two full groups", SPEC_E_UNSUPPORTED);
+    other->kind = SPEC_GROUP_WINDOW;
+    other->window = 128;
+    expect_open(fx, "full and window", SPEC_E_UNSUPPORTED);
+    *other = (struct spec_layer_group){.struct_size = sizeof(*other),
+                                       .kind = SPEC_GROUP_STATE,
+                                       .layers = other->layers,
+                                       .layer_count = other->layer_count,
+                                       .state_bytes = 4096};
+    expect_open(fx, "full and state", SPEC_E_UNSUPPORTED);
+    groups_of(model, &groups, 1);
+    groups.group[0].kind = SPEC_GROUP_LATENT;
+    groups.group[0].kv_head_count = 1;
+    groups.group[0].head_size = 576;
+    expect_open(fx, "latent", SPEC_E_UNSUPPORTED);
+    groups_of(model, &groups, 1);
+    groups.group[0].head_size = model->head_size + 1;
+    expect_open(fx, "another head size", SPEC_E_UNSUPPORTED);
+    groups_of(model, &groups, 1);
+    groups.group[0].rope_theta = model->rope_theta + 1;
+    expect_open(fx, "another rope_theta", SPEC_E_UNSUPPORTED);
+    model->groups = NULL;
+    model->group_count = 0;
+    model->head_size_v = model->head_size / 2;
+    expect_open(fx, "another head_size_v", SPEC_E_UNSUPPORTED);
+    model->head_size_v = 0;
+    model->reserved = 1;
+    expect_open(fx, "reserved", SPEC_E_INVALID);
+}
+
+static void no_groups(struct spec_model *model, struct groups *groups)
+{
+    (void)groups;
+    model->groups = NULL;
+}
+
+static void too_many_groups(struct spec_model *model, struct groups *groups)
+{
+    (void)groups;
+    model->group_count = UINT64_MAX;
+}
+
+static void unknown_kind(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].kind = SPEC_GROUP_STATE + 1;
+}
+
+static void unknown_dtype(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].dtype = 99;
+}
+
+static void other_size(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].struct_size -= 8;
+}
+
+static void missing_layer(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[0].layer_count--;
+}
+
+static void layer_twice(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->layers[1][0] = 0;
+}
+
+static void layer_beyond(struct spec_model *model, struct groups *groups)
+{
+    groups->layers[1][0] = model->layer_count;
+}
+
+static void layers_null(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].layers = NULL;
+}
+
+static void full_with_window(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].window = 1;
+}
+
+static void window_without(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].kind = SPEC_GROUP_WINDOW;
+}
+
+static void state_with_heads(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].kind = SPEC_GROUP_STATE;
+    groups->group[1].state_bytes = 1;
+}
+
+static void latent_with_v(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].kind = SPEC_GROUP_LATENT;
+    groups->group[1].kv_head_count = 1;
+    groups->group[1].head_size_v = 16;
+}
+
+static void no_heads(struct spec_model *model, struct groups *groups)
+{
+    (void)model;
+    groups->group[1].kv_head_count = 0;
+}
+
+static void (*const WRONG[])(struct spec_model *model, struct groups *groups) = {
+    no_groups,      too_many_groups,  unknown_kind,  unknown_dtype, other_size,
+    missing_layer,  layer_twice,      layer_beyond,  layers_null,   full_with_window,
+    window_without, state_with_heads, latent_with_v, no_heads};
+
+static void abi_183_groups_that_contradict_themselves_are_invalid(void **state)
+{
+    struct fixture *fx = *state;
+    for (size_t i = 0; i < sizeof(WRONG) / sizeof(WRONG[0]); i++) {
+        struct groups groups;
+        char what[64];
+        groups_of(&fx->model, &groups, 2);
+        WRONG[i](&fx->model, &groups);
+        (void)snprintf(what, sizeof(what), "wrong groups, number %zu", i);
+        expect_open(fx, what, SPEC_E_INVALID);
+    }
+}
+
 const struct conf_test CONF_NAMESPACE[] = {
     BARE(abi_010_models_that_differ_in_anything_share_nothing),
     BARE(abi_010_one_directory_holds_many_models),
     BARE(abi_011_a_model_without_weights_is_invalid),
     BARE(abi_011_weights_are_known_by_their_bytes),
     BARE(abi_011_weights_that_are_missing_are_an_error),
+    BARE(abi_183_one_full_group_is_the_model_without_it),
+    BARE(abi_183_models_of_several_kinds_are_unsupported),
+    BARE(abi_183_groups_that_contradict_themselves_are_invalid),
     END,
 };

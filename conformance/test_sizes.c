@@ -27,7 +27,10 @@ static const struct form MEMORY = {
     sizeof(struct spec_memory), 1, {TO(spec_memory, head_stride_bytes)}};
 static const struct form QUERIES = {
     sizeof(struct spec_queries), 1, {TO(spec_queries, head_stride_bytes)}};
-static const struct form MODEL = {sizeof(struct spec_model), 1, {TO(spec_model, weights_id)}};
+static const struct form MODEL = {sizeof(struct spec_model),
+                                  4,
+                                  {TO(spec_model, weights_id), TO(spec_model, revision),
+                                   TO(spec_model, head_size_v), TO(spec_model, reserved)}};
 static const struct form OPEN = {sizeof(struct spec_open_params),
                                  6,
                                  {24, 32, 40, TO(spec_open_params, log_user),

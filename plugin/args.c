@@ -26,7 +26,9 @@
 static const uint16_t ALLOC[] = {END(spec_alloc, user)};
 static const uint16_t MEMORY[] = {END(spec_memory, head_stride_bytes)};
 static const uint16_t QUERIES[] = {END(spec_queries, head_stride_bytes)};
-static const uint16_t MODEL[] = {END(spec_model, weights_id)};
+static const uint16_t LAYER_GROUP[] = {END(spec_layer_group, dtype)};
+static const uint16_t MODEL[] = {END(spec_model, weights_id), END(spec_model, revision),
+                                 END(spec_model, head_size_v), END(spec_model, reserved)};
 static const uint16_t OPEN[] = {
     END(spec_open_params, model),         END(spec_open_params, alloc),
     END(spec_open_params, log),           END(spec_open_params, log_user),
@@ -59,7 +61,8 @@ static const uint16_t STATS[] = {END(spec_stats, matched_tokens)};
 FORM(alloc, spec_alloc, ALLOC, user);
 FORM(memory, spec_memory, MEMORY, head_stride_bytes);
 FORM(queries, spec_queries, QUERIES, head_stride_bytes);
-FORM(model, spec_model, MODEL, weights_id);
+FORM(layer_group, spec_layer_group, LAYER_GROUP, dtype);
+FORM(model, spec_model, MODEL, reserved);
 FORM(open, spec_open_params, OPEN, reserved);
 FORM(extra_key, spec_extra_key, EXTRA_KEY, value);
 FORM(lookup, spec_lookup_params, LOOKUP, lora);

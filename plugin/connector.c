@@ -19,39 +19,6 @@
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
 #define SEGMENTS_SHORT 4096u /* one a token up to here */
 
-static spec_status check_model(const struct spec_model *model, struct spec_error *reterr)
-{
-    if (model->layer_count == 0 || model->layer_count > SC_LIMIT_LAYERS)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: layer_count is %" PRIu32 ", 1 .. %u expected", model->layer_count,
-                       SC_LIMIT_LAYERS);
-    if (model->kv_head_count == 0 || model->kv_head_count > SC_LIMIT_KV_HEADS)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: kv_head_count is %" PRIu32 ", 1 .. %u expected",
-                       model->kv_head_count, SC_LIMIT_KV_HEADS);
-    if (model->query_head_count == 0 || model->query_head_count % model->kv_head_count != 0)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: query_head_count is %" PRIu32
-                       ", a multiple of kv_head_count %" PRIu32 " expected",
-                       model->query_head_count, model->kv_head_count);
-    if (model->head_size == 0 || model->head_size > SC_LIMIT_HEAD_SIZE)
-        return sc_fail(reterr, SPEC_E_INVALID, "model: head_size is %" PRIu32 ", 1 .. %u expected",
-                       model->head_size, SC_LIMIT_HEAD_SIZE);
-    if (sc_plugin_dtype_bytes(model->kv_dtype) == 0)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: kv_dtype is %" PRIu32 ", SPEC_DTYPE_* expected", model->kv_dtype);
-    if (model->kv_layout != SPEC_KV_ROWS || model->rope_kind > SPEC_ROPE_INTERLEAVED)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: kv_layout %" PRIu32 " or rope_kind %" PRIu32 " is unknown",
-                       model->kv_layout, model->rope_kind);
-    if (model->kv_scale_count > 0 && model->kv_scales == NULL)
-        return sc_fail(reterr, SPEC_E_INVALID, "model: kv_scales is NULL with a count");
-    if (model->tp_rank >= (model->tp_size > 0 ? model->tp_size : 1))
-        return sc_fail(reterr, SPEC_E_INVALID, "model: tp_rank %" PRIu32 " of tp_size %" PRIu32,
-                       model->tp_rank, model->tp_size);
-    return SPEC_OK;
-}
-
 static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
 {
     if (params->config == NULL)
@@ -472,7 +439,7 @@ spec_status sc_plugin_open_on(const struct spec_open_params *host_params,
         status =
             sc_plugin_args_read(&model, &sc_plugin_form_model, params.model, "open: model", reterr);
     if (status == SPEC_OK)
-        status = check_model(&model, reterr);
+        status = sc_plugin_model_check(&model, reterr);
     if (status != SPEC_OK)
         return status;
     spec_connector *conn = NULL;

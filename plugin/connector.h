@@ -534,6 +534,9 @@ void sc_plugin_averages_write_all(spec_connector *conn);
 /* No guess of this request is made any more; what was read for one counts as unused. */
 void sc_plugin_guess_stop(struct sc_plugin_request *request);
 
+/* model.c */
+spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_error *reterr);
+
 /* store_call.c */
 spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
                             uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
