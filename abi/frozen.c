@@ -232,7 +232,7 @@ AT(spec_lookup_params, lora, 64, 16);
 AT(spec_lookup_params, extra_keys, 80, 8);
 AT(spec_lookup_params, extra_key_count, 88, 8);
 
-SIZE(spec_lookup_result, 184);
+SIZE(spec_lookup_result, 192);
 AT(spec_lookup_result, struct_size, 0, 4);
 AT(spec_lookup_result, state, 4, 4);
 AT(spec_lookup_result, request, 8, 8);
@@ -242,6 +242,7 @@ AT(spec_lookup_result, tier_bytes, 72, 32);
 AT(spec_lookup_result, load_ns, 104, 8);
 AT(spec_lookup_result, lease, 112, 64);
 AT(spec_lookup_result, lease_expiry_ns, 176, 8);
+AT(spec_lookup_result, stored_tokens, 184, 8);
 
 SIZE(spec_select, 48);
 AT(spec_select, struct_size, 0, 4);

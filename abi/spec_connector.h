@@ -366,6 +366,9 @@ struct spec_lookup_result {
     uint64_t load_ns;                /* estimate of loading them from there; 0: not known yet */
     uint8_t lease[64];               /* opaque promise for attach, by time; zero: no promise */
     uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */
+    /* Since 0.8. */
+    uint64_t stored_tokens; /* so far does the store hold the tokens, from position 0 on [ABI-178];
+                             * nothing is promised by it */
 };
 
 /* Ranks and processes. Each writer owns a part of the store named by its rank; a reader follows the
@@ -607,7 +610,12 @@ struct spec_api {
      * take effect [ABI-023]: they are compared by value, so that nobody can choose one that meets
      * another's [ABI-170]; what the engine holds below from_token is neither read nor promised
      * [ABI-024]. A prompt that is nowhere stored is SPEC_OK with SPEC_LOOKUP_MISS [ABI-025]. The
-     * promised rows stay readable until release [ABI-026].
+     * promised rows stay readable until release [ABI-026]. stored_tokens says how far the store
+     * holds the tokens from position 0 on, for this salt, LoRA id, extra keys and REQUIRE_EXACT, in
+     * every rank, whatever from_token, max_tokens and multiple_of are, so on a miss as well; it may
+     * be less than is held, never more. A host that holds rows from elsewhere up to from_token
+     * stores from stored_tokens on: what begins behind a gap is DROPPED. Rows behind matched_tokens
+     * are not promised by it [ABI-178].
      *   ret_result  its struct_size set by the caller
      * Owns: gives the request, ended by release.  Errors: INVALID (NULL, token_count 0,
      * from_token or max_tokens > token_count; extra keys unordered or beginning behind the tokens;
@@ -628,8 +636,8 @@ struct spec_api {
      * an altered one, or one of another store or model, is INVALID [ABI-137].
      * SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not followed the log that
      * far yet, ask again. What was dropped meanwhile (a failed range, a reset) is STALE, and what
-     * better rows took the place of may be. The request may store what follows the match when the
-     * host passes tokens.
+     * better rows took the place of may be. stored_tokens is the lease's length, whatever else is
+     * stored. The request may store what follows the match when the host passes tokens.
      * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
      * Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
@@ -777,8 +785,8 @@ struct spec_api {
      * are of different requests, each at its own layer and range; all are checked before the first
      * is begun, and an error return has changed nothing for any of them [ABI-181]. Of a request
      * layers ascend by one from 0, all with the same range; the next range begins where the last
-     * ended, the first where the match ended or earlier [ABI-080]. The source is free at return
-     * (host) [ABI-081]. A chunk becomes
+     * ended, the first where the match ended, at stored_tokens, or earlier [ABI-080]. The source is
+     * free at return (host) [ABI-081]. A chunk becomes
      * visible when all layers are written, never before [ABI-082]; the first complete copy wins
      * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
      * device: when staging, disk_bytes or a pool is exhausted the range is given up, but for chunks

@@ -1,4 +1,4 @@
-/* Looking up: ABI-020 .. ABI-027.
+/* Looking up: ABI-020 .. ABI-027, 178.
  *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
@@ -379,6 +379,117 @@ static void abi_027_prompts_that_cannot_be_are_invalid(void **state)
     prompt_free(&prompt);
 }
 
+/* ---- 178 ---- */
+
+/* What lookup says of the store, whatever the host asks it to promise. */
+static void expect_stored(struct fixture *fx, const struct prompt *prompt, uint64_t expected)
+{
+    static const uint64_t FROM[] = {0, 1, 64, 130, 299, 300}, MAX[] = {0, 1, 64, 300},
+                          MULTIPLE[] = {0, 64, 1000};
+    for (size_t i = 0; i < sizeof(FROM) / sizeof(FROM[0]); i++)
+        for (size_t j = 0; j < 4 * 3; j++) {
+            struct spec_lookup_params in = lookup_params(prompt);
+            in.from_token = FROM[i] < prompt->count ? FROM[i] : prompt->count;
+            in.max_tokens = MAX[j / 3] < prompt->count ? MAX[j / 3] : prompt->count;
+            in.multiple_of = MULTIPLE[j % 3];
+            struct spec_lookup_result found = fixture_lookup(fx, &in);
+            assert_in_range(found.stored_tokens, 0, expected);
+            if (conf_options.require_hits)
+                assert_int_equal(found.stored_tokens, expected);
+            fixture_release(fx, found.request);
+        }
+}
+
+static void abi_178_stored_tokens_are_told_whatever_is_asked_for(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(60, 200);
+    expect_stored(fx, &prompt, 0);
+    (void)fixture_store(fx, &prompt);
+    for (int round = 0; round < 2; round++) {
+        expect_stored(fx, &prompt, 200);
+        for (uint64_t at = 0; at <= 200; at += 50) { /* other tokens from there on, or more */
+            struct prompt other = prompt_diverge(&prompt, at, 300, 60 + at);
+            expect_stored(fx, &other, at);
+            prompt_free(&other);
+        }
+        fixture_reopen(fx);
+    }
+    struct spec_extra_key key = extra_key(1, 100, "cat");
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.from_token = 200;
+    in.extra_keys = &key;
+    in.extra_key_count = 1;
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    assert_in_range(found.stored_tokens, conf_options.require_hits ? 100 : 0, 100);
+    fixture_release(fx, found.request);
+    in.salt = (struct spec_bytes){"a", 1};
+    found = fixture_lookup(fx, &in);
+    assert_int_equal(found.stored_tokens, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* An engine that holds 200 of 300 tokens, of which the store has 100. */
+static void abi_178_a_store_from_stored_tokens_on_closes_the_gap(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(61, 300), start = prompt_diverge(&prompt, 100, 100, 1);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    bool stored = fixture_store(fx, &start);
+    in.from_token = 200;
+    for (int round = 0; round < 2; round++) { /* behind the gap; then from its beginning on */
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        assert_int_equal(found.state, SPEC_LOOKUP_MISS);
+        assert_in_range(found.stored_tokens, conf_options.require_hits ? 100 : 0, 100);
+        uint64_t first = round == 0 ? 200 : found.stored_tokens;
+        spec_ticket ticket = 0;
+        spec_status ended = SPEC_OK;
+        for (uint32_t l = 0; l < fx->shape.layers; l++) {
+            assert_ok(fx, fixture_put(fx, found.request, &prompt, first, 300 - first, l, &ticket));
+            ended = fixture_wait(fx, ticket);
+        }
+        fixture_release(fx, found.request);
+        stored = ended == SPEC_OK;
+        if (conf_options.require_hits)
+            assert_int_equal(ended, round == 0 ? SPEC_E_DROPPED : SPEC_OK);
+        assert_false(stored && round == 0);
+    }
+    expect_stored(fx, &prompt, 300);
+    fixture_check(fx, &prompt, stored ? 299 : 100);
+    prompt_free(&start);
+    prompt_free(&prompt);
+}
+
+/* The store has more than the host lets it promise: it goes on where that ends. */
+static void abi_178_a_store_may_begin_behind_what_is_promised(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(62, 300), start = prompt_diverge(&prompt, 150, 150, 1);
+    (void)fixture_store(fx, &start);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.max_tokens = 10;
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    assert_in_range(found.matched_tokens, 0, 10);
+    fixture_check_layers(fx, &found, &prompt, 0);
+    uint64_t first =
+        found.stored_tokens > found.matched_tokens ? found.stored_tokens : found.matched_tokens;
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, 300);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = found.request,
+                                       .first_token = first + 1,
+                                       .token_count = 1,
+                                       .memory = &area.memory};
+    spec_ticket ticket;
+    assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+    bool stored = fixture_store_range(fx, found.request, &prompt, first, 300 - first);
+    fixture_release(fx, found.request);
+    fixture_check(fx, &prompt, stored ? 299 : 150);
+    area_free(&area);
+    prompt_free(&start);
+    prompt_free(&prompt);
+}
+
 const struct conf_test CONF_LOOKUP[] = {
     OPENED(abi_020_a_match_ends_at_any_offset_of_a_chunk),
     OPENED(abi_020_branches_at_every_offset_are_all_found),
@@ -396,5 +507,8 @@ const struct conf_test CONF_LOOKUP[] = {
     OPENED(abi_026_rows_stored_one_by_one_stay_readable_until_release),
     BARE(abi_027_lookups_beyond_the_limits_are_busy),
     OPENED(abi_027_prompts_that_cannot_be_are_invalid),
+    OPENED(abi_178_stored_tokens_are_told_whatever_is_asked_for),
+    OPENED(abi_178_a_store_from_stored_tokens_on_closes_the_gap),
+    OPENED(abi_178_a_store_may_begin_behind_what_is_promised),
     END,
 };

@@ -136,7 +136,7 @@ static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease
     request->provenance = (struct spec_provenance){0};
     request->pinned = attached->match.last;
     request->from_token = from_token;
-    request->matched_tokens = lease->place.length;
+    request->matched_tokens = request->stored_tokens = lease->place.length;
 }
 
 /* The lease is ours, and of now. Errors: STALE, BUSY; PENDING. */

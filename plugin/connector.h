@@ -169,7 +169,8 @@ struct sc_plugin_request {
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
     uint64_t from_token, matched_tokens;
-    bool is_short; /* the match: delivered whole, unless an item has a budget of its own */
+    uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
+    bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
     uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone */
     struct sc_radix_ref pinned;
@@ -195,7 +196,7 @@ struct sc_plugin_request {
     uint32_t pass_layer;     /* next layer; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */
-    uint64_t stored_end;     /* where the next pass begins */
+    uint64_t stored_end;     /* where the next pass begins at the latest */
 
     /* Guarded by save_lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;

@@ -109,10 +109,32 @@ static spec_status read_marks(const struct spec_lookup_params *params,
     return SPEC_OK;
 }
 
-/* How far the segments are good: capacity, the host's limits, the other ranks. */
-static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params *params,
-                          struct sc_plugin_request *request, const struct sc_radix_query *query,
-                          const struct sc_radix_match *match, uint64_t marks_before)
+/* Where the first of the segments begins that have codes alone; UINT64_MAX: none. */
+static uint64_t coarse_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                             uint64_t segment_count)
+{
+    uint64_t marks = sc_store_coarse_marks(conn->store);
+    for (uint64_t i = 0; i < segment_count && marks > 0; i++)
+        if (request->segments[i].value.flags & SC_PLUGIN_FLAG_COARSE)
+            return request->segments[i].first;
+    return UINT64_MAX;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t limit_of(const struct spec_lookup_params *params)
+{
+    return params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
+}
+
+/* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
+ * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
+static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
+                      struct sc_plugin_request *request, const struct sc_radix_query *query,
+                      const struct sc_radix_match *match, uint64_t marks_before)
 {
     uint64_t held_count = match->segment_count;
     bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
@@ -121,16 +143,15 @@ static uint64_t cut_match(spec_connector *conn, const struct spec_lookup_params 
         held_count = conn->segment_capacity;
         end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
     }
-    uint64_t max_tokens = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
-    if (end > max_tokens)
-        end = max_tokens;
     uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
-    if (end > coarse && (is_exact || !conn->takes_coarse))
-        end = coarse;
+    bool needs_rows = is_exact || !conn->takes_coarse;
     end = sc_plugin_peers_match(conn, query, end);
+    request->stored_tokens = needs_rows ? least(end, coarse_first(conn, request, held_count)) : end;
+    end = needs_rows ? least(end, coarse) : end;
+    end = least(end, limit_of(params));
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    return end;
+    request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 
 /* Turns segments into the ranges of [from_token, matched_tokens), and adds what the whole match is
@@ -183,20 +204,19 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
 static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
                           struct sc_plugin_request *request, struct sc_plugin_promise *ret_promise)
 {
-    uint64_t limit = params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
     uint64_t promise_end = sc_plugin_promise_end(conn);
     uint64_t marks = sc_store_coarse_marks(conn->store);
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
     request->matched_tokens = request->from_token;
+    request->stored_tokens = 0;
     request->provenance = (struct spec_provenance){0};
-    if (conn->config.preset == SC_PRESET_RECOMPUTE || limit <= request->from_token ||
-        promise_end == 0)
+    if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
         return;
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
-                                   .token_count = limit,
+                                   .token_count = request->token_count,
                                    .marks = request->marks,
                                    .mark_count = request->mark_count,
                                    .flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0};
@@ -204,12 +224,15 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
-    uint64_t end = cut_match(conn, params, request, &query, &match, marks);
-    if (atomic_load(&conn->epoch) != request->epoch || end <= request->from_token)
-        return; /* a reset came between: the request is stale, and promises nothing */
-    request->matched_tokens = end;
+    cut_match(conn, params, request, &query, &match, marks);
+    if (atomic_load(&conn->epoch) != request->epoch) { /* a reset came between: the request is */
+        request->matched_tokens = request->from_token; /* stale, and promises nothing */
+        request->stored_tokens = 0;
+    }
+    if (request->matched_tokens == request->from_token)
+        return;
     if (!exact)
-        sc_plugin_peers_provenance(conn, &query, end, &request->provenance);
+        sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     if (promise_end == UINT64_MAX)
         return;
     ret_promise->expiry_ns = promise_end;
@@ -231,6 +254,7 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
         .tier_bytes = {[SPEC_TIER_DISK] = bytes},
         .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
         .lease_expiry_ns = promise->expiry_ns,
+        .stored_tokens = request->stored_tokens,
     };
     memcpy(result.lease, promise->lease, sizeof(result.lease));
     sc_plugin_args_write(ret_result, &result, sizeof(result));
@@ -248,7 +272,9 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     memset(request->unrefined, 0, sizeof(request->unrefined));
     request->pass_layer = 0;
     request->pass_saves = 0;
-    request->stored_end = request->matched_tokens;
+    request->stored_end = request->stored_tokens > request->matched_tokens
+                              ? request->stored_tokens
+                              : request->matched_tokens;
     request->is_short = sc_plugin_match_is_short(conn, request);
     atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_sticky_forget(conn, request);
