@@ -331,11 +331,12 @@ struct spec_extra_key {
 };
 
 #define SPEC_LOOKUP_REQUIRE_EXACT 1u /* flag: the match ends before the first inexact piece */
+#define SPEC_LOOKUP_PEEK          2u /* flag, since 0.8: an answer and a lease, no request */
 
 struct spec_lookup_params {
     uint32_t struct_size;
     uint32_t flags;         /* SPEC_LOOKUP_* */
-    const uint32_t *tokens; /* borrowed; copied into the request */
+    const uint32_t *tokens; /* borrowed for the call; copied into the request */
     uint64_t token_count;
     uint64_t from_token;    /* tokens the engine already holds: neither read nor promised */
     uint64_t max_tokens;    /* the match is at most this; 0: token_count - 1 */
@@ -359,7 +360,7 @@ struct spec_lookup_params {
 struct spec_lookup_result {
     uint32_t struct_size;
     uint32_t state;          /* SPEC_LOOKUP_* */
-    spec_request request;    /* made on a miss too: store needs it */
+    spec_request request;    /* made on a miss too: store needs it; 0: a peek, or PENDING */
     uint64_t matched_tokens; /* rows [from_token, matched_tokens) are promised; miss: from_token */
     struct spec_provenance provenance;
     uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie, all layers */
@@ -616,12 +617,17 @@ struct spec_api {
      * be less than is held, never more. A host that holds rows from elsewhere up to from_token
      * stores from stored_tokens on: what begins behind a gap is DROPPED. Rows behind matched_tokens
      * are not promised by it [ABI-178].
+     * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
+     * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
+     * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is
+     * attached as any other, here or in another process; 16 peeks may run at the same moment, one
+     * more is BUSY [ABI-177].
      *   ret_result  its struct_size set by the caller
-     * Owns: gives the request, ended by release.  Errors: INVALID (NULL, token_count 0,
-     * from_token or max_tokens > token_count; extra keys unordered or beginning behind the tokens;
-     * a salt, LoRA id or key over 64 KiB), BUSY (max_requests, max_request_tokens; extra keys at
-     * more than 256 positions, or more than 16 at one) [ABI-027]. Threads: any.  Blocks: never, and
-     * does no I/O on the caller's thread.  Since: 0.1 */
+     * Owns: gives the request (but for a peek), ended by release.  Errors: INVALID (NULL,
+     * token_count 0, from_token or max_tokens > token_count; extra keys unordered or beginning
+     * behind the tokens; a salt, LoRA id or key over 64 KiB), BUSY (max_requests,
+     * max_request_tokens; extra keys at more than 256 positions, or more than 16 at one) [ABI-027].
+     * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 

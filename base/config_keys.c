@@ -105,7 +105,8 @@ static const struct sc_config_row rows[] = {
      .max = 8 * MIB,
      .multiple_of = 4 * KIB},
     {{"max_requests", "integer", "64", "1 .. 65536",
-      "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY."},
+      "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY. "
+      "Peeks are none; 16 of them may run at the same moment."},
      .kind = KIND_INTEGER,
      MEMBER(max_requests),
      .min = 1,

@@ -1,4 +1,4 @@
-/* Leases: ABI-029, 131, 136, 137.
+/* Leases, and peeks, which give them: ABI-029, 131, 136, 137, 177.
  *
  *   lookup -> 64 bytes, good until a time -> attach, in this connector or another -> the same rows
  *
@@ -66,6 +66,7 @@ static void check_attached(struct fixture *fx, const struct spec_lookup_result *
     assert_ok(fx, attach(fx, leased->lease, from_token, &found));
     assert_int_not_equal(found.request, 0);
     assert_int_equal(found.matched_tokens, leased->matched_tokens);
+    assert_int_equal(found.stored_tokens, leased->matched_tokens);
     if (from_token < leased->matched_tokens)
         assert_int_equal(found.state, SPEC_LOOKUP_HIT);
     fixture_check_layers(fx, &found, prompt, from_token);
@@ -178,6 +179,90 @@ static void abi_131_attach_checks_its_arguments(void **state)
     fixture_release(fx, leased.request);
     assert_int_equal(fixture_stats(fx).requests_open, 0);
     prompt_free(&prompt);
+}
+
+/* ---- 177 ---- */
+
+static struct spec_lookup_result peek(struct fixture *fx, struct spec_lookup_params in)
+{
+    struct spec_lookup_result found;
+    memset(&found, POISON, sizeof(found));
+    found.struct_size = sizeof(found);
+    in.flags |= SPEC_LOOKUP_PEEK;
+    assert_ok(fx, fx->api->lookup(fx->conn, &in, &found, &fx->error));
+    assert_int_equal(found.request, 0);
+    return found;
+}
+
+static void abi_177_a_peek_answers_as_a_lookup_and_makes_no_request(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt whole = prompt_make(1230, 300), start = prompt_diverge(&whole, 200, 200, 1);
+    (void)fixture_store(fx, &start);
+    for (uint64_t from = 0; from <= 300; from += 50)
+        for (uint32_t flags = 0; flags <= SPEC_LOOKUP_REQUIRE_EXACT; flags++) {
+            struct spec_lookup_params in = lookup_params(&whole);
+            in.from_token = from;
+            in.flags = flags;
+            in.multiple_of = from == 50 ? 64 : 0;
+            struct spec_lookup_result told = fixture_lookup(fx, &in);
+            fixture_release(fx, told.request);
+            struct spec_stats before = fixture_stats(fx);
+            struct spec_lookup_result found = peek(fx, in);
+            struct spec_stats after = fixture_stats(fx);
+            assert_int_equal(found.state, told.state);
+            assert_int_equal(found.matched_tokens, told.matched_tokens);
+            assert_int_equal(found.stored_tokens, told.stored_tokens);
+            assert_memory_equal(&found.provenance, &told.provenance, sizeof(told.provenance));
+            assert_memory_equal(found.tier_bytes, told.tier_bytes, sizeof(told.tier_bytes));
+            if (found.state == SPEC_LOOKUP_HIT)
+                assert_int_equal(is_promise(&found), is_promise(&told));
+            else
+                assert_int_equal(found.lease_expiry_ns, 0);
+            assert_int_equal(after.requests_open, 0);
+            assert_int_equal(after.lookups, before.lookups + 1);
+            assert_int_equal(after.lookup_hits - before.lookup_hits,
+                             found.state == SPEC_LOOKUP_HIT);
+            assert_int_equal(after.read_ops, before.read_ops);
+        }
+    prompt_free(&whole);
+    prompt_free(&start);
+}
+
+/* A scheduler that peeks at all that waits, and releases nothing; a worker that loads some of it.
+ */
+static void abi_177_peeks_of_a_scheduler_are_attached_by_the_worker(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"stage_bytes\": \"32MiB\", "
+                            "\"max_requests\": 4, \"max_request_tokens\": 4096");
+    struct prompt whole = prompt_make(1231, 300);
+    struct fixture scheduler = fixture_beside(fx, SPEC_ROLE_READER);
+    spec_request open[4];
+    fixture_open(&scheduler);
+    bool stored = fixture_store(fx, &whole);
+    for (uint32_t i = 0; i < 4; i++) /* all that it may have */
+        open[i] = fixture_await(&scheduler, &whole, stored ? 299 : 0).request;
+    for (uint64_t i = 0; i < 1000; i++) {
+        struct prompt prompt = prompt_diverge(&whole, 1 + i % 299, 300, 1 + i);
+        struct spec_lookup_params in = lookup_params(&prompt);
+        struct spec_lookup_result leased = peek(&scheduler, in), found;
+        expect_match(&leased, stored ? 1 + i % 299 : 0);
+        if (i % 50 == 0 && is_promise(&leased)) {
+            uint64_t from = i % 100 == 0 ? 0 : leased.matched_tokens / 2;
+            check_attached(fx, &leased, &prompt, from);
+            assert_status(attach(&scheduler, leased.lease, 0, &found), SPEC_E_BUSY);
+        }
+        prompt_free(&prompt);
+    }
+    assert_int_equal(fixture_stats(&scheduler).requests_open, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        fixture_release(&scheduler, open[i]);
+    struct spec_lookup_result leased = peek(&scheduler, lookup_params(&whole));
+    if (is_promise(&leased)) /* in the connector that peeked */
+        check_attached(&scheduler, &leased, &whole, 0);
+    fixture_close(&scheduler);
+    prompt_free(&whole);
 }
 
 /* ---- 136, 137 ---- */
@@ -368,6 +453,8 @@ const struct conf_test CONF_LEASE[] = {
     OPENED(abi_131_a_lease_of_a_reader_is_good_in_the_writer),
     OPENED(abi_131_what_follows_an_attached_match_can_be_stored),
     OPENED(abi_131_attach_checks_its_arguments),
+    OPENED(abi_177_a_peek_answers_as_a_lookup_and_makes_no_request),
+    BARE(abi_177_peeks_of_a_scheduler_are_attached_by_the_worker),
     BARE(abi_136_an_expired_lease_is_stale),
     OPENED(abi_137_an_altered_lease_is_never_taken),
     OPENED(abi_137_a_lease_of_another_store_or_model_is_invalid),

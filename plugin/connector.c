@@ -56,24 +56,26 @@ static spec_status make_requests(spec_connector *conn, struct spec_error *reterr
     struct sc_alloc *alloc = &conn->alloc;
     struct sc_plugin_request *first = conn->requests;
     uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
-    uint64_t segments = conn->segment_capacity;
+    uint64_t segments = conn->segment_capacity, slots = count + SC_PLUGIN_PEEKS;
     first->tokens = sc_alloc(alloc, count * tokens * sizeof(*first->tokens));
-    first->segments = sc_alloc(alloc, count * segments * sizeof(*first->segments));
+    first->segments = sc_alloc(alloc, slots * segments * sizeof(*first->segments));
     first->ranges = sc_alloc(alloc, count * segments * sizeof(*first->ranges));
-    first->marks = sc_alloc(alloc, count * SC_PLUGIN_MARKS * sizeof(*first->marks));
-    first->store_marks = sc_alloc(alloc, count * SC_PLUGIN_MARKS * sizeof(*first->store_marks));
+    first->marks = sc_alloc(alloc, slots * SC_PLUGIN_MARKS * sizeof(*first->marks));
+    first->store_marks = sc_alloc(alloc, slots * SC_PLUGIN_MARKS * sizeof(*first->store_marks));
     if (first->tokens == NULL || first->segments == NULL || first->ranges == NULL ||
         first->marks == NULL || first->store_marks == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests of %" PRIu64 " tokens",
                        count, tokens);
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < slots; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
         atomic_init(&request->piece_last, UINT64_MAX);
-        request->tokens = first->tokens + i * tokens;
         request->segments = first->segments + i * segments;
-        request->ranges = first->ranges + i * segments;
         request->marks = first->marks + i * SC_PLUGIN_MARKS;
         request->store_marks = first->store_marks + i * SC_PLUGIN_MARKS;
+        if (i >= count) /* a peek's */
+            continue;
+        request->tokens = first->tokens + i * tokens;
+        request->ranges = first->ranges + i * segments;
     }
     return SPEC_OK;
 }
@@ -110,7 +112,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
 {
     conn->segment_capacity = segment_capacity(conn->config.max_request_tokens);
     conn->requests =
-        sc_alloc_array(&conn->alloc, conn->config.max_requests, sizeof(*conn->requests));
+        sc_alloc_array(&conn->alloc, (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS,
+                       sizeof(*conn->requests));
     conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
     conn->epoch_told = sc_alloc_array(&conn->alloc, conn->rank_count, sizeof(*conn->epoch_told));
     if (conn->role == SPEC_ROLE_READER)

@@ -56,6 +56,7 @@
 #define SC_PLUGIN_OUTBOX      256u  /* failed ranges that wait to be told to our rank's writer */
 #define SC_PLUGIN_DROPS       1024u /* failed pieces whose records are not in the log yet */
 #define SC_PLUGIN_TAILS       256u  /* ends of prompts that wait to be merged */
+#define SC_PLUGIN_PEEKS       16u   /* lookups without a request that run at the same moment */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 #define SC_PLUGIN_FLAG_COARSE 0x80000000u /* in a request's segments: codes alone are to be had */
 
@@ -149,7 +150,8 @@ struct sc_plugin_request {
     _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
 
     /* Set by open, constant after: the arrays. */
-    uint32_t *tokens;                  /* [max_request_tokens] */
+    uint32_t *tokens;                  /* [max_request_tokens]; NULL: a peek's slot, which has no
+                                        * ranges and no loads either */
     struct sc_radix_segment *segments; /* [segment_capacity] */
     struct sc_store_range *ranges;     /* [segment_capacity] */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
@@ -300,7 +302,7 @@ struct spec_connector {
     bool can_select;                 /* buffers were made; else all rows are delivered, always */
     uint64_t delivery_bytes;         /* of a request; 0: nothing that was delivered is refined */
     uint64_t segment_capacity;
-    struct sc_plugin_request *requests; /* [config.max_requests] */
+    struct sc_plugin_request *requests; /* [config.max_requests + SC_PLUGIN_PEEKS] */
     struct sc_store_reader **readers;   /* [config.max_requests * SC_PLUGIN_READERS] theirs */
     struct sc_plugin_save *saves;       /* [save_count] */
     uint64_t save_count;
@@ -407,6 +409,10 @@ void sc_plugin_lease_seed_find(spec_connector *conn);
 /* request.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
+/* A slot that no handle names, for the moment of a peek; NULL: all are taken. */
+struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn);
+/* What it matched is let go: its pin, and its part in what merges wait for. */
+void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_request_unhold(struct sc_plugin_request *request);
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);

@@ -3,6 +3,8 @@
  *   tokens --root, marks--> radix match (lock-free, pinned) --cut--> [from_token, matched) ranges
  *                           the other ranks' indexes        --cut-^  + a lease, by time
  *
+ *   peek: the same up to the lease, in a slot without a handle, and everything is let go again
+ *
  * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
  * what it is made from could be reused: the time is read before the index.
  * Threads: any. Tests: conformance (abi_020_* .. abi_027_*) */
@@ -29,7 +31,7 @@ static spec_status check_params(const spec_connector *conn, const struct spec_lo
 {
     if (params->tokens == NULL || params->token_count == 0)
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: no tokens, expected at least one");
-    if (params->flags & ~SPEC_LOOKUP_REQUIRE_EXACT)
+    if (params->flags & ~(SPEC_LOOKUP_REQUIRE_EXACT | SPEC_LOOKUP_PEEK))
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: unknown flags %#" PRIx32, params->flags);
     if (params->from_token > params->token_count)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -125,6 +127,11 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static bool peeks(const struct spec_lookup_params *params)
+{
+    return (params->flags & SPEC_LOOKUP_PEEK) != 0;
+}
+
 static uint64_t limit_of(const struct spec_lookup_params *params)
 {
     return params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
@@ -154,9 +161,20 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 
-/* Turns segments into the ranges of [from_token, matched_tokens), and adds what the whole match is
- * worth: what is loaded was computed on what is not. */
-static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
+/* What the whole match is worth: what is loaded was computed on what is not. */
+static void add_worth(const spec_connector *conn, struct sc_plugin_request *request)
+{
+    uint64_t end = request->matched_tokens > request->from_token ? request->matched_tokens : 0;
+    for (uint64_t i = 0, at = 0; at < end; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        if (segment->value.flags != SPEC_PROVENANCE_EXACT)
+            sc_plugin_provenance_add_piece(&request->provenance, conn->store, segment->value.piece);
+        at = segment->first + segment->count;
+    }
+}
+
+/* Turns segments into the ranges of [from_token, matched_tokens). */
+static void make_ranges(struct sc_plugin_request *request)
 {
     uint64_t piece_last = 0;
     request->range_count = request->coarse_rows = 0;
@@ -164,8 +182,6 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         const struct sc_radix_segment *segment = &request->segments[i];
         if (segment->first >= request->matched_tokens)
             break;
-        if (segment->value.flags != SPEC_PROVENANCE_EXACT)
-            sc_plugin_provenance_add_piece(&request->provenance, conn->store, segment->value.piece);
         uint64_t end = segment->first + segment->count;
         uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
         uint64_t first =
@@ -215,7 +231,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
         return;
     struct sc_radix_query query = {.root = request->root,
-                                   .tokens = request->tokens,
+                                   .tokens = peeks(params) ? params->tokens : request->tokens,
                                    .token_count = request->token_count,
                                    .marks = request->marks,
                                    .mark_count = request->mark_count,
@@ -264,7 +280,8 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
                             spec_request handle, const struct sc_plugin_promise *promise,
                             struct spec_lookup_result *ret_result)
 {
-    make_ranges(conn, request);
+    add_worth(conn, request);
+    make_ranges(request);
     atomic_store(&request->submission, 0);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;
@@ -309,6 +326,32 @@ static void count_lookup(spec_connector *conn, const struct sc_plugin_request *r
     atomic_fetch_add_explicit(&conn->stats.matched_tokens, rows, memory_order_relaxed);
 }
 
+/* The answer alone. It is pinned until it is written: what it says is true of what it found. */
+static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
+                       const struct sc_plugin_promise *promise,
+                       struct spec_lookup_result *ret_result)
+{
+    add_worth(conn, request);
+    write_result(conn, request, 0, promise, ret_result);
+    sc_plugin_request_unpin(conn, request);
+    sc_plugin_request_unhold(request);
+}
+
+static struct sc_plugin_request *take_slot(spec_connector *conn,
+                                           const struct spec_lookup_params *params,
+                                           spec_request *ret_handle, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = peeks(params) ? sc_plugin_request_take_peek(conn)
+                                                      : sc_plugin_request_take(conn, ret_handle);
+    if (request == NULL && peeks(params))
+        (void)sc_fail(reterr, SPEC_E_BUSY, "lookup: %u peeks run at the moment", SC_PLUGIN_PEEKS);
+    else if (request == NULL)
+        (void)sc_fail(reterr, SPEC_E_BUSY,
+                      "lookup: all %" PRIu32 " requests (max_requests) are open",
+                      conn->config.max_requests);
+    return request;
+}
+
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *host_params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr)
 {
@@ -323,18 +366,17 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     if (status != SPEC_OK)
         return status;
     spec_request handle;
-    struct sc_plugin_request *request = sc_plugin_request_take(conn, &handle);
+    struct sc_plugin_request *request = take_slot(conn, &params, &handle, reterr);
     if (request == NULL)
-        return sc_fail(reterr, SPEC_E_BUSY,
-                       "lookup: all %" PRIu32 " requests (max_requests) are open",
-                       conn->config.max_requests);
+        return SPEC_E_BUSY;
     status = read_marks(&params, request, reterr);
     if (status != SPEC_OK) {
         request->pinned = (struct sc_radix_ref){0};
         sc_plugin_request_unhold(request);
         return status;
     }
-    memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
+    if (!peeks(&params))
+        memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
     request->token_count = params.token_count;
     request->from_token = params.from_token;
     request->epoch = atomic_load(&conn->epoch);
@@ -342,6 +384,9 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     find_root(conn, &params, request);
     match_request(conn, &params, request, &promise);
     count_lookup(conn, request);
-    sc_plugin_request_open(conn, request, handle, &promise, ret_result);
+    if (peeks(&params))
+        write_peek(conn, request, &promise, ret_result);
+    else
+        sc_plugin_request_open(conn, request, handle, &promise, ret_result);
     return SPEC_OK;
 }

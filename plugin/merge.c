@@ -351,7 +351,7 @@ static bool merge_end(spec_connector *conn, struct sc_plugin_merge *merge,
 /* Whether a request may have one of them in its ranges. */
 static bool is_held(spec_connector *conn, const struct waiting *waiting)
 {
-    for (uint32_t i = 0; i < conn->config.max_requests; i++) {
+    for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
         struct sc_plugin_request *request = &conn->requests[i];
         if (atomic_load(&request->state) != SC_REQUEST_FREE &&
             atomic_load(&request->taken) < waiting->before &&

@@ -15,6 +15,10 @@
  *     numbers that finds and loads look at. A call looks its handles up once: asked again a moment
  *     later, the answer may be another.
  *
+ * A peek is a lookup without a request: it has one of SC_PLUGIN_PEEKS slots behind the requests'
+ * for the moment of its call, so that what it reads of the index stays there meanwhile, and no
+ * handle.
+ *
  * Holds: a slot is FREE only when its handle was released and no save needs its tokens. Of several
  * releases of one handle one does it, the others are STALE.
  * Threads: take and find any; end the request's host thread, or whose turn its loads were when it
@@ -22,13 +26,12 @@
  * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
-struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle)
+/* Any free one of the slots [first, first + count). */
+static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first, uint32_t count)
 {
-    uint32_t count = conn->config.max_requests;
     uint32_t hint = atomic_fetch_add_explicit(&conn->request_hint, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t slot = (hint + i) % count;
-        struct sc_plugin_request *request = &conn->requests[slot];
+        struct sc_plugin_request *request = &conn->requests[first + (hint + i) % count];
         uint32_t free = SC_REQUEST_FREE;
         if (atomic_load_explicit(&request->state, memory_order_relaxed) != SC_REQUEST_FREE ||
             !atomic_compare_exchange_strong(&request->state, &free, SC_REQUEST_TAKEN))
@@ -36,11 +39,24 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
         /* Before the index is asked: merge.c. */
         atomic_store(&request->taken, atomic_fetch_add(&conn->requests_taken, 1));
-        uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
-        *ret_handle = generation << 32 | (slot + 1);
         return request;
     }
     return NULL;
+}
+
+struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle)
+{
+    struct sc_plugin_request *request = slot_take(conn, 0, conn->config.max_requests);
+    if (request == NULL)
+        return NULL;
+    uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
+    *ret_handle = generation << 32 | (uint64_t)(request - conn->requests + 1);
+    return request;
+}
+
+struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn)
+{
+    return slot_take(conn, conn->config.max_requests, SC_PLUGIN_PEEKS);
 }
 
 struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle)
@@ -96,19 +112,24 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     return SPEC_OK;
 }
 
+void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_radix_unpin(conn->radix, request->pinned);
+    request->pinned = (struct sc_radix_ref){0};
+    atomic_store(&request->piece_last, 0);
+    sc_plugin_unpinned(conn);
+    if (atomic_load(&conn->merges_waiting) > 0)
+        sc_plugin_kick(conn, SC_JOB_MERGE);
+}
+
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_loads_end(conn, request);
     sc_plugin_pass_abort(conn, request);
-    sc_radix_unpin(conn->radix, request->pinned);
-    request->pinned = (struct sc_radix_ref){0};
-    atomic_store(&request->piece_last, 0);
     uint64_t tail = atomic_exchange(&request->tail, 0);
     if (tail != 0)
         sc_plugin_merge_tail(conn, tail);
-    sc_plugin_unpinned(conn);
-    if (atomic_load(&conn->merges_waiting) > 0)
-        sc_plugin_kick(conn, SC_JOB_MERGE);
+    sc_plugin_request_unpin(conn, request);
     atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_request_unhold(request);
 }

@@ -3,7 +3,7 @@
  * evict, and a reader follows and attaches too.
  *
  *   writer   DECODERS threads: lookup -> load -> a token a pass -> lease -> release
- *            LOOKERS threads: lookup or attach -> load -> release
+ *            LOOKERS threads: peek, or lookup or attach -> load -> release
  *            one: reset, checkpoint, evict, kick
  *   reader   LOOKERS threads
  *   truth    a row is a function of the tokens before it
@@ -103,6 +103,12 @@ static void look(struct worker *worker)
     struct prompt part = races->prompts[which];
     struct spec_lookup_result result;
     part.count = 1 + draw(worker, part.count);
+    if (draw(worker, 2) == 0) {
+        expect(worker, rig_peek(worker->rig, &part, 0, &result) == SPEC_OK && result.request == 0);
+        if (result.matched_tokens > 0)
+            lease_keep(worker, &result, which);
+        return;
+    }
     if (rig_try_lookup(worker->rig, &part, 0, RIG_MAX, &result) != SPEC_OK)
         return; /* BUSY */
     load(worker, result.request, &part, result.matched_tokens);

@@ -2,10 +2,10 @@
  * reader or the writer of another rank, each with requests of its own, and resets by all of them at
  * any moment.
  *
- *   thread   lookup or attach -> layers: begin_layer, prefetch_next, then the layer directly, in
- *            submissions, two requests at once, refined, ahead -> store, aborted or not -> release
- *   between  reset, stats, maintain, poll of what is no ticket
- *   truth    a row is a function of (tokens before, epoch, layer, K or V)
+ *   thread   lookup or attach (of a lookup's lease, or a peek's) -> layers: begin_layer,
+ * prefetch_next, then the layer directly, in submissions, two requests at once, refined, ahead ->
+ * store, aborted or not -> release between  reset, stats, maintain, poll of what is no ticket truth
+ * a row is a function of (tokens before, epoch, layer, K or V)
  *
  * Holds: what is delivered is the row of that prefix and of the request's epoch; a status has its
  * reason: STALE a reset or a release, all else an injected fault. Where nothing was injected no
@@ -359,6 +359,10 @@ static struct hold look(struct worker *worker, uint32_t prompt)
     hold.request = result.request;
     hold.matched = result.matched_tokens;
     hold.epoch = sc_plugin_request_find_any(conn, result.request)->epoch;
+    if (draw(worker, 2) == 0 && /* the lease is of no request */
+        (rig_peek(worker->rig, &worker->races->prompts[prompt], 0, &result) != SPEC_OK ||
+         result.request != 0))
+        wrong(worker, "peek", SPEC_OK);
     if (result.lease_expiry_ns == 0)
         return hold;
     pthread_mutex_lock(&worker->races->lock);

@@ -267,13 +267,17 @@ static void step_look(struct stress *stress)
         look(stress, (uint32_t)draw(stress, RIGS), (uint32_t)draw(stress, PROMPTS), flags, &result);
     load(stress, &hold);
     *place = hold;
-    if (hold.matched == 0 || result.lease_expiry_ns == 0)
+    if (draw(stress, 2) == 0 && /* the lease is of no request */
+        (rig_peek(&stress->rigs[hold.rig], &stress->prompts[hold.prompt], 0, &result) != SPEC_OK ||
+         result.request != 0))
+        wrong(stress, "peek");
+    if (result.matched_tokens == 0 || result.lease_expiry_ns == 0)
         return;
     struct lease *lease = &stress->leases[draw(stress, LEASES)];
     memcpy(lease->bytes, result.lease, sizeof(lease->bytes));
     lease->prompt = hold.prompt;
     lease->due_ns = result.lease_expiry_ns;
-    lease->is_exact = hold.is_exact;
+    lease->is_exact = result.provenance.kind == SPEC_PROVENANCE_EXACT;
 }
 
 static void step_held(struct stress *stress)

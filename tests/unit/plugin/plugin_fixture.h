@@ -373,6 +373,20 @@ static inline spec_status rig_try_lookup(struct rig *rig, const struct prompt *p
     return sc_plugin_lookup(rig->conn, &params, ret_result, NULL);
 }
 
+/* A lookup without a request. */
+static inline spec_status rig_peek(struct rig *rig, const struct prompt *prompt,
+                                   uint64_t from_token, struct spec_lookup_result *ret_result)
+{
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .flags = SPEC_LOOKUP_PEEK,
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .from_token = from_token,
+                                        .max_tokens = prompt->count};
+    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result), .request = 77};
+    return sc_plugin_lookup(rig->conn, &params, ret_result, NULL);
+}
+
 static inline struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
 {
     struct spec_lookup_result result;

@@ -349,6 +349,55 @@ static void who_needs_rows_misses_and_brings_them_back(void **state)
 }
 
 /* Rows behind what went are exact ones, and are computed on what is not. */
+static struct spec_lookup_result look_from(struct rig *rig, const struct prompt *prompt,
+                                           uint64_t from, uint32_t flags)
+{
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .flags = flags,
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .from_token = from,
+                                        .max_tokens = prompt->count};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    return result;
+}
+
+static void assert_stored(struct rig *rig, const struct prompt *prompt, uint32_t flags,
+                          uint64_t expected)
+{
+    for (uint64_t from = 0; from <= prompt->count; from += 100) {
+        struct spec_lookup_result result = look_from(rig, prompt, from, flags);
+        assert_int_equal(result.stored_tokens, expected);
+        rig_release(rig, result.request);
+    }
+}
+
+/* Who needs rows is told how far there are rows, also where it holds those before the match. */
+static void rows_that_went_are_not_told_as_stored_to_who_needs_them(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = open_front_gone(&rig, 3);
+    assert_stored(&rig, &prompt, 0, 400);
+    assert_stored(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT, 0);
+    rig_close(&rig);
+    rig.extra = LOSSLESS;
+    rig_open(&rig);
+    assert_stored(&rig, &prompt, 0, 0);
+    assert_stored(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT, 0);
+    struct spec_lookup_result result = look_from(&rig, &prompt, 300, 0);
+    assert_int_equal(result.matched_tokens, 400); /* behind them there are rows */
+    rig_release(&rig, result.request);
+    result = look_from(&rig, &prompt, 300, SPEC_LOOKUP_REQUIRE_EXACT);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 300)), SPEC_OK);
+    rig_release(&rig, result.request);
+    assert_stored(&rig, &prompt, 0, 300); /* what hung on codes alone went with them */
+    assert_stored(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT, 300);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
 {
     (void)state;
@@ -934,6 +983,7 @@ int main(void)
         cmocka_unit_test(codes_of_more_than_an_operation_are_read_in_several),
         cmocka_unit_test(codes_of_more_than_an_operation_need_no_rows),
         cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),
+        cmocka_unit_test(rows_that_went_are_not_told_as_stored_to_who_needs_them),
         cmocka_unit_test(what_is_stored_on_codes_alone_is_lossy_and_has_rows),
         cmocka_unit_test(queries_that_are_no_numbers_choose_rows_that_are_there),
         cmocka_unit_test(rows_that_went_have_no_averages),

@@ -226,6 +226,37 @@ static void a_request_keeps_the_pieces_that_it_matched(void **state)
     rig_done(&rig);
 }
 
+/* A peek reads of what it matched until its answer is written. */
+static void a_peek_keeps_the_pieces_that_it_matched(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(14, 1000, 0, CHUNK + 1);
+    struct spec_lookup_result peek;
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
+    decode(&rig, decoder.request, &prompt, 0, CHUNK - 1);
+    struct sc_plugin_request *slot = sc_plugin_request_take_peek(rig.conn); /* as inside one */
+    assert_non_null(slot);
+    decode(&rig, decoder.request, &prompt, CHUNK - 1, CHUNK + 1);
+    settle(&rig);
+    assert_int_equal(merged(&rig), 1);
+    assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1 + 1); /* old and new */
+    for (uint32_t i = 0; i < 100; i++) /* who peeks later holds nothing up, and ends no other */
+        assert_int_equal(rig_peek(&rig, &prompt, 0, &peek), SPEC_OK);
+    settle(&rig);
+    assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1 + 1);
+    sc_plugin_request_unpin(rig.conn, slot);
+    sc_plugin_request_unhold(slot);
+    settle(&rig);
+    assert_int_equal(store_stats(&rig).piece_count, 1 + 1);
+    rig_release(&rig, decoder.request);
+    check_read(&rig, &prompt);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* A process that dies between: the old pieces are in the log beside the new one. */
 static void what_waited_goes_with_the_next_open(void **state)
 {
@@ -752,6 +783,7 @@ int main(void)
         cmocka_unit_test(rows_of_every_kind_are_merged),
         cmocka_unit_test(a_long_decode_is_few_pieces),
         cmocka_unit_test(a_request_keeps_the_pieces_that_it_matched),
+        cmocka_unit_test(a_peek_keeps_the_pieces_that_it_matched),
         cmocka_unit_test(what_waited_goes_with_the_next_open),
         cmocka_unit_test(children_follow_in_every_log),
         cmocka_unit_test(a_branch_bounds_what_is_merged),
