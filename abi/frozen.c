@@ -137,7 +137,7 @@ AT(spec_memory, block_tokens, 80, 8);
 AT(spec_memory, block_stride_bytes, 88, 8);
 AT(spec_memory, stream, 96, 8);
 
-SIZE(spec_queries, 72);
+SIZE(spec_queries, 80);
 AT(spec_queries, struct_size, 0, 4);
 AT(spec_queries, device, 4, 4);
 AT(spec_queries, device_index, 8, 4);
@@ -150,6 +150,8 @@ AT(spec_queries, row_stride_bytes, 40, 8);
 AT(spec_queries, head_stride_bytes, 48, 8);
 AT(spec_queries, first_position, 56, 8);
 AT(spec_queries, stream, 64, 8);
+AT(spec_queries, scale, 72, 4);
+AT(spec_queries, reserved, 76, 4);
 
 SIZE(spec_provenance, 48);
 AT(spec_provenance, kind, 0, 4);

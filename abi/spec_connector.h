@@ -185,7 +185,9 @@ struct spec_memory {
 
 /* Query rows of a pass at one layer, after the rotary turn. Borrowed for the call.
  *   q[i][g] = data + i * row_stride_bytes + g * head_stride_bytes, head_size elements
- * heads: SPEC_QUERIES_ALL, or SPEC_QUERIES_PROBE (the query heads of the first p KV heads only). */
+ * heads: SPEC_QUERIES_ALL, or SPEC_QUERIES_PROBE (the query heads of the first p KV heads only).
+ * A score is q . k * scale, as the model's attention has it; 0: 1 / sqrt(head_size). A scale that
+ * is negative or not finite is INVALID [ABI-179]. */
 #define SPEC_QUERIES_ALL   0u
 #define SPEC_QUERIES_PROBE 1u
 struct spec_queries {
@@ -201,6 +203,9 @@ struct spec_queries {
     uint64_t head_stride_bytes;
     uint64_t first_position; /* of row 0 in the sequence */
     void *stream;
+    /* Since 0.8. */
+    float scale; /* of scores; 0: 1 / sqrt(head_size) */
+    uint32_t reserved;
 };
 
 /* What the delivered KV is worth. Kinds are ordered: a larger one is worse. Lookup states the worst
@@ -389,8 +394,9 @@ struct spec_lookup_result {
 #define SPEC_IMPORTANT_PARTIAL  4u /* result: a deadline or byte budget ended refinement early */
 
 /* How many rows a pass wants at a layer, and by what measure; what is not given is as configured.
- *   importance  a[g,i,j] = softmax over j of q[g,i] . k[h,j] / sqrt(head_size), where j runs over
- *               the R matched rows and the new keys up to row i (without new keys: the rows alone)
+ *   importance  a[g,i,j] = softmax over j of q[g,i] . k[h,j] * scale (of the queries: ABI-179),
+ *               where j runs over the R matched rows and the new keys up to row i (without new
+ *               keys: the rows alone)
  *               imp[h](j) = sum of a[g,i,j] over the query heads g of KV head h, and over the rows
  *               i of the pass (H2O, NeurIPS 2023) or its last one alone (LAST)
  *   ratio       k = max(1, ceil(R * retain_ppm / 10^6))

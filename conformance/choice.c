@@ -91,6 +91,11 @@ struct ask ask_ratio(uint32_t layer, uint32_t retain_ppm)
                                    .retain_ppm = retain_ppm}};
 }
 
+double ask_scale(const struct ask *ask, const struct shape *shape)
+{
+    return ask->scale > 0 ? (double)ask->scale : 1 / sqrt(shape->head_size);
+}
+
 /* n / 16, of the head's own number and of what its KV heads share. */
 static double query_number(const struct scene *scene, uint32_t layer, uint64_t position,
                            uint32_t head, uint32_t i)
@@ -119,7 +124,7 @@ static void add_row(const struct scene *scene, const struct ask *ask, uint32_t h
             dot +=
                 query_number(scene, ask->layer, position, head, i) *
                 truth_number(&scene->prompt, ask->from + j, ask->layer, 0, head / scene->group, i);
-        logits[j] = dot / sqrt(shape->head_size);
+        logits[j] = dot * ask_scale(ask, shape);
         most = logits[j] > most ? logits[j] : most;
     }
     for (uint64_t j = 0; j < total + fresh; j++)
@@ -331,7 +336,8 @@ static void make_queries(const struct scene *scene, const struct ask *ask, struc
                                             .heads = ask->heads,
                                             .row_stride_bytes = row * sizeof(float),
                                             .head_stride_bytes = shape->head_size * sizeof(float),
-                                            .first_position = scene->matched + ask->first};
+                                            .first_position = scene->matched + ask->first,
+                                            .scale = ask->scale};
 }
 
 struct answer answer_make(const struct scene *scene, const struct ask *ask,

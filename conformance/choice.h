@@ -32,6 +32,7 @@ struct ask {
     uint32_t heads;       /* SPEC_QUERIES_* */
     uint64_t from;        /* of the lookup */
     uint64_t first, rows; /* query rows: of positions matched + first .. */
+    float scale;          /* of the queries; 0: the default */
     bool lacks_new_keys, has_negative_slot, lacks_queries;
     bool may_be_dense; /* also where hits are required */
     struct spec_select select;
@@ -61,6 +62,8 @@ void scene_close(struct scene *scene);
 struct spec_lookup_result scene_find(struct scene *scene, uint64_t from);
 
 struct ask ask_ratio(uint32_t layer, uint32_t retain_ppm);
+/* What scores are multiplied by. */
+double ask_scale(const struct ask *ask, const struct shape *shape);
 
 /* What an item needs; get_important is the caller's, with the item that answer_item gives. */
 struct answer answer_make(const struct scene *scene, const struct ask *ask,

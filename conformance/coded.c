@@ -254,11 +254,12 @@ static double scores[ROWS_MAX];
 static bool is_scored[ROWS_MAX + FRESH];
 
 /* One query row's attention over the keys of its head. */
-static void add_query(const struct coded *coded, const float *query, uint32_t kv_head,
-                      uint64_t total, uint64_t fresh)
+static void add_query(const struct coded *coded, const struct ask *ask, const float *query,
+                      uint32_t kv_head, uint64_t total, uint64_t fresh)
 {
     static double logits[ROWS_MAX + FRESH];
-    uint32_t size = coded->scene.fx->shape.head_size;
+    const struct shape *shape = &coded->scene.fx->shape;
+    uint32_t size = shape->head_size;
     double most = -INFINITY, all = 0;
     for (uint64_t j = 0; j < total + fresh; j++) {
         if (!is_scored[j])
@@ -266,7 +267,7 @@ static void add_query(const struct coded *coded, const float *query, uint32_t kv
         double dot = 0;
         for (uint32_t i = 0; i < size; i++)
             dot += (double)query[i] * keys[j][kv_head * size + i];
-        logits[j] = dot / sqrt(size);
+        logits[j] = dot * ask_scale(ask, shape);
         most = fmax(most, logits[j]);
     }
     for (uint64_t j = 0; j < total + fresh; j++)
@@ -295,7 +296,8 @@ static void score(const struct coded *coded, const struct ask *ask, const struct
     }
     for (uint64_t i = last ? ask->rows - 1 : 0; i < ask->rows; i++)
         for (uint32_t g = 0; g < heads; g++)
-            add_query(coded, answer->query_numbers + (i * heads + g) * (uint64_t)shape->head_size,
+            add_query(coded, ask,
+                      answer->query_numbers + (i * heads + g) * (uint64_t)shape->head_size,
                       g / scene->group, total, ask->lacks_new_keys ? 0 : ask->first + i + 1);
 }
 

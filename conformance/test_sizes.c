@@ -25,8 +25,11 @@ struct form {
 static const struct form ALLOC = {sizeof(struct spec_alloc), 1, {32}};
 static const struct form MEMORY = {
     sizeof(struct spec_memory), 1, {TO(spec_memory, head_stride_bytes)}};
-static const struct form QUERIES = {
-    sizeof(struct spec_queries), 1, {TO(spec_queries, head_stride_bytes)}};
+static const struct form QUERIES = {sizeof(struct spec_queries),
+                                    5,
+                                    {TO(spec_queries, head_stride_bytes),
+                                     TO(spec_queries, first_position), TO(spec_queries, stream),
+                                     TO(spec_queries, scale), TO(spec_queries, reserved)}};
 static const struct form MODEL = {sizeof(struct spec_model),
                                   4,
                                   {TO(spec_model, weights_id), TO(spec_model, revision),

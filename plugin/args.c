@@ -25,7 +25,9 @@
 
 static const uint16_t ALLOC[] = {END(spec_alloc, user)};
 static const uint16_t MEMORY[] = {END(spec_memory, head_stride_bytes)};
-static const uint16_t QUERIES[] = {END(spec_queries, head_stride_bytes)};
+static const uint16_t QUERIES[] = {END(spec_queries, head_stride_bytes),
+                                   END(spec_queries, first_position), END(spec_queries, stream),
+                                   END(spec_queries, scale), END(spec_queries, reserved)};
 static const uint16_t LAYER_GROUP[] = {END(spec_layer_group, dtype)};
 static const uint16_t MODEL[] = {END(spec_model, weights_id), END(spec_model, revision),
                                  END(spec_model, head_size_v), END(spec_model, reserved)};
@@ -60,7 +62,7 @@ static const uint16_t STATS[] = {END(spec_stats, matched_tokens)};
 
 FORM(alloc, spec_alloc, ALLOC, user);
 FORM(memory, spec_memory, MEMORY, head_stride_bytes);
-FORM(queries, spec_queries, QUERIES, head_stride_bytes);
+FORM(queries, spec_queries, QUERIES, reserved);
 FORM(layer_group, spec_layer_group, LAYER_GROUP, dtype);
 FORM(model, spec_model, MODEL, reserved);
 FORM(open, spec_open_params, OPEN, reserved);

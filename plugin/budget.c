@@ -10,6 +10,8 @@
 #include "plugin/args.h"
 #include "plugin/select.h"
 
+#include <math.h>
+
 #define PPM 1000000u
 
 static spec_status read_select(const struct spec_select *host, struct spec_select *ret_select,
@@ -236,6 +238,21 @@ void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_importa
 
 /* ---- Queries and new keys ------------------------------------------------------------------- */
 
+spec_status sc_plugin_queries_read(const struct spec_queries *host, const char *name,
+                                   struct spec_queries *ret_queries, struct spec_error *reterr)
+{
+    spec_status status =
+        sc_plugin_args_read(ret_queries, &sc_plugin_form_queries, host, name, reterr);
+    if (status == SPEC_OK && ret_queries->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: reserved must be 0", name);
+    return status;
+}
+
+float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_queries *queries)
+{
+    return queries->scale > 0 ? queries->scale : 1.0f / sqrtf((float)conn->shape.head_size);
+}
+
 spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
                                     const char *name, struct spec_error *reterr)
 {
@@ -254,6 +271,9 @@ spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spe
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: data and strides must be multiples of the element's %" PRIu64 " bytes",
                        name, element);
+    if (!isfinite(queries->scale) || queries->scale < 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: scale is %g, a finite one >= 0 expected", name,
+                       (double)queries->scale);
     uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->probe_heads
                                                                      : conn->shape.kv_head_count) *
                      conn->query_group;
@@ -306,8 +326,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
     spec_status status = SPEC_OK;
     *ret_scoring = (struct sc_plugin_scoring){0};
     if (in->queries != NULL)
-        status = sc_plugin_args_read(&queries, &sc_plugin_form_queries, in->queries,
-                                     "get_important: queries", reterr);
+        status = sc_plugin_queries_read(in->queries, "get_important: queries", &queries, reterr);
     if (status == SPEC_OK && in->new_keys != NULL)
         status = sc_plugin_args_read(&unneeded, &sc_plugin_form_memory, in->new_keys,
                                      "get_important: new_keys", reterr);
@@ -333,6 +352,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
     if (ret_scoring->is_probes_only && conn->reads_codes)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: queries: all heads expected, since codes of all are scored");
+    ret_scoring->scale = sc_plugin_queries_scale(conn, &queries);
     ret_scoring->queries =
         (struct sc_kernels_queries){.data = queries.data,
                                     .row_stride_bytes = queries.row_stride_bytes,

@@ -121,6 +121,7 @@ struct sc_plugin_guess {
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
     struct sc_task task;
     uint32_t hint_dtype;
+    float hint_scale;
     uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
     uint64_t count; /* ranked rows, at the rows of the reader of the same parity; 0: none */
     bool is_whole;  /* heads are expected to disagree: all rows will be wanted */

@@ -21,7 +21,6 @@
  * Tests: tests/unit/plugin/test_guess.c */
 #include "plugin/select.h"
 
-#include <math.h>
 #include <string.h>
 
 enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
@@ -125,7 +124,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
         .kernels = conn->kernels,
         .head_size = conn->shape.head_size,
         .group = conn->query_group,
-        .scale = 1.0f / sqrtf((float)conn->shape.head_size),
+        .scale = guess->hint_scale,
         .queries = {.data = guess->hint,
                     .row_stride_bytes = conn->hint_heads * conn->query_group * head_bytes,
                     .head_stride_bytes = head_bytes,
@@ -287,6 +286,7 @@ static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
             memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
     guess->hint_rows = rows;
     guess->hint_dtype = hint->dtype;
+    guess->hint_scale = sc_plugin_queries_scale(conn, hint);
 }
 
 void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

@@ -106,8 +106,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
-        status = sc_plugin_args_read(&queries, &sc_plugin_form_queries, hint, "prefetch_next: hint",
-                                     reterr);
+        status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
     if (status == SPEC_OK && hint != NULL && conn->reads_codes &&

@@ -52,6 +52,7 @@ struct sc_plugin_want {
 struct sc_plugin_scoring {
     struct sc_kernels_queries queries;
     struct sc_kernels_keys fresh;
+    float scale; /* of scores */
     bool is_probes_only;
 };
 
@@ -113,6 +114,11 @@ bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_req
 /* k and R of a layer as the configuration has them. */
 struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
                                            const struct sc_plugin_request *request, uint32_t layer);
+/* The host's structure; SPEC_E_INVALID: reserved. */
+spec_status sc_plugin_queries_read(const struct spec_queries *host, const char *name,
+                                   struct spec_queries *ret_queries, struct spec_error *reterr);
+/* What scores by them are multiplied by. */
+float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_queries *queries);
 /* SPEC_E_INVALID: a member is wrong, or rows reach beyond byte_count. */
 spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
                                     const char *name, struct spec_error *reterr);

@@ -22,6 +22,7 @@ struct world {
     uint64_t matched;
     uint32_t group; /* query heads of a KV head */
     int64_t agree;
+    float scale; /* of queries; 0: the default */
 };
 
 static inline int64_t world_word(uint64_t seed, int64_t most)
@@ -152,7 +153,8 @@ static inline struct pass world_pass(const struct world *world, uint32_t layer, 
                                    .row_count = FRESH_ROWS,
                                    .row_stride_bytes = heads * d * element,
                                    .head_stride_bytes = d * element,
-                                   .first_position = world->matched};
+                                   .first_position = world->matched,
+                                   .scale = world->scale};
     return pass;
 }
 
@@ -183,7 +185,7 @@ static inline void reference_importance(const struct world *world, uint32_t laye
                 for (uint64_t i = 0; i < d; i++)
                     dot += (double)world_query(world, row, layer, head * world->group + g, i) *
                            (double)world_kv(world, j, layer, 0, head, i);
-                logits[j] = dot / sqrt((double)d);
+                logits[j] = dot * (world->scale > 0 ? (double)world->scale : 1 / sqrt((double)d));
                 most = logits[j] > most ? logits[j] : most;
             }
             for (uint64_t j = from; j < seen; j++)

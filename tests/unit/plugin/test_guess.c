@@ -212,6 +212,39 @@ static void a_later_hint_replaces_one_that_has_not_begun(void **state)
     assert_int_equal(right_after(1, 3), worst);
 }
 
+/* The same of a request whose queries have one scale, and its hints one or another. */
+static uint64_t right_scaled(float scale, float hint_scale)
+{
+    struct world world;
+    struct tour tour = {.prefetched = 0};
+    world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    spec_request request = look(&world);
+    assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
+    load(&world, request, 0, &tour);
+    world.scale = hint_scale;
+    prefetch(&world, request, 0);
+    rig_pass_ns(&world.rig, WINDOW_NS);
+    world.scale = scale;
+    load(&world, request, 1, &tour);
+    assert_int_equal(learnt(&world, 1), 1);
+    uint64_t right = 0;
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
+        right += atomic_load(&world.rig.conn->trusts[1].right_ppm[d]);
+    rig_release(&world.rig, request);
+    world_done(&world);
+    return right;
+}
+
+static void a_hint_is_scored_by_its_own_scale(void **state)
+{
+    (void)state;
+    uint64_t best = right_scaled(2, 2);
+    assert_int_equal(right_scaled(.02f, .02f), best);
+    assert_true(right_scaled(2, .02f) < best);
+    assert_true(right_scaled(.02f, 2) < best);
+    assert_int_equal(right_scaled(.25f, 0), best); /* 1 / sqrt(16) */
+}
+
 static void what_was_right_too_seldom_is_not_read(void **state)
 {
     (void)state;
@@ -481,6 +514,7 @@ int main(void)
         cmocka_unit_test(no_predictor_changes_what_is_delivered),
         cmocka_unit_test(a_hint_before_the_layer_below_is_kept_and_judged),
         cmocka_unit_test(a_later_hint_replaces_one_that_has_not_begun),
+        cmocka_unit_test(a_hint_is_scored_by_its_own_scale),
         cmocka_unit_test(what_was_right_too_seldom_is_not_read),
         cmocka_unit_test(a_window_of_nothing_reads_nothing),
         cmocka_unit_test(a_request_ends_while_its_hint_is_ranked),
