@@ -145,10 +145,17 @@ struct spec_alloc {
     void *user;
 };
 
-/* Numeric types of rows, queries and destinations. */
-#define SPEC_DTYPE_F32  1u
-#define SPEC_DTYPE_F16  2u
-#define SPEC_DTYPE_BF16 3u
+/* Numeric types of rows, queries and destinations. Those of one byte (since 0.8) are bytes to the
+ * plugin, never interpreted: such rows are stored and delivered as they are, into the same type. An
+ * open whose configuration chooses rows, or codes them, is UNSUPPORTED with them; queries and
+ * new_keys of these are INVALID [ABI-180]. */
+#define SPEC_DTYPE_F32      1u
+#define SPEC_DTYPE_F16      2u
+#define SPEC_DTYPE_BF16     3u
+#define SPEC_DTYPE_FP8_E4M3 4u
+#define SPEC_DTYPE_FP8_E5M2 5u
+#define SPEC_DTYPE_INT8     6u
+#define SPEC_DTYPE_BYTES    7u /* any other meaning, of one byte an element */
 
 #define SPEC_DEVICE_HOST 0u
 #define SPEC_DEVICE_CUDA 1u /* this version has no CUDA path: SPEC_E_UNSUPPORTED */

@@ -481,7 +481,7 @@ static void abi_178_a_store_may_begin_behind_what_is_promised(void **state)
                                        .token_count = 1,
                                        .memory = &area.memory};
     spec_ticket ticket;
-    assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->store(fx->conn, &params, 1, &ticket, &fx->error), SPEC_E_INVALID);
     bool stored = fixture_store_range(fx, found.request, &prompt, first, 300 - first);
     fixture_release(fx, found.request);
     fixture_check(fx, &prompt, stored ? 299 : 150);

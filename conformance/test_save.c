@@ -199,7 +199,7 @@ static void abi_084_another_dtype_is_invalid_and_changes_nothing(void **state)
     struct fixture *fx = *state;
     struct prompt prompt = prompt_make(157, 100);
     struct spec_lookup_result found = fixture_find(fx, &prompt);
-    static const uint32_t OTHERS[] = {SPEC_DTYPE_F32, SPEC_DTYPE_BF16, 0, 9};
+    static const uint32_t OTHERS[] = {SPEC_DTYPE_F32, SPEC_DTYPE_BF16, SPEC_DTYPE_BYTES, 0, 9};
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         struct shape wide = fx->shape;
         wide.dtype = SPEC_DTYPE_F32; /* as much memory as any needs */

@@ -73,7 +73,7 @@ void prompt_free(struct prompt *prompt)
 
 uint64_t dtype_bytes(uint32_t dtype)
 {
-    return dtype == SPEC_DTYPE_F32 ? 4 : 2;
+    return dtype == SPEC_DTYPE_F32 ? 4 : dtype <= SPEC_DTYPE_BF16 ? 2 : 1;
 }
 
 uint64_t head_bytes(const struct shape *shape)

@@ -260,11 +260,13 @@ spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spe
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
                        name);
     uint64_t element = sc_plugin_dtype_bytes(queries->dtype), end, heads_end;
-    if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 || element == 0 ||
-        queries->data == NULL || queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "%s: host memory, a dtype, data, at least one row and known heads expected",
-                       name);
+    if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 ||
+        !sc_plugin_dtype_is_scored(queries->dtype) || queries->data == NULL ||
+        queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
+        return sc_fail(
+            reterr, SPEC_E_INVALID,
+            "%s: host memory, a dtype of numbers, data, at least one row and known heads expected",
+            name);
     if (((uintptr_t)queries->data | queries->row_stride_bytes | queries->head_stride_bytes) %
             element !=
         0)
@@ -302,8 +304,9 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
                                              "get_important: new_keys", reterr);
     if (status != SPEC_OK)
         return status;
-    if (sc_plugin_dtype_bytes(memory.dtype) == 0)
-        return sc_fail(reterr, SPEC_E_INVALID, "get_important: new_keys: dtype is %" PRIu32,
+    if (!sc_plugin_dtype_is_scored(memory.dtype))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: new_keys: dtype is %" PRIu32 ", one of numbers expected",
                        memory.dtype);
     if (shape.kv_head_count == 0)
         return SPEC_OK;

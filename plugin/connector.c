@@ -34,6 +34,27 @@ static spec_status check_params(const struct spec_open_params *params, struct sp
     return SPEC_OK;
 }
 
+/* Rows that are no numbers to us are stored and loaded, and that is all. */
+static spec_status check_scored(const spec_connector *conn, struct spec_error *reterr)
+{
+    const struct sc_config *config = &conn->config;
+    if (sc_plugin_dtype_is_scored(conn->shape.dtype))
+        return SPEC_OK;
+    const char *key = config->base == SC_BASE_COARSE           ? "select.base"
+                      : config->identify == SC_IDENTIFY_COARSE ? "select.identify"
+                      : sc_config_keeps_codes(config)          ? "layered.codes"
+                      : config->budget != SPEC_BUDGET_RATIO    ? "select.budget"
+                      : sc_config_selects(config)              ? "select.retain_ppm"
+                      : conn->probe_heads > 0                  ? "select.probe_heads"
+                                                               : NULL;
+    if (key == NULL)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                   "model: kv_dtype %s is bytes that are not interpreted: rows cannot be chosen or "
+                   "coded, as %s (or the preset) asks",
+                   sc_plugin_dtype_of(conn->shape.dtype)->name, key);
+}
+
 /* A page of its own that the kernel clears in a forked child: no system call a check. */
 static spec_status make_fork_guard(spec_connector *conn, struct spec_error *reterr)
 {
@@ -307,7 +328,9 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     conn->takes_coarse = conn->config.base == SC_BASE_COARSE;
     conn->hint_heads = conn->reads_codes ? model->kv_head_count : conn->probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
-    status = make_fork_guard(conn, reterr);
+    status = check_scored(conn, reterr);
+    if (status == SPEC_OK)
+        status = make_fork_guard(conn, reterr);
     struct sc_exec_params exec = {
         .alloc = &conn->alloc,
         .thread_count = conn->config.io_backend == SC_BACKEND_SIM ? 0 : conn->config.io_threads,

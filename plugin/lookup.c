@@ -6,8 +6,10 @@
  *   peek: the same up to the lease, in a slot without a handle, and everything is let go again
  *
  * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
- * what it is made from could be reused: the time is read before the index.
- * Threads: any. Tests: conformance (abi_020_* .. abi_027_*) */
+ * what it is made from could be reused: the time is read before the index. A peek ends as a request
+ * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
+ * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*),
+ * tests/unit/plugin/test_lookup.c */
 #include "plugin/args.h"
 #include "plugin/connector.h"
 #include "plugin/lease.h"

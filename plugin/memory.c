@@ -4,33 +4,6 @@
 #include "plugin/memory.h"
 #include "plugin/args.h"
 
-uint32_t sc_plugin_dtype_bytes(uint32_t dtype)
-{
-    switch (dtype) {
-    case SPEC_DTYPE_F32:
-        return 4;
-    case SPEC_DTYPE_F16:
-    case SPEC_DTYPE_BF16:
-        return 2;
-    default:
-        return 0;
-    }
-}
-
-uint32_t sc_plugin_kernels_dtype(uint32_t dtype)
-{
-    switch (dtype) {
-    case SPEC_DTYPE_F32:
-        return SC_KERNELS_F32;
-    case SPEC_DTYPE_F16:
-        return SC_KERNELS_F16;
-    case SPEC_DTYPE_BF16:
-        return SC_KERNELS_BF16;
-    default:
-        return SC_PLUGIN_DTYPE_NONE;
-    }
-}
-
 /* End of what one slot's heads reach, from the base; false when the arithmetic wraps. */
 static bool slot_end(const struct spec_memory *memory, uint64_t slot, uint64_t head_count,
                      uint64_t head_bytes, uint64_t *ret_end)
@@ -100,18 +73,15 @@ static spec_status check_dtype(uint32_t dtype, const char *name, enum sc_plugin_
                                uint32_t stored_dtype, uint32_t *ret_widen,
                                struct spec_error *reterr)
 {
-    *ret_widen = SC_KERNELS_SAME;
-    if (dtype == stored_dtype)
+    const struct sc_plugin_dtype *stored = sc_plugin_dtype_of(stored_dtype);
+    uint32_t widen = stored != NULL ? stored->widen : SC_KERNELS_SAME;
+    bool may_widen = use == SC_MEMORY_DESTINATION && widen != SC_KERNELS_SAME;
+    *ret_widen = dtype == stored_dtype ? SC_KERNELS_SAME : widen;
+    if (dtype == stored_dtype || (may_widen && dtype == SPEC_DTYPE_F32))
         return SPEC_OK;
-    if (use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
-        sc_plugin_dtype_bytes(stored_dtype) == 2) {
-        *ret_widen =
-            stored_dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16_TO_F32 : SC_KERNELS_BF16_TO_F32;
-        return SPEC_OK;
-    }
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: dtype is %" PRIu32 ", expected the namespace's %" PRIu32 "%s", name, dtype,
-                   stored_dtype, use == SC_MEMORY_DESTINATION ? " or float32 (wider)" : "");
+                   stored_dtype, may_widen ? " or float32 (wider)" : "");
 }
 
 spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,

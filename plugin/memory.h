@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "plugin/dtype.h"
 
 #include <stdbool.h>
 
@@ -30,13 +31,5 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
                                    const struct sc_plugin_shape *shape, uint64_t token_count,
                                    struct sc_kernels_memory *ret_memory, uint32_t *ret_widen,
                                    struct spec_error *reterr);
-
-/* Bytes of one element; 0: not a dtype. Every dtype that comes in is refused by it: the model's at
- * open, memory's, queries' and hints' at their call. */
-uint32_t sc_plugin_dtype_bytes(uint32_t dtype);
-/* As kernels have it: enum sc_kernels_dtype. Of one that was not refused; none stands for others.
- */
-#define SC_PLUGIN_DTYPE_NONE UINT32_MAX
-uint32_t sc_plugin_kernels_dtype(uint32_t dtype);
 
 #endif

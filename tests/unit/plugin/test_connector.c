@@ -39,7 +39,7 @@ static void models_that_cannot_be_are_refused(void **state)
     check_refused(&rig, &m, SPEC_E_INVALID);
     m = good, m.kv_dtype = 0;
     check_refused(&rig, &m, SPEC_E_INVALID);
-    m = good, m.kv_dtype = SPEC_DTYPE_BF16 + 1;
+    m = good, m.kv_dtype = SPEC_DTYPE_BYTES + 1;
     check_refused(&rig, &m, SPEC_E_INVALID);
     m = good, m.rope_kind = 3;
     check_refused(&rig, &m, SPEC_E_INVALID);

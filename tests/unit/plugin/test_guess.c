@@ -404,7 +404,7 @@ static void wrong_hints_are_refused(void **state)
     assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 0, &hint, NULL),
                      SPEC_E_INVALID);
     hint = pass.q;
-    hint.dtype = SPEC_DTYPE_BF16 + 1;
+    hint.dtype = SPEC_DTYPE_BYTES + 1;
     assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 0, &hint, NULL),
                      SPEC_E_INVALID);
     hint = pass.q;

@@ -157,8 +157,8 @@ static void bases_and_strides_are_aligned_to_the_element(void **state)
 static void only_exact_widening_is_allowed(void **state)
 {
     (void)state;
-    for (uint32_t stored = SPEC_DTYPE_F32; stored <= SPEC_DTYPE_BF16; stored++)
-        for (uint32_t dtype = 0; dtype <= SPEC_DTYPE_BF16 + 1; dtype++)
+    for (uint32_t stored = SPEC_DTYPE_F32; stored <= SPEC_DTYPE_BYTES; stored++)
+        for (uint32_t dtype = 0; dtype <= SPEC_DTYPE_BYTES + 1; dtype++)
             for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_DESTINATION; use++) {
                 struct sc_plugin_shape shape = {1, 2, stored};
                 struct spec_memory m = packed(1);
@@ -169,7 +169,7 @@ static void only_exact_widening_is_allowed(void **state)
                     sc_plugin_memory_check(&m, "test: memory", (enum sc_plugin_memory_use)use,
                                            &shape, 1, &checked, &widen, NULL);
                 bool widens = use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
-                              stored != SPEC_DTYPE_F32;
+                              (stored == SPEC_DTYPE_F16 || stored == SPEC_DTYPE_BF16);
                 assert_int_equal(status, dtype == stored || widens ? SPEC_OK : SPEC_E_INVALID);
                 if (status == SPEC_OK)
                     assert_int_equal(widen, !widens                    ? SC_KERNELS_SAME
@@ -198,7 +198,12 @@ static void unknown_dtypes_are_none(void **state)
     assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_F32), SC_KERNELS_F32);
     assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_F16), SC_KERNELS_F16);
     assert_int_equal(sc_plugin_kernels_dtype(SPEC_DTYPE_BF16), SC_KERNELS_BF16);
-    static const uint32_t UNKNOWN[] = {0, SPEC_DTYPE_BF16 + 1, 9, 255, UINT32_MAX};
+    for (uint32_t dtype = SPEC_DTYPE_FP8_E4M3; dtype <= SPEC_DTYPE_BYTES; dtype++) {
+        assert_int_equal(sc_plugin_dtype_bytes(dtype), 1);
+        assert_false(sc_plugin_dtype_is_scored(dtype));
+        assert_int_equal(sc_plugin_kernels_dtype(dtype), SC_PLUGIN_DTYPE_NONE);
+    }
+    static const uint32_t UNKNOWN[] = {0, SPEC_DTYPE_BYTES + 1, 9, 255, UINT32_MAX};
     for (uint32_t i = 0; i < sizeof(UNKNOWN) / sizeof(UNKNOWN[0]); i++) {
         assert_int_equal(sc_plugin_dtype_bytes(UNKNOWN[i]), 0);
         assert_int_equal(sc_plugin_kernels_dtype(UNKNOWN[i]), SC_PLUGIN_DTYPE_NONE);

@@ -232,10 +232,12 @@ static void tag_moves_and_gathers_as_copies_would(void **state)
     (void)state;
     static const struct {
         uint64_t row_bytes, span_bytes;
-    } shapes[] = {{64, 64},    {128, 32},    {240, 120},    {241, 241},   {256, 128},
-                  {320, 64},   {320, 160},   {768, 384},    {960, 480},   {1024, 1024},
-                  {1024, 128}, {1088, 1088}, {1088, 136},   {2048, 1024}, {2112, 704},
-                  {4096, 512}, {5000, 1000}, {16384, 8192}, {16384, 2048}};
+    } shapes[] = {{64, 64},    {128, 32},    {240, 120},    {241, 241},    {256, 128},
+                  {320, 64},   {320, 160},   {768, 384},    {960, 480},    {1024, 1024},
+                  {1024, 128}, {1088, 1088}, {1088, 136},   {2048, 1024},  {2112, 704},
+                  {4096, 512}, {5000, 1000}, {16384, 8192}, {16384, 2048}, {2, 1},
+                  {30, 5},     {514, 257},   {1026, 513},   {4095, 585}};
+    static const uint64_t shifts[] = {0, 1, 8, 15, 16, 23, 31, 32, 48, 55, 63};
     static uint8_t rows[MOVED * 16384 + 64];
     struct moved moved = {.area = aligned_alloc(64, MOVED * WORST),
                           .want = aligned_alloc(64, MOVED * WORST)};
@@ -243,7 +245,8 @@ static void tag_moves_and_gathers_as_copies_would(void **state)
     rows_fill(rows, sizeof(rows));
     for (uint32_t r = 0; sc_store_tag_rung_at(r) != NULL; r++)
         for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-            for (uint64_t shift = 0; shift < 64; shift += 8) {
+            for (uint32_t s = 0; s < sizeof(shifts) / sizeof(shifts[0]); s++) {
+                uint64_t shift = shifts[s];
                 const struct sc_store_tag_rung *rung = sc_store_tag_rung_at(r);
                 uint64_t row_bytes = shapes[i].row_bytes, span_bytes = shapes[i].span_bytes;
                 uint8_t *from = rows + shift / 2; /* rows need not begin at a line */
