@@ -124,7 +124,7 @@ AT(spec_alloc, alloc, 8, 8);
 AT(spec_alloc, free, 16, 8);
 AT(spec_alloc, user, 24, 8);
 
-SIZE(spec_memory, 104);
+SIZE(spec_memory, 120);
 AT(spec_memory, struct_size, 0, 4);
 AT(spec_memory, device, 4, 4);
 AT(spec_memory, device_index, 8, 4);
@@ -140,6 +140,8 @@ AT(spec_memory, slot_count, 72, 8);
 AT(spec_memory, block_tokens, 80, 8);
 AT(spec_memory, block_stride_bytes, 88, 8);
 AT(spec_memory, stream, 96, 8);
+AT(spec_memory, k_element_stride_bytes, 104, 8);
+AT(spec_memory, v_token_stride_bytes, 112, 8);
 
 SIZE(spec_queries, 80);
 AT(spec_queries, struct_size, 0, 4);

@@ -163,15 +163,26 @@ struct spec_alloc {
 /* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
  *
  *   slot(j) = slots ? slots[j] : j                      j = 0 .. count-1 of the call
- *   K[j][h] = k_base + (slot / block_tokens) * block_stride_bytes
- *                    + (slot % block_tokens) * token_stride_bytes + h * head_stride_bytes
- *   V[j][h] = the same from v_base                      each head_size elements, contiguous
+ *   K[j][h][d] = k_base + (slot / block_tokens) * block_stride_bytes
+ *                       + (slot % block_tokens) * token_stride_bytes
+ *                       + h * head_stride_bytes + d * k_element_stride_bytes
+ *   V[j][h][d] = v_base + (slot / block_tokens) * block_stride_bytes
+ *                       + (slot % block_tokens) * v_token_stride_bytes
+ *                       + h * head_stride_bytes + d * element size          d = 0 .. head_size-1
  *
- * block_tokens 0: no blocks, slot * token_stride_bytes. A negative slot skips token j: a load does
- * not write it, a store of it is SPEC_E_INVALID. Bases and strides are multiples of the element's
- * size, and every address must lie inside k_bytes / v_bytes, checked before anything is read or
- * written. [ABI-008] Expresses rows [token][head][d], head-major
- * [head][token][d] (swap the strides), vLLM's [2][block][token][head][d] and [block][2][...]. */
+ * block_tokens 0: no blocks, block 0 and slot itself. k_element_stride_bytes 0: the element's size,
+ * a head's elements lie side by side; v_token_stride_bytes 0: as token_stride_bytes. A negative
+ * slot skips token j: a load does not write it, a store of it is SPEC_E_INVALID. Bases and strides
+ * are multiples of the element's size, and every address must lie inside k_bytes / v_bytes, checked
+ * before anything is read or written. [ABI-008] Whatever the strides are, what is stored, chosen
+ * and delivered is the same, bit by bit, and of other memory nothing is read or written. [ABI-175]
+ * Expresses rows [token][head][d], head-major [head][token][d] (swap the strides), vLLM's
+ * [2][block][token][head][d] and [block][2][...], and the [block][head][token][2 * d] of vLLM's
+ * CPU attention, in whose (block, head) K stands in columns, in front of V in rows (B =
+ * block_tokens, e = the element's size, D = head_size): token_stride_bytes e,
+ * k_element_stride_bytes B * e, v_base k_base + B * D * e, v_token_stride_bytes D * e,
+ * head_stride_bytes 2 * B * D * e, block_stride_bytes as many times that as there are heads. There
+ * tokens whose slots follow each other are moved together, fast from 16 on. */
 struct spec_memory {
     uint32_t struct_size;
     uint32_t device;      /* SPEC_DEVICE_* */
@@ -187,7 +198,9 @@ struct spec_memory {
     uint64_t slot_count;  /* >= the call's token count when slots is given, else 0 */
     uint64_t block_tokens;
     uint64_t block_stride_bytes;
-    void *stream; /* CUDA: the CUstream to order copies on; host: NULL */
+    void *stream;                    /* CUDA: the CUstream to order copies on; host: NULL */
+    uint64_t k_element_stride_bytes; /* 0: the element's size */
+    uint64_t v_token_stride_bytes;   /* 0: token_stride_bytes */
 };
 
 /* Query rows of a pass at one layer, after the rotary turn. Borrowed for the call.

@@ -7,6 +7,7 @@
  *                heads side by side, f16
  *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
+ *                unpack and pack of K in columns
  *   tag          tags of rows                       reading rows      read: the same bytes
  *   codes        2,048 rows of 32 heads as codes,   writing rows      memcpy: what is written; for
  *                4 bits K and 2 bits V: decoded                       scores, exact keys
@@ -24,6 +25,7 @@
 #include "base/stream.h"
 #include "bench/bench.h"
 #include "kernels/code.h"
+#include "kernels/columns.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/select.h"
 #include "store/tag.h"
@@ -52,6 +54,7 @@
 #define HEAD_SIZE_MAX 128u
 #define MOVE_ROWS     1024u
 #define MOVE_HEADS    8u
+#define BLOCK_TOKENS  128u
 #define CHOOSE_ROWS   4096u
 #define FMA_STEPS     4096u
 #define BUFFER_BYTES  (48ull << 20)
@@ -251,7 +254,7 @@ static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint6
 static void pack_run(const struct job *job)
 {
     struct sc_kernels_memory memory = move_memory(g_keys, job->dtype, job->a);
-    sc_kernels_rows_pack(&memory, 0, MOVE_ROWS, MOVE_HEADS,
+    sc_kernels_rows_pack(job->kernels, &memory, 0, MOVE_ROWS, MOVE_HEADS,
                          HEAD_SIZE_MAX * element_bytes(job->dtype), g_other);
 }
 
@@ -267,6 +270,46 @@ static void unpack_run(const struct job *job)
                                     .element_bytes = element_bytes(job->dtype),
                                     .widen = (uint32_t)job->b};
     sc_kernels_rows_unpack(&how, &memory, 0, MOVE_ROWS, g_keys);
+}
+
+/* As vLLM's CPU cache has it: [block][head][K in columns | V in rows]; a: head size */
+static struct sc_kernels_memory columns_memory(const struct job *job)
+{
+    uint64_t element = element_bytes(job->dtype), head_bytes = job->a * element;
+    return (struct sc_kernels_memory){.k_base = g_other,
+                                      .v_base = g_other + BLOCK_TOKENS * head_bytes,
+                                      .token_stride_bytes = element,
+                                      .head_stride_bytes = 2 * BLOCK_TOKENS * head_bytes,
+                                      .block_tokens = BLOCK_TOKENS,
+                                      .block_stride_bytes =
+                                          2 * BLOCK_TOKENS * MOVE_HEADS * HEAD_SIZE_MAX * element,
+                                      .v_token_stride_bytes = head_bytes,
+                                      .k_element_stride_bytes = BLOCK_TOKENS * element,
+                                      .element_bytes = element};
+}
+
+/* K alone of twice as many rows, as many at a time as the plugin takes. */
+static void columns_unpack_run(const struct job *job)
+{
+    struct sc_kernels_memory memory = columns_memory(job);
+    uint64_t row_bytes = 2 * MOVE_HEADS * HEAD_SIZE_MAX * memory.element_bytes;
+    uint64_t bite = sc_kernels_rows_together(&memory);
+    struct sc_kernels_unpack how = {.kernels = job->kernels,
+                                    .head_count = MOVE_HEADS * HEAD_SIZE_MAX / job->a,
+                                    .head_size = job->a,
+                                    .element_bytes = memory.element_bytes};
+    for (uint64_t row = 0; row < 2 * MOVE_ROWS; row += bite)
+        sc_kernels_part_unpack(&how, &memory, 0, row, bite, g_keys + row * row_bytes, row_bytes);
+}
+
+static void columns_pack_run(const struct job *job)
+{
+    struct sc_kernels_memory memory = columns_memory(job);
+    uint64_t head_bytes = job->a * memory.element_bytes;
+    uint64_t heads = MOVE_HEADS * HEAD_SIZE_MAX / job->a, bite = sc_kernels_rows_together(&memory);
+    for (uint64_t row = 0; row < 2 * MOVE_ROWS; row += bite)
+        sc_kernels_part_pack(job->kernels, &memory, 0, row, bite, heads, head_bytes,
+                             g_scratch + row * heads * head_bytes);
 }
 
 /* Every fourth row of four times as many moves down: what it writes is of the same value again. */
@@ -439,6 +482,14 @@ static void moving_add(enum sc_kernels_level level)
         job.run = compact_run;
         (void)snprintf(name, sizeof(name), "compact %s", DTYPES[dtype]);
         add(job, name, "byte", 2.0 * (double)part_bytes);
+        for (job.a = 64; job.a <= HEAD_SIZE_MAX; job.a *= 2) {
+            job.run = columns_unpack_run;
+            (void)snprintf(name, sizeof(name), "unpack columns%d %s", (int)job.a, DTYPES[dtype]);
+            add(job, name, "byte", 2.0 * (double)part_bytes);
+            job.run = columns_pack_run;
+            (void)snprintf(name, sizeof(name), "pack columns%d %s", (int)job.a, DTYPES[dtype]);
+            add(job, name, "byte", 2.0 * (double)part_bytes);
+        }
         job.run = copy_run;
         job.a = 2 * part_bytes;
         (void)snprintf(name, sizeof(name), "memcpy %s", DTYPES[dtype]);

@@ -399,8 +399,7 @@ static void expect_row(const struct scene *scene, const struct ask *ask,
         return;
     for (int value = 0; value < 2; value++) {
         truth_row(shape, &scene->prompt, position, ask->layer, value, row);
-        if (memcmp(area_at(&answer->area, r, head, value), row + head * head_bytes(shape),
-                   head_bytes(shape)) != 0)
+        if (!area_has(&answer->area, r, head, value, row + head * head_bytes(shape)))
             fail_msg("layer %u: row %u of head %u is not that of position %u (%s)", ask->layer,
                      (unsigned)r, head, (unsigned)position, value == 0 ? "K" : "V");
     }

@@ -99,6 +99,7 @@ enum layout {
     LAYOUT_VLLM,        /* [2][block][token][head][d], slots */
     LAYOUT_VLLM_INNER,  /* [block][2][token][head][d], slots */
     LAYOUT_BLOCK_HEADS, /* [block][head]: K rows, then V rows; slots */
+    LAYOUT_COLUMNS,     /* [block][head]: K columns, then V rows: vLLM's CPU attention; slots */
     LAYOUT_BLOCKS,      /* [block][token][head][d] with a gap between blocks, no slots */
     LAYOUTS
 };
@@ -110,13 +111,22 @@ struct area {
     uint64_t count; /* tokens */
     int64_t *slots; /* NULL: none */
     struct spec_memory memory;
+    uint64_t head_size;
 };
 
 struct area area_make(const struct shape *shape, enum layout layout, uint64_t count);
 void area_free(struct area *area);
 void area_poison(struct area *area);
-/* Address of token j, head h by the header's formula. */
+/* As LAYOUT_COLUMNS, of other blocks; tokens lie in order, without slots. */
+struct area area_columns(const struct shape *shape, uint64_t count, uint64_t block_tokens);
+/* The same description over other bytes, poisoned; freed by area_free but for its slots. */
+struct area area_twin(const struct area *area);
+/* Address of token j, head h, element i by the header's formula; without i: its first. */
+uint8_t *area_element(const struct area *area, uint64_t j, uint32_t head, int value, uint64_t i);
 uint8_t *area_at(const struct area *area, uint64_t j, uint32_t head, int value);
+/* One head of a token into the area; whether it stands there. */
+void area_put(const struct area *area, uint64_t j, uint32_t head, int value, const uint8_t *src);
+bool area_has(const struct area *area, uint64_t j, uint32_t head, int value, const uint8_t *src);
 /* Fills tokens [0, count) with the truth of positions first .. */
 void area_fill(struct area *area, const struct shape *shape, const struct prompt *prompt,
                uint64_t first, uint32_t layer);

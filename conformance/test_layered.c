@@ -50,7 +50,8 @@ static void abi_150_rows_lie_where_any_memory_says(void **state)
             shot.layout = layout;
             shot.is_hinted = s % 2 == 0;
             (void)fire(&coded, shot);
-            shot.has_slot_less = layout == LAYOUT_VLLM || layout == LAYOUT_BLOCK_HEADS;
+            shot.has_slot_less =
+                layout == LAYOUT_VLLM || layout == LAYOUT_BLOCK_HEADS || layout == LAYOUT_COLUMNS;
             (void)fire(&coded, shot);
         }
     coded_close(&coded);

@@ -166,7 +166,7 @@ static void abi_055_negative_slots_are_skipped(void **state)
     bool stored = fixture_store(fx, &prompt);
     struct spec_lookup_result found = fixture_find(fx, &prompt);
     expect_match(&found, stored ? 199 : 0);
-    for (enum layout layout = LAYOUT_VLLM; layout <= LAYOUT_BLOCK_HEADS; layout++)
+    for (enum layout layout = LAYOUT_VLLM; layout <= LAYOUT_COLUMNS; layout++)
         for (uint64_t step = 1; step <= 7; step += 3) {
             struct area area = area_make(&fx->shape, layout, found.matched_tokens);
             for (uint64_t j = 0; j < found.matched_tokens; j += step)

@@ -10,8 +10,8 @@
 #define GUARD_BYTES 256u
 
 const char *const LAYOUT_NAMES[LAYOUTS] = {
-    "packed",           "head-major",      "padded", "vllm [2][blocks]",
-    "vllm [blocks][2]", "blocks [b][h]KV", "blocks"};
+    "packed",           "head-major",      "padded",   "vllm [2][blocks]",
+    "vllm [blocks][2]", "blocks [b][h]KV", "vllm cpu", "blocks"};
 
 static uint64_t mix(uint64_t x)
 {
@@ -166,10 +166,9 @@ static int64_t *make_slots(uint64_t count, uint64_t slot_count)
 static uint64_t describe_blocks(const struct shape *shape, enum layout layout, uint64_t count,
                                 struct spec_memory *memory, uint64_t *ret_v_offset)
 {
-    uint64_t head = head_bytes(shape), row = row_bytes(shape), block_tokens = 16;
+    uint64_t head = head_bytes(shape), row = row_bytes(shape), block_tokens = memory->block_tokens;
     uint64_t blocks = (2 * count + block_tokens) / block_tokens + 1;
     uint64_t plane = block_tokens * row;
-    memory->block_tokens = block_tokens;
     memory->token_stride_bytes = row;
     memory->head_stride_bytes = head;
     memory->block_stride_bytes = layout == LAYOUT_VLLM ? plane : 2 * plane;
@@ -184,13 +183,22 @@ static uint64_t describe_blocks(const struct shape *shape, enum layout layout, u
         memory->head_stride_bytes = 2 * block_tokens * head;
         *ret_v_offset = block_tokens * head;
     }
+    if (layout == LAYOUT_COLUMNS) { /* [block][head]{ K [d][token], V [token][d] } */
+        memory->token_stride_bytes = dtype_bytes(shape->dtype);
+        memory->k_element_stride_bytes = block_tokens * memory->token_stride_bytes;
+        memory->v_token_stride_bytes = head;
+        memory->head_stride_bytes = 2 * block_tokens * head;
+        *ret_v_offset = block_tokens * head;
+    }
     return 2 * blocks * plane;
 }
 
-struct area area_make(const struct shape *shape, enum layout layout, uint64_t count)
+static struct area make(const struct shape *shape, enum layout layout, uint64_t count,
+                        uint64_t block_tokens)
 {
     uint64_t head = head_bytes(shape), row = row_bytes(shape), v_offset = count * row, bytes;
     struct area area = {.count = count,
+                        .head_size = shape->head_size,
                         .memory = {.struct_size = sizeof(struct spec_memory),
                                    .dtype = shape->dtype,
                                    .token_stride_bytes = row,
@@ -206,6 +214,7 @@ struct area area_make(const struct shape *shape, enum layout layout, uint64_t co
         v_offset = count * memory->token_stride_bytes;
         bytes = 2 * v_offset;
     } else if (layout != LAYOUT_PACKED) {
+        memory->block_tokens = block_tokens;
         bytes = describe_blocks(shape, layout, count, memory, &v_offset);
     }
     area.byte_count = bytes + 2 * GUARD_BYTES;
@@ -214,13 +223,24 @@ struct area area_make(const struct shape *shape, enum layout layout, uint64_t co
     memory->v_base = area.bytes + GUARD_BYTES + v_offset;
     memory->k_bytes = v_offset < bytes / 2 ? bytes : v_offset;
     memory->v_bytes = bytes - v_offset;
-    if (layout == LAYOUT_VLLM || layout == LAYOUT_VLLM_INNER || layout == LAYOUT_BLOCK_HEADS) {
-        area.slots = make_slots(count, 2 * count + 1);
-        memory->slots = area.slots;
-        memory->slot_count = count;
-    }
     area_poison(&area);
     return area;
+}
+
+struct area area_make(const struct shape *shape, enum layout layout, uint64_t count)
+{
+    struct area area = make(shape, layout, count, 16);
+    if (layout >= LAYOUT_VLLM && layout <= LAYOUT_COLUMNS) {
+        area.slots = make_slots(count, 2 * count + 1);
+        area.memory.slots = area.slots;
+        area.memory.slot_count = count;
+    }
+    return area;
+}
+
+struct area area_columns(const struct shape *shape, uint64_t count, uint64_t block_tokens)
+{
+    return make(shape, LAYOUT_COLUMNS, count, block_tokens);
 }
 
 void area_free(struct area *area)
@@ -234,17 +254,43 @@ void area_poison(struct area *area)
     memset(area->bytes, POISON, area->byte_count);
 }
 
-uint8_t *area_at(const struct area *area, uint64_t j, uint32_t head, int value)
+uint8_t *area_element(const struct area *area, uint64_t j, uint32_t head, int value, uint64_t i)
 {
     const struct spec_memory *memory = &area->memory;
     uint64_t slot = area->slots != NULL ? (uint64_t)area->slots[j] : j;
-    uint64_t offset = head * memory->head_stride_bytes;
+    uint64_t offset = head * memory->head_stride_bytes, element = dtype_bytes(memory->dtype);
+    uint64_t token = memory->token_stride_bytes;
     if (memory->block_tokens != 0) {
         offset += slot / memory->block_tokens * memory->block_stride_bytes;
         slot %= memory->block_tokens;
     }
+    if (value != 0 && memory->v_token_stride_bytes != 0)
+        token = memory->v_token_stride_bytes;
+    if (value == 0 && memory->k_element_stride_bytes != 0)
+        element = memory->k_element_stride_bytes;
     uint8_t *base = value == 0 ? memory->k_base : memory->v_base;
-    return base + offset + slot * memory->token_stride_bytes;
+    return base + offset + slot * token + i * element;
+}
+
+uint8_t *area_at(const struct area *area, uint64_t j, uint32_t head, int value)
+{
+    return area_element(area, j, head, value, 0);
+}
+
+void area_put(const struct area *area, uint64_t j, uint32_t head, int value, const uint8_t *src)
+{
+    uint64_t bytes = dtype_bytes(area->memory.dtype);
+    for (uint64_t i = 0; i < area->head_size; i++)
+        memcpy(area_element(area, j, head, value, i), src + i * bytes, bytes);
+}
+
+bool area_has(const struct area *area, uint64_t j, uint32_t head, int value, const uint8_t *src)
+{
+    uint64_t bytes = dtype_bytes(area->memory.dtype);
+    for (uint64_t i = 0; i < area->head_size; i++)
+        if (memcmp(area_element(area, j, head, value, i), src + i * bytes, bytes) != 0)
+            return false;
+    return true;
 }
 
 /* Writes rows of truth; tokens with a negative slot are left out. */
@@ -259,7 +305,7 @@ static void put_rows(const struct area *area, const struct shape *shape,
                 continue;
             truth_row(shape, prompt, first + j, layer, value, row);
             for (uint32_t h = 0; h < shape->heads; h++)
-                memcpy(area_at(area, j, h, value), row + h * head, head);
+                area_put(area, j, h, value, row + h * head);
         }
     free(row);
 }
@@ -270,8 +316,7 @@ void area_fill(struct area *area, const struct shape *shape, const struct prompt
     put_rows(area, shape, prompt, first, area->count, layer);
 }
 
-/* The same description over other bytes. */
-static struct area area_twin(const struct area *area)
+struct area area_twin(const struct area *area)
 {
     struct area twin = *area;
     twin.bytes = must_alloc(area->byte_count);

@@ -15,6 +15,7 @@
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
 #include "kernels/code.h"
+#include "kernels/columns.h"
 #include "kernels/select.h"
 
 #include <math.h>
@@ -29,6 +30,8 @@
 #define SHARED_KEYS 16384u
 #define SHORT_BYTES 1024u /* of a row: twice FEW_KEYS of them stay in the first cache */
 #define LINE_BYTES  64u
+#define TURN_KEYS   16u /* of columns, turned on the stack before they are widened */
+#define TURN_COUNT  64u /* elements of each */
 #define LOG2_E      1.44269504088896341f
 #define PADDED(x)   (((x) + 15) / 16 * 16)
 #define TILES(keys) (((keys) + TILE - 1) / TILE)
@@ -64,6 +67,12 @@ static uint64_t lanes_floats(uint64_t head_size, uint64_t prefix_count, uint64_t
     return lanes * (PADDED(head_size) + 4 + TILES(prefix_count) + (TILES(prefix_count) + 1) * TILE);
 }
 
+/* Keys of columns that few queries are multiplied with, as rows. */
+static uint64_t few_keys_floats(uint64_t head_size)
+{
+    return FEW_KEYS * PADDED(head_size);
+}
+
 uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,
                                              uint64_t fresh_count)
 {
@@ -73,7 +82,7 @@ uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix
     uint64_t few =
         FEW_ROWS * (PADDED(head_size) + (TILES(prefix_count) + TILES(fresh_count)) * TILE);
     uint64_t floats = TILE * PADDED(head_size) + (one > all ? one : all);
-    floats = floats > few ? floats : few;
+    floats = (floats > few ? floats : few) + few_keys_floats(head_size);
     return (floats * sizeof(float) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -167,6 +176,29 @@ static void rows_locate(const struct parts *parts, const struct sc_kernels_keys 
             key_at(keys, parts->kv_head, first + i < keys->count ? first + i : keys->count - 1);
 }
 
+/* Keys [first, first + count) of columns, widened. */
+static void tile_turn(const struct parts *parts, const struct sc_kernels_keys *keys, uint64_t first,
+                      uint64_t count)
+{
+    const struct sc_kernels *kernels = parts->what->kernels;
+    float rows[TURN_KEYS][TURN_COUNT]; /* or half of each, of 16 bits */
+    uint64_t head_size = parts->what->head_size;
+    struct sc_kernels_slice slice = {.head = parts->kv_head};
+    memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
+    for (; slice.first < head_size; slice.first += slice.count) {
+        slice.count = head_size - slice.first < TURN_COUNT ? head_size - slice.first : TURN_COUNT;
+        for (uint64_t key = 0, now; key < count; key += now) {
+            float *dst = parts->tile + key * parts->head_padded + slice.first;
+            now = count - key < TURN_KEYS ? count - key : TURN_KEYS;
+            sc_kernels_columns_get(kernels, &keys->memory, first + key, now, &slice,
+                                   (uint8_t *)rows, sizeof(rows[0]));
+            for (uint64_t i = 0; i < now; i++)
+                widen(kernels, keys->dtype, dst + i * parts->head_padded, (const uint8_t *)rows[i],
+                      slice.count);
+        }
+    }
+}
+
 static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
 {
     return keys->count - first < TILE ? keys->count - first : TILE;
@@ -182,6 +214,10 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
         return;
     }
     uint64_t count = tile_count(keys, first);
+    if (sc_kernels_is_columns(&keys->memory)) {
+        tile_turn(parts, keys, first, count);
+        return;
+    }
     rows_locate(parts, keys, first, rows);
     what->kernels->rows_widen(parts->tile, rows, count, what->head_size, keys->dtype);
     memset(parts->tile + count * parts->head_padded, 0,
@@ -251,7 +287,8 @@ static void lanes_prefix(const struct block *blocks, uint64_t block_count)
     const uint8_t *rows[2 * TILE];
     uint64_t row_bytes =
         blocks[0].parts.what->head_size * (prefix->dtype == SC_KERNELS_F32 ? 4 : 2);
-    uint64_t lines = prefix->slabs == NULL ? (row_bytes + LINE_BYTES - 1) / LINE_BYTES : 0;
+    bool has_rows = prefix->slabs == NULL && !sc_kernels_is_columns(&prefix->memory);
+    uint64_t lines = has_rows ? (row_bytes + LINE_BYTES - 1) / LINE_BYTES : 0;
     for (uint64_t tile = 0; tile < TILES(prefix->count); tile++) {
         tile_gather(&blocks[0].parts, prefix, tile * TILE, rows);
         for (uint64_t i = 0; i < block_count; i++) {
@@ -313,7 +350,16 @@ struct few {
     uint64_t head_padded, prefix, stride;         /* floats of a query's scores: [prefix][fresh] */
     float *queries;                               /* [head_count * query_count, head_padded] */
     float *scores;                                /* [head_count * query_count, stride] */
+    float *keys;                                  /* [few_keys_floats] */
 };
+
+/* Floats of a scratch of this call but for those of few.keys. */
+static uint64_t few_floats(const struct sc_kernels_importance *what)
+{
+    uint64_t bytes =
+        sc_kernels_importance_scratch_bytes(what->head_size, what->prefix.count, what->fresh.count);
+    return bytes / sizeof(float) - few_keys_floats(what->head_size);
+}
 
 static struct few few_cut(const struct sc_kernels_importance *what, uint64_t head_first,
                           uint64_t head_count, uint64_t query_count, float *scratch)
@@ -327,6 +373,7 @@ static struct few few_cut(const struct sc_kernels_importance *what, uint64_t hea
                       .queries = scratch};
     few.stride = few.prefix + TILES(what->fresh.count) * TILE;
     few.scores = few.queries + head_count * query_count * few.head_padded;
+    few.keys = scratch + few_floats(what);
     return few;
 }
 
@@ -345,6 +392,35 @@ static void few_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uin
             rows[i] = base + (first + i < last ? first + i : last) * stride;
 }
 
+/* few_score of keys in columns: as rows first, one head's after another's. */
+static void few_score_columns(const struct few *few, const struct sc_kernels_keys *keys,
+                              uint64_t count, uint64_t at)
+{
+    const uint8_t *rows[FEW_KEYS];
+    uint64_t head_size = few->what->head_size;
+    uint64_t head_bytes = head_size * keys->memory.element_bytes;
+    struct sc_kernels_rows_score what = {.rows = rows,
+                                         .query_count = few->query_count,
+                                         .head_size = head_size,
+                                         .dtype = keys->dtype,
+                                         .score_stride = few->stride};
+    memset(few->keys, 0, few_keys_floats(head_size) * sizeof(float)); /* read behind key_count */
+    for (uint64_t i = 0; i < FEW_KEYS; i++)
+        rows[i] = (const uint8_t *)few->keys + i * head_bytes;
+    for (uint64_t key = 0; key < count; key += FEW_KEYS) {
+        what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
+        for (uint64_t head = 0; head < few->head_count; head++) {
+            uint64_t first = head * few->query_count;
+            struct sc_kernels_slice slice = {few->head_first + head, 0, head_size};
+            sc_kernels_columns_get(few->what->kernels, &keys->memory, key, what.key_count, &slice,
+                                   (uint8_t *)few->keys, head_bytes);
+            what.queries = few->queries + first * few->head_padded;
+            what.scores = few->scores + first * few->stride + at + key;
+            few->what->kernels->rows_score(&what);
+        }
+    }
+}
+
 /* Keys of memory, a few at a time, all heads of them before the next: mostly they lie side by side,
  * and the processor fetches ahead along each row. Short rows end before it does: the next are asked
  * for.  at: where their scores stand */
@@ -352,6 +428,10 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
                       uint64_t at)
 {
     const uint8_t *rows[2][FEW_KEYS];
+    if (sc_kernels_is_columns(&keys->memory)) {
+        few_score_columns(few, keys, count, at);
+        return;
+    }
     uint64_t head_bytes = few->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
     bool is_short = few->head_count * head_bytes <= SHORT_BYTES;
     struct sc_kernels_rows_score what = {.query_count = few->query_count,
@@ -514,8 +594,7 @@ static uint64_t heads_together(const struct sc_kernels_importance *what)
 {
     uint64_t padded = PADDED(what->head_size), prefix = what->prefix.count;
     uint64_t fresh = what->fresh.count, each = padded + (TILES(prefix) + TILES(fresh)) * TILE;
-    uint64_t bytes = sc_kernels_importance_scratch_bytes(what->head_size, prefix, fresh);
-    return bytes / sizeof(float) / (query_vectors(what) * each);
+    return few_floats(what) / (query_vectors(what) * each);
 }
 
 void sc_kernels_importance_heads(const struct sc_kernels_importance *what, uint64_t head_first,

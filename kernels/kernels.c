@@ -39,6 +39,7 @@ enum sc_kernels_level sc_kernels_level_best(void)
 #define RUNG(rung, unit, most)                                                                     \
     {                                                                                              \
         .widen_f16 = sc_kernels_##rung##_widen_f16, .widen_bf16 = sc_kernels_##rung##_widen_bf16,  \
+        .turn16 = sc_kernels_##rung##_turn16, .turn32 = sc_kernels_##rung##_turn32,                \
         .lane_unit = (unit), .lane_most = (most), .rows_widen = sc_kernels_##rung##_rows_widen,    \
         .lanes_score = sc_kernels_##rung##_lanes_score,                                            \
         .lanes_soften = sc_kernels_##rung##_lanes_soften,                                          \

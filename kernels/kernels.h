@@ -3,11 +3,13 @@
  *   packed row  [K: head 0 .. head H-1][V: head 0 .. head H-1]   head_size elements a head
  *   memory      slot -> base + (slot / block) * block stride + (slot % block) * token stride
  *                            + head * head stride                (struct spec_memory)
+ *               V's token stride may be its own, and K's elements strided: columns.h
  *
  * Holds: every rung writes the same bits as ref/ where it moves, orders or widens; scores may
  * differ in their last bits (each rung always adds in the same order); no byte outside outputs is
  * written. Does not: check addresses (plugin/memory.c did), allocate, choose threads. Threads: any.
- * Tests: tests/unit/kernels/: test_rows.c, test_widen.c, test_importance.c, test_choose.c */
+ * Tests: tests/unit/kernels/: test_rows.c, test_columns.c, test_widen.c, test_importance.c,
+ * test_choose.c */
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H
 
@@ -68,6 +70,15 @@ struct sc_kernels {
      * bf16 bits are kept as they are.  src, dst [count] */
     void (*widen_f16)(float *dst, const uint16_t *src, uint64_t count);
     void (*widen_bf16)(float *dst, const uint16_t *src, uint64_t count);
+
+    /* Rows to columns: element r of dst's column c = element c of src's row r; of 2 or 4 bytes.
+     *   src  [row_count], src_stride bytes apart, column_count elements each
+     *   dst  [column_count], dst_stride bytes apart, row_count elements each; nothing beside them
+     * An element may be written more than once, the same. */
+    void (*turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                   uint64_t row_count, uint64_t column_count);
+    void (*turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                   uint64_t row_count, uint64_t column_count);
 
     /* Scoring a tile of keys, which are rows of float32, key_stride apart; SC_KERNELS_TILE_KEYS of
      * them can be read (what lies behind key_count takes no part in any result).
@@ -162,14 +173,22 @@ struct sc_kernels_memory {
     uint64_t token_stride_bytes, head_stride_bytes;
     uint64_t block_tokens, block_stride_bytes; /* block_tokens 0: no blocks */
     const int64_t *slots;                      /* NULL: identity */
+    uint64_t v_token_stride_bytes;             /* 0: as K's */
+    uint64_t k_element_stride_bytes;           /* 0: a head's elements of K lie side by side */
+    uint64_t element_bytes;                    /* of this memory; where the one above is not 0 */
 };
 
 /* Packs tokens [token_first, token_first + token_count) of the memory into consecutive rows.
  *   dst [token_count, 2, head_count, head_bytes]   written whole
  * No slot is negative. */
-void sc_kernels_rows_pack(const struct sc_kernels_memory *memory, uint64_t token_first,
-                          uint64_t token_count, uint64_t head_count, uint64_t head_bytes,
-                          uint8_t *dst);
+void sc_kernels_rows_pack(const struct sc_kernels *kernels, const struct sc_kernels_memory *memory,
+                          uint64_t token_first, uint64_t token_count, uint64_t head_count,
+                          uint64_t head_bytes, uint8_t *dst);
+/* The same of one part alone, 0: K, 1: V; of the first heads where head_count is less than all.
+ *   dst [token_count, head_count, head_bytes] */
+void sc_kernels_part_pack(const struct sc_kernels *kernels, const struct sc_kernels_memory *memory,
+                          uint32_t part, uint64_t token_first, uint64_t token_count,
+                          uint64_t head_count, uint64_t head_bytes, uint8_t *dst);
 
 enum sc_kernels_widen { SC_KERNELS_SAME, SC_KERNELS_F16_TO_F32, SC_KERNELS_BF16_TO_F32 };
 
@@ -185,7 +204,7 @@ void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src);
 /* Where such an unpack puts its bytes, for who copies them in another way: each row's K and V are
- * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened.
+ * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened, or strided.
  *   ret_spans [token_count][spans of a row]   NULL: the token's slot is negative */
 uint64_t sc_kernels_spans_bytes(const struct sc_kernels_unpack *how,
                                 const struct sc_kernels_memory *memory);
@@ -193,10 +212,11 @@ void sc_kernels_rows_spans(const struct sc_kernels_unpack *how,
                            const struct sc_kernels_memory *memory, uint64_t token_first,
                            uint64_t token_count, uint8_t **ret_spans);
 /* The same of one part alone, 0: K, 1: V.
- *   src [token_count, head_count, head_size elements] */
+ *   src [token_count][head_count, head_size elements], src_stride bytes from token to token */
 void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,
                             const struct sc_kernels_memory *memory, uint32_t part,
-                            uint64_t token_first, uint64_t token_count, const uint8_t *src);
+                            uint64_t token_first, uint64_t token_count, const uint8_t *src,
+                            uint64_t src_stride);
 /* Asks for the cache lines that such an unpack will write: for a caller that has something to
  * compute before it, so that the two wait for memory together. No effect on memory. */
 void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
@@ -206,6 +226,10 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
 /* The rungs, for the table and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_ref_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                           uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+void sc_kernels_ref_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                           uint64_t src_stride, uint64_t row_count, uint64_t column_count);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -241,6 +265,10 @@ void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx2_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                            uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+void sc_kernels_avx2_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                            uint64_t src_stride, uint64_t row_count, uint64_t column_count);
 void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                 uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -276,6 +304,10 @@ void sc_kernels_avx2_code_score(const struct sc_kernels_code_score *what);
 
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_avx512_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                              uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+void sc_kernels_avx512_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
+                              uint64_t src_stride, uint64_t row_count, uint64_t column_count);
 void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                   uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,

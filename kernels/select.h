@@ -119,10 +119,5 @@ uint64_t sc_kernels_granules(const float *scores, uint64_t count, uint64_t posit
 void sc_kernels_rows_compact(const struct sc_kernels_memory *memory, uint64_t head_count,
                              uint64_t head_bytes, uint64_t head, const uint32_t *rows,
                              uint64_t row_count);
-/* Packs K of heads [0, head_count) of tokens into consecutive rows: probe rows.
- *   dst [token_count, head_count, head_bytes] */
-void sc_kernels_keys_pack(const struct sc_kernels_memory *memory, uint64_t token_first,
-                          uint64_t token_count, uint64_t head_count, uint64_t head_bytes,
-                          uint8_t *dst);
 
 #endif

@@ -14,6 +14,7 @@
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "base/stream.h"
+#include "kernels/columns.h"
 #include "plugin/args.h"
 #include "plugin/select.h"
 
@@ -299,6 +300,32 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
     return low;
 }
 
+/* Rows of both parts, from the first + `from`-th of those that were handed out on, to tokens `at`
+ * and on. */
+static void place_rows(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
+                       const struct sc_store_rows *rows, uint64_t from, uint64_t at, uint64_t count)
+{
+    uint64_t offset = from * rows->stride;
+    if (!sc_kernels_is_columns(&item->memory)) {
+        sc_kernels_rows_unpack(how, &item->memory, at, count, rows->rows + offset);
+        return;
+    }
+    sc_kernels_part_unpack(how, &item->memory, 0, at, count, rows->rows + offset, rows->stride);
+    sc_kernels_part_unpack(how, &item->memory, 1, at, count, rows->v + offset, rows->stride);
+}
+
+/* How many rows are taken at once, from token `row` of `count` on: of columns, up to where a line
+ * of theirs ends; 0: it does not matter. */
+static uint64_t rows_together(const struct sc_kernels_memory *memory, uint64_t row, uint64_t count)
+{
+    uint64_t together = sc_kernels_rows_together(memory), left;
+    if (together == 0 || row >= count)
+        return together;
+    left =
+        together - (uint64_t)(memory->slots != NULL ? memory->slots[row] : (int64_t)row) % together;
+    return left < together / 2 ? left + together : left;
+}
+
 /* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
  * neighbours together. K or V alone is unpacked alone. */
 static void place_picks(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
@@ -306,10 +333,8 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_kerne
                         const uint32_t *set, uint64_t set_count)
 {
     const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
-    uint64_t part_bytes = how->head_count * how->head_size * how->element_bytes;
     bool is_both = reader->picks.wanted == SC_STORE_WANT_ROWS;
     uint32_t part = reader->picks.wanted == SC_STORE_WANT_V ? 1 : 0;
-    const uint8_t *src = rows->rows;
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
         uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
         uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
@@ -319,12 +344,12 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_kerne
                 break;
         }
         if (is_both)
-            sc_kernels_rows_unpack(how, &item->memory, at, n, src);
+            place_rows(item, how, rows, i, at, n);
         else
-            sc_kernels_part_unpack(how, &item->memory, part, at, n, src);
+            sc_kernels_part_unpack(how, &item->memory, part, at, n, rows->rows + i * rows->stride,
+                                   rows->stride);
         for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
             item->placed[j / 64] |= UINT64_C(1) << (j % 64);
-        src += n * part_bytes * (is_both ? 2 : 1);
     }
 }
 
@@ -395,6 +420,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
         uint64_t ahead = row < count ? count - row : 0;   /* while tags are checked */
         if (set != NULL || reader->load == SC_LOAD_WHOLE) /* else they come from anywhere */
             sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
+        sc_store_reader_apart(reader->reader, rows_together(&item->memory, row, count));
         status = sc_store_reader_move(reader->reader, item->deadline_ns, moves ? &sink : NULL,
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
@@ -402,7 +428,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
         if (reader->load != SC_LOAD_WHOLE)
             place_picks(item, &how, reader, &rows, set, set_count);
         else if (!moves)
-            sc_kernels_rows_unpack(&how, &item->memory, rows.row_first, rows.row_count, rows.rows);
+            place_rows(item, &how, &rows, 0, rows.row_first, rows.row_count);
     }
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);

@@ -4,30 +4,42 @@
 #include "plugin/memory.h"
 #include "plugin/args.h"
 
+/* What of one token's K, or V, lies apart. */
+struct extents {
+    uint64_t token_stride, element_stride, element_bytes;
+    uint64_t head_count, head_size;
+};
+
 /* End of what one slot's heads reach, from the base; false when the arithmetic wraps. */
-static bool slot_end(const struct spec_memory *memory, uint64_t slot, uint64_t head_count,
-                     uint64_t head_bytes, uint64_t *ret_end)
+static bool slot_end(const struct spec_memory *memory, uint64_t slot, const struct extents *extents,
+                     uint64_t *ret_end)
 {
-    uint64_t block = 0, heads, offset;
+    uint64_t block = 0, heads, elements, offset;
     if (memory->block_tokens != 0) {
         if (__builtin_mul_overflow(slot / memory->block_tokens, memory->block_stride_bytes, &block))
             return false;
         slot %= memory->block_tokens;
     }
-    return !__builtin_mul_overflow(slot, memory->token_stride_bytes, &offset) &&
-           !__builtin_mul_overflow(head_count - 1, memory->head_stride_bytes, &heads) &&
+    return !__builtin_mul_overflow(slot, extents->token_stride, &offset) &&
+           !__builtin_mul_overflow(extents->head_count - 1, memory->head_stride_bytes, &heads) &&
+           !__builtin_mul_overflow(extents->head_size - 1, extents->element_stride, &elements) &&
            !__builtin_add_overflow(offset, block, &offset) &&
            !__builtin_add_overflow(offset, heads, &offset) &&
-           !__builtin_add_overflow(offset, head_bytes, ret_end);
+           !__builtin_add_overflow(offset, elements, &offset) &&
+           !__builtin_add_overflow(offset, extents->element_bytes, ret_end);
 }
 
 static spec_status check_token(const struct spec_memory *memory, const char *name, uint64_t token,
-                               uint64_t head_count, uint64_t head_bytes, struct spec_error *reterr)
+                               const struct sc_plugin_shape *shape, struct spec_error *reterr)
 {
     uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[token] : token;
-    uint64_t bytes = memory->k_bytes < memory->v_bytes ? memory->k_bytes : memory->v_bytes;
-    uint64_t end;
-    if (slot_end(memory, slot, head_count, head_bytes, &end) && end <= bytes)
+    uint64_t element = sc_plugin_dtype_bytes(memory->dtype), k_end, v_end;
+    const struct extents k = {memory->token_stride_bytes, memory->k_element_stride_bytes, element,
+                              shape->kv_head_count, shape->head_size};
+    const struct extents v = {memory->v_token_stride_bytes, element, element, shape->kv_head_count,
+                              shape->head_size};
+    if (slot_end(memory, slot, &k, &k_end) && k_end <= memory->k_bytes &&
+        slot_end(memory, slot, &v, &v_end) && v_end <= memory->v_bytes)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: token %" PRIu64 " (slot %" PRIu64 ") reaches beyond k_bytes %" PRIu64
@@ -36,8 +48,8 @@ static spec_status check_token(const struct spec_memory *memory, const char *nam
 }
 
 static spec_status check_slots(const struct spec_memory *memory, const char *name,
-                               enum sc_plugin_memory_use use, uint64_t head_count,
-                               uint64_t head_bytes, uint64_t token_count, struct spec_error *reterr)
+                               enum sc_plugin_memory_use use, const struct sc_plugin_shape *shape,
+                               uint64_t token_count, struct spec_error *reterr)
 {
     for (uint64_t j = 0; j < token_count; j++) {
         if (memory->slots[j] < 0 && use == SC_MEMORY_DESTINATION)
@@ -46,7 +58,7 @@ static spec_status check_slots(const struct spec_memory *memory, const char *nam
             return sc_fail(reterr, SPEC_E_INVALID,
                            "%s: slots[%" PRIu64 "] is negative, expected a slot to read from", name,
                            j);
-        spec_status status = check_token(memory, name, j, head_count, head_bytes, reterr);
+        spec_status status = check_token(memory, name, j, shape, reterr);
         if (status != SPEC_OK)
             return status;
     }
@@ -56,16 +68,15 @@ static spec_status check_slots(const struct spec_memory *memory, const char *nam
 /* Without slots the ends rise inside a block and from block to block, so two tokens decide: the
  * last one, and the last one of the block before it. */
 static spec_status check_tokens(const struct spec_memory *memory, const char *name,
-                                uint64_t head_count, uint64_t head_bytes, uint64_t token_count,
+                                const struct sc_plugin_shape *shape, uint64_t token_count,
                                 struct spec_error *reterr)
 {
     if (token_count == 0)
         return SPEC_OK;
     uint64_t last = token_count - 1;
-    spec_status status = check_token(memory, name, last, head_count, head_bytes, reterr);
+    spec_status status = check_token(memory, name, last, shape, reterr);
     if (status == SPEC_OK && memory->block_tokens != 0 && last >= memory->block_tokens)
-        status = check_token(memory, name, last - last % memory->block_tokens - 1, head_count,
-                             head_bytes, reterr);
+        status = check_token(memory, name, last - last % memory->block_tokens - 1, shape, reterr);
     return status;
 }
 
@@ -82,6 +93,20 @@ static spec_status check_dtype(uint32_t dtype, const char *name, enum sc_plugin_
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: dtype is %" PRIu32 ", expected the namespace's %" PRIu32 "%s", name, dtype,
                    stored_dtype, may_widen ? " or float32 (wider)" : "");
+}
+
+/* 0 is the default of what only some memories have. */
+static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_use use)
+{
+    if (use == SC_MEMORY_KEYS) { /* V is not there, or not looked at */
+        memory->v_base = memory->k_base;
+        memory->v_bytes = memory->k_bytes;
+        memory->v_token_stride_bytes = 0;
+    }
+    if (memory->v_token_stride_bytes == 0)
+        memory->v_token_stride_bytes = memory->token_stride_bytes;
+    if (memory->k_element_stride_bytes == 0)
+        memory->k_element_stride_bytes = sc_plugin_dtype_bytes(memory->dtype);
 }
 
 spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
@@ -104,10 +129,7 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
     status = check_dtype(memory.dtype, name, use, shape->dtype, ret_widen, reterr);
     if (status != SPEC_OK)
         return status;
-    if (use == SC_MEMORY_KEYS) { /* V is not there, or not looked at */
-        memory.v_base = memory.k_base;
-        memory.v_bytes = memory.k_bytes;
-    }
+    strides_resolve(&memory, use);
     if (memory.k_base == NULL || memory.v_base == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
     if (memory.slots != NULL && memory.slot_count < token_count)
@@ -116,18 +138,17 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
                        memory.slot_count, token_count);
     uint64_t element_bytes = sc_plugin_dtype_bytes(memory.dtype);
     if (((uintptr_t)memory.k_base | (uintptr_t)memory.v_base | memory.token_stride_bytes |
-         memory.head_stride_bytes | memory.block_stride_bytes) %
+         memory.head_stride_bytes | memory.block_stride_bytes | memory.v_token_stride_bytes |
+         memory.k_element_stride_bytes) %
             element_bytes !=
         0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: bases and strides must be multiples of the element's %" PRIu64 " bytes",
                        name, element_bytes);
-    uint64_t head_bytes = shape->head_size * element_bytes;
     if (memory.slots != NULL)
-        status =
-            check_slots(&memory, name, use, shape->kv_head_count, head_bytes, token_count, reterr);
+        status = check_slots(&memory, name, use, shape, token_count, reterr);
     else
-        status = check_tokens(&memory, name, shape->kv_head_count, head_bytes, token_count, reterr);
+        status = check_tokens(&memory, name, shape, token_count, reterr);
     if (status != SPEC_OK)
         return status;
     *ret_memory = (struct sc_kernels_memory){
@@ -138,6 +159,10 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
         .block_tokens = memory.block_tokens,
         .block_stride_bytes = memory.block_stride_bytes,
         .slots = memory.slots,
+        .v_token_stride_bytes = memory.v_token_stride_bytes,
+        .k_element_stride_bytes =
+            memory.k_element_stride_bytes != element_bytes ? memory.k_element_stride_bytes : 0,
+        .element_bytes = element_bytes,
     };
     return SPEC_OK;
 }

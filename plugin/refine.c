@@ -166,8 +166,13 @@ static uint64_t where_of(const struct sc_plugin_item *item)
 {
     const struct sc_kernels_memory *memory = &item->memory;
     uint64_t rows = item->request->matched_tokens - item->request->from_token;
-    const uint64_t numbers[] = {memory->token_stride_bytes, memory->head_stride_bytes,
-                                memory->block_tokens, memory->block_stride_bytes, item->widen};
+    const uint64_t numbers[] = {memory->token_stride_bytes,
+                                memory->head_stride_bytes,
+                                memory->block_tokens,
+                                memory->block_stride_bytes,
+                                memory->k_element_stride_bytes,
+                                memory->v_token_stride_bytes,
+                                item->widen};
     uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), memory->slots != NULL);
     if (memory->slots != NULL)
         digest = sc_hash_bytes64(memory->slots, rows * sizeof(int64_t), digest);

@@ -9,6 +9,7 @@
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
 #include "base/stream.h"
+#include "kernels/columns.h"
 #include "kernels/select.h"
 #include "plugin/connector.h"
 
@@ -242,16 +243,16 @@ static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t ro
     const struct sc_plugin_shape *shape = &source->conn->shape;
     uint64_t first = source->first + row_first, head_count = shape->kv_head_count;
     uint64_t head_bytes = (uint64_t)shape->head_size * sc_plugin_dtype_bytes(shape->dtype);
-    struct sc_kernels_memory half = *source->memory; /* keys, or values in their place */
+    const struct sc_kernels *kernels = source->conn->kernels;
     if (part == SC_STORE_PART_ROW) {
-        sc_kernels_rows_pack(source->memory, first, row_count, head_count, head_bytes, dst);
+        sc_kernels_rows_pack(kernels, source->memory, first, row_count, head_count, head_bytes,
+                             dst);
         return;
     }
-    if (part == SC_STORE_PART_V)
-        half.k_base = half.v_base;
     if (part == SC_STORE_PART_PROBE)
         head_count = sc_store_probe_row_bytes(source->conn->store) / head_bytes;
-    sc_kernels_keys_pack(&half, first, row_count, head_count, head_bytes, dst);
+    sc_kernels_part_pack(kernels, source->memory, part == SC_STORE_PART_V ? 1 : 0, first, row_count,
+                         head_count, head_bytes, dst);
 }
 
 static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
@@ -272,11 +273,12 @@ static struct sc_store_source source_of(struct pack_source *source)
         .widen = SC_KERNELS_SAME,
     };
     uint64_t span_bytes = sc_kernels_spans_bytes(&source->how, source->memory);
-    bool moves =
-        sc_stream_is_faster() && source->conn->row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
+    bool moves = sc_stream_is_faster() && span_bytes > 0 &&
+                 source->conn->row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
     return (struct sc_store_source){.pack = pack_rows,
                                     .spans = moves ? source_spans : NULL,
                                     .span_bytes = span_bytes,
+                                    .rows_least = sc_kernels_rows_together(source->memory),
                                     .user = source};
 }
 

@@ -179,6 +179,7 @@ static void items_pack(const struct layer_job *job, const struct items *items, u
                        uint64_t *ret_tags)
 {
     uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
+    bite = bite > job->source->rows_least ? bite : job->source->rows_least;
     for (uint64_t done = 0, now; done < count; done += now) {
         now = count - done < bite ? count - done : bite;
         job->source->pack(job->source->user, items->part, extent_row + done, now,

@@ -840,6 +840,11 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
     return front;
 }
 
+void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least)
+{
+    reader->rows_least = rows_least;
+}
+
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {

@@ -52,7 +52,7 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
     return rows;
 }
 
-/* dst: where K and V of a split layout are put together. */
+/* dst: where K and V of a split layout are put together; NULL: they stay apart. */
 static bool rows_verify(const struct rows *rows, uint8_t *dst)
 {
     for (uint32_t p = 0; p < rows->part_count; p++)
@@ -60,7 +60,7 @@ static bool rows_verify(const struct rows *rows, uint8_t *dst)
                                 rows->bytes, rows->bytes, rows->count, rows->tags + p,
                                 rows->part_count) != rows->count)
             return false;
-    for (uint64_t i = 0; rows->part_count == 2 && i < rows->count; i++)
+    for (uint64_t i = 0; rows->part_count == 2 && dst != NULL && i < rows->count; i++)
         for (uint32_t p = 0; p < 2; p++, dst += rows->bytes)
             memcpy(dst, rows->parts[p].rows + i * rows->bytes, rows->bytes);
     return true;
@@ -102,6 +102,21 @@ static bool rows_pass(const struct sc_store_reader *reader, const struct sc_read
                         : rows_verify(&rows, dst);
 }
 
+/* Rows at a time, of so many bytes. */
+static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
+{
+    uint64_t most = SC_STORE_BITE_BYTES / bytes;
+    most = most > 0 ? most : 1;
+    return most > reader->rows_least ? most : reader->rows_least;
+}
+
+/* Whole rows, one behind the other. */
+static struct sc_store_rows together(const struct sc_store_reader *reader, const uint8_t *rows)
+{
+    uint64_t row_bytes = reader->store->shape.row_bytes;
+    return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
+}
+
 /* Bytes of frames that the caller, or the copy it got, comes from. v: NULL, or a second place. */
 static void last_set(struct sc_store_reader *reader, const uint8_t *at, const uint8_t *v,
                      uint64_t bytes)
@@ -124,9 +139,10 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
 {
     struct sc_store *store = reader->store;
     const struct sc_store_shape *shape = &store->shape;
-    uint64_t most = SC_STORE_BITE_BYTES / shape->row_bytes, at = reader->slot_row;
+    uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row;
     uint64_t count = slot->plan.row_count - at;
-    most = most > 0 ? most : 1;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    bool is_apart = is_split && reader->rows_least > 0;
     count = count < most ? count : most;
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
@@ -136,7 +152,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
         uint64_t left = range->row_count - reader->range_row;
         uint64_t now = left < count - done ? left : count - done;
         if (now > 0 && !rows_pass(reader, slot, sink, at + done, now,
-                                  reader->rows + done * shape->row_bytes)) {
+                                  is_apart ? NULL : reader->rows + done * shape->row_bytes)) {
             status = SPEC_E_CORRUPT;
             break;
         }
@@ -152,16 +168,16 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    if (sink == NULL)
-        ret_rows->rows = shape->layout == SC_STORE_SPLIT
-                             ? reader->rows
-                             : slot->frame + slot->plan.row_at + at * shape->row_bytes;
+    uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
+    const uint8_t *rows = slot->frame + slot->plan.row_at + at * stride;
+    const uint8_t *v = is_split ? slot->frame + slot->plan.v_at + at * stride : NULL;
+    if (sink == NULL && is_apart)
+        *ret_rows = (struct sc_store_rows){.rows = rows, .v = v, .stride = stride};
+    else if (sink == NULL)
+        *ret_rows = together(reader, is_split ? reader->rows : rows);
     ret_rows->row_first = slot->plan.row_first + at;
     ret_rows->row_count = count;
-    uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
-    last_set(reader, slot->frame + slot->plan.row_at + at * stride,
-             shape->layout == SC_STORE_SPLIT ? slot->frame + slot->plan.v_at + at * stride : NULL,
-             count * stride);
+    last_set(reader, rows, v, count * stride);
     reader->slot_row += count;
     return SPEC_OK;
 }
@@ -249,7 +265,7 @@ static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, u
 /* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
 static spec_status run_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                             const struct sc_reader_unit *unit, uint64_t count,
-                            const uint8_t **ret_rows)
+                            struct sc_store_rows *ret_rows)
 {
     const struct sc_store_shape *shape = &reader->store->shape;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
@@ -261,7 +277,6 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     const uint8_t *at = slot->frame + unit->at[0] + (row - first) * stride;
     const uint8_t *v = slot->frame + unit->at[1] + (row - first) * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
-    *ret_rows = is_both ? reader->rows : at;
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {
         range_seek(reader, row + done, &range_first);
@@ -274,8 +289,12 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
         done += now;
     }
     last_set(reader, at, is_both ? v : NULL, count * stride);
+    *ret_rows = (struct sc_store_rows){.rows = at, .v = is_both ? v : at, .stride = stride};
+    if (is_paired || (is_both && reader->rows_least == 0))
+        *ret_rows = together(reader, is_paired ? at : reader->rows);
     uint8_t *dst = reader->rows;
-    for (uint64_t i = 0; is_both && i < count; i++, dst += 2 * stride) {
+    bool moves = ret_rows->rows == dst;
+    for (uint64_t i = 0; moves && i < count; i++, dst += 2 * stride) {
         memcpy(dst, at + i * stride, stride);
         memcpy(dst + stride, v + i * stride, stride);
     }
@@ -288,25 +307,22 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     struct sc_store *store = reader->store;
     const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
-    uint64_t most = SC_STORE_BITE_BYTES / sc_reader_pick_bytes(reader);
-    uint64_t count =
-        run_count(reader, pick, unit->pick_first + unit->pick_count, most > 0 ? most : 1);
+    uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
+                               bite_of(reader, sc_reader_pick_bytes(reader)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
-    const uint8_t *rows = NULL;
     uint64_t range_first = unit->range_first;
     SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
     reader->range = unit->range;
     range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
     spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
     if (status == SPEC_OK)
-        status = run_take(reader, slot, unit, count, &rows);
+        status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)
         sc_store_count(&store->verify_ns,
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    ret_rows->rows = rows;
     ret_rows->row_first = pick;
     ret_rows->row_count = count;
     reader->slot_row += count;

@@ -249,6 +249,7 @@ struct sc_store_source {
     sc_store_pack *pack;
     sc_store_spans *spans; /* NULL: rows are packed, too; else they go past the caches */
     uint64_t span_bytes;   /* half a row is a multiple of it */
+    uint64_t rows_least;   /* packed at once, if there are as many; 0: as many as stay in cache */
     void *user;
 };
 /* Packs one layer: calls pack or spans for runs of rows, in order, straight into staging, computes
@@ -582,10 +583,16 @@ struct sc_store_sink {
 
 struct sc_store_rows {
     const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
+    const uint8_t *v;    /* V of the first of them, where K and V are both wanted */
+    uint64_t stride;     /* from row to row: row_bytes, but of K or V apart, or alone */
     uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
 };
+/* From here on rows are handed out at least so many at a time, as far as one read has them, however
+ * large they are; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
+ * The consumer's. */
+void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
 /* Waits for the next run of rows (at most SC_STORE_BITE_BYTES or one row, so that a copy
  * finds them in cache) and verifies
  * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.

@@ -433,7 +433,8 @@ static void probe_rows_hold_the_first_heads_keys(void **state)
             place(&memory, 0, i / (HEADS * HEAD), i / HEAD % HEADS)[i % HEAD] =
                 byte_of(i / (HEADS * HEAD), 0, i / HEAD % HEADS, i % HEAD);
         memset(packed, 0xa5, sizeof(packed));
-        sc_kernels_keys_pack(&memory, 3, TOKENS - 3, 2, HEAD, packed);
+        sc_kernels_part_pack(sc_kernels_get(SC_KERNELS_REF), &memory, 0, 3, TOKENS - 3, 2, HEAD,
+                             packed);
         for (uint64_t i = 0; i < (TOKENS - 3) * 2 * HEAD; i++)
             assert_int_equal(packed[i], byte_of(3 + i / (2 * HEAD), 0, i / HEAD % 2, i % HEAD));
         assert_int_equal(packed[(TOKENS - 3) * 2 * HEAD], 0xa5);

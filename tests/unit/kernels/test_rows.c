@@ -117,7 +117,8 @@ static void pack_follows_the_formula(void **state)
                     uint8_t *dst = malloc(count * row + 128);
                     assert_non_null(dst);
                     memset(dst, POISON, count * row + 128);
-                    sc_kernels_rows_pack(&made.memory, first, count, shape->heads, head, dst + 64);
+                    sc_kernels_rows_pack(sc_kernels_get(SC_KERNELS_REF), &made.memory, first, count,
+                                         shape->heads, head, dst + 64);
                     for (uint64_t n = 0; n < count * row; n++) {
                         uint64_t in = n % row;
                         assert_int_equal(dst[64 + n], byte_of(first + n / row, in >= row / 2,
@@ -171,7 +172,7 @@ static void expect_parts(const struct bench_memory *want, const struct sc_kernel
     for (uint32_t part = 2; part-- > 0;)
         for (uint64_t j = 0; j < shape->tokens; j++)
             sc_kernels_part_unpack(how, &got.memory, part, j, 1,
-                                   (const uint8_t *)(src + (2 * j + part) * part_elements));
+                                   (const uint8_t *)(src + (2 * j + part) * part_elements), 0);
     assert_memory_equal(got.bytes, want->bytes, want->byte_count);
     unmake(&got);
 }

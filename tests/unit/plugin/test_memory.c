@@ -41,7 +41,9 @@ static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory
 /* Whether every address lies inside, in 128 bits, token by token. */
 static bool is_inside(const struct spec_memory *m, uint64_t token_count)
 {
-    uint64_t bytes = m->k_bytes < m->v_bytes ? m->k_bytes : m->v_bytes;
+    uint64_t k_element = m->k_element_stride_bytes != 0 ? m->k_element_stride_bytes : 2;
+    uint64_t v_token =
+        m->v_token_stride_bytes != 0 ? m->v_token_stride_bytes : m->token_stride_bytes;
     for (uint64_t j = 0; j < token_count; j++) {
         if (m->slots != NULL && m->slots[j] < 0)
             continue;
@@ -51,9 +53,10 @@ static bool is_inside(const struct spec_memory *m, uint64_t token_count)
             at = (wide_int)(slot / m->block_tokens) * m->block_stride_bytes;
             slot %= m->block_tokens;
         }
-        at += (wide_int)slot * m->token_stride_bytes;
         at += (wide_int)(SHAPE.kv_head_count - 1) * m->head_stride_bytes;
-        if (at + 16 > bytes)
+        if (at + (wide_int)slot * m->token_stride_bytes + (wide_int)7 * k_element + 2 > m->k_bytes)
+            return false;
+        if (at + (wide_int)slot * v_token + 16 > m->v_bytes)
             return false;
     }
     return true;
@@ -79,6 +82,9 @@ static void bounds_agree_with_a_loop_over_all_addresses(void **state)
         uint64_t tokens = r[0] % 12, shift = r[0] >> 60 == 0 ? 52 : 0;
         m.token_stride_bytes = (r[1] % 40 * 2) << shift;
         m.head_stride_bytes = (r[2] % 40 * 2) << shift;
+        m.k_element_stride_bytes =
+            r[7] & 1 ? (r[7] >> 8) % 40 * 2 << (r[7] >> 61 == 0 ? 55 : 0) : 0;
+        m.v_token_stride_bytes = r[7] & 2 ? (r[7] >> 16) % 40 * 2 << (r[7] >> 61 == 1 ? 55 : 0) : 0;
         m.block_tokens = r[3] % 5;
         m.block_stride_bytes = (r[3] >> 8) % 200 * 2;
         m.k_bytes = r[4] % 1500;
@@ -119,6 +125,58 @@ static void one_byte_less_is_refused(void **state)
     }
 }
 
+/* K in columns, V in rows behind them: each has its own end, to the byte. Strides at the end of 64
+ * bits wrap nothing. */
+static void strided_elements_end_where_the_last_one_does(void **state)
+{
+    (void)state;
+    struct spec_memory good = packed(1), m;
+    good.token_stride_bytes = 2;
+    good.k_element_stride_bytes = 64; /* 32 tokens */
+    good.head_stride_bytes = 2 * 512;
+    good.v_base = (uint8_t *)area + 512;
+    good.v_token_stride_bytes = 16;
+    good.k_bytes = 2 * 1024 + 7 * 64 + 10; /* of 5 tokens */
+    good.v_bytes = 2 * 1024 + 5 * 16;
+    for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_KEYS; use++) {
+        assert_int_equal(check(&good, use, 5), SPEC_OK);
+        assert_int_equal(check(&good, use, 6), SPEC_E_INVALID);
+        m = good, m.k_bytes--;
+        assert_int_equal(check(&m, use, 5), SPEC_E_INVALID);
+        m = good, m.v_bytes--;
+        assert_int_equal(check(&m, use, 5), use == SC_MEMORY_KEYS ? SPEC_OK : SPEC_E_INVALID);
+    }
+    good.k_bytes = good.v_bytes = UINT64_MAX;
+    const uint64_t far[] = {UINT64_MAX - 1, UINT64_C(1) << 63, UINT64_MAX / 7 / 2 * 2 + 2};
+    for (uint32_t i = 0; i < 3; i++) {
+        m = good, m.k_element_stride_bytes = far[i];
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, 5), SPEC_E_INVALID);
+        m = good, m.v_token_stride_bytes = far[i];
+        assert_int_equal(check(&m, SC_MEMORY_SOURCE, 9), SPEC_E_INVALID);
+    }
+    m = good, m.k_element_stride_bytes = (UINT64_MAX - 2 * 1024 - 10) / 7 / 2 * 2;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 5), SPEC_OK);
+    m.k_element_stride_bytes += 2;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 5), SPEC_E_INVALID);
+}
+
+/* What lies side by side needs no columns, and takes no slower way. */
+static void an_element_stride_of_one_element_is_none(void **state)
+{
+    (void)state;
+    struct spec_memory m = packed(2);
+    struct sc_kernels_memory checked;
+    uint32_t widen;
+    for (m.k_element_stride_bytes = 0; m.k_element_stride_bytes <= 2;
+         m.k_element_stride_bytes += 2) {
+        assert_int_equal(sc_plugin_memory_check(&m, "test: memory", SC_MEMORY_SOURCE, &SHAPE, 2,
+                                                &checked, &widen, NULL),
+                         SPEC_OK);
+        assert_int_equal(checked.k_element_stride_bytes, 0);
+        assert_int_equal(checked.v_token_stride_bytes, 48);
+    }
+}
+
 static void negative_slots_are_for_loads_only(void **state)
 {
     (void)state;
@@ -145,6 +203,11 @@ static void bases_and_strides_are_aligned_to_the_element(void **state)
     assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
     m = good, m.head_stride_bytes = 17;
     assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.k_element_stride_bytes = 3;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    m = good, m.v_token_stride_bytes = 49;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
+    assert_int_equal(check(&m, SC_MEMORY_KEYS, 1), SPEC_OK); /* V is not looked at */
     m = good, m.block_tokens = 1, m.block_stride_bytes = 49;
     assert_int_equal(check(&m, SC_MEMORY_SOURCE, 1), SPEC_E_INVALID);
     m = good, m.k_base = NULL;
@@ -220,6 +283,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_agree_with_a_loop_over_all_addresses),
         cmocka_unit_test(one_byte_less_is_refused),
+        cmocka_unit_test(strided_elements_end_where_the_last_one_does),
+        cmocka_unit_test(an_element_stride_of_one_element_is_none),
         cmocka_unit_test(negative_slots_are_for_loads_only),
         cmocka_unit_test(bases_and_strides_are_aligned_to_the_element),
         cmocka_unit_test(only_exact_widening_is_allowed),

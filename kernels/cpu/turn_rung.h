@@ -1,0 +1,245 @@
+/* What the rungs that turn rows into columns share: tiles of 16 bytes of each row, turned within
+ * the 128-bit lanes of registers whose lanes hold rows apart, so that nothing crosses a lane.
+ *
+ *   16-bit, 256 bits   register i: [row i, 8 columns | row i + 8]  -> column c: [rows 0-7 | 8-15]
+ *   32-bit, 256 bits   register i: [row i, 4 columns | row i + 4]  -> column c: [rows 0-3 | 4-7]
+ *
+ * Tiles of a block, a line by a line, stand together, so that lines of the destination are filled
+ * soon. The last tile or block of either direction lies over the one before it, and writes the same
+ * once more.
+ *
+ * Included by turn_avx2.c and turn_avx512.c, which define before it
+ *   TURN_NAME(name)   the rung's public names
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_columns.c */
+#ifndef SC_KERNELS_CPU_TURN_RUNG_H
+#define SC_KERNELS_CPU_TURN_RUNG_H
+
+#include "kernels/cpu/unroll.h"
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+
+#define INLINE     static inline __attribute__((always_inline))
+#define LINE_BYTES 64u
+
+INLINE __m128i load128(const uint8_t *src, uint64_t stride)
+{
+    (void)stride;
+    return _mm_loadu_si128((const void *)src);
+}
+
+/* 16 bytes at src, and 16 at src + stride. */
+INLINE __m256i load256(const uint8_t *src, uint64_t stride)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(src, 0)),
+                                   load128(src + stride, 0), 1);
+}
+
+#if defined(__AVX512F__)
+/* 16 bytes at src, src + stride, src + 2 * stride and src + 3 * stride. */
+INLINE __m512i load512(const uint8_t *src, uint64_t stride)
+{
+    __m512i value = _mm512_castsi256_si512(load256(src, stride));
+    return _mm512_inserti64x4(value, load256(src + 2 * stride, stride), 1);
+}
+
+INLINE void store512(uint8_t *dst, __m512i value)
+{
+    _mm512_storeu_si512((void *)dst, value);
+}
+#endif
+
+INLINE void store128(uint8_t *dst, __m128i value)
+{
+    _mm_storeu_si128((void *)dst, value);
+}
+
+INLINE void store256(uint8_t *dst, __m256i value)
+{
+    _mm256_storeu_si256((void *)dst, value);
+}
+
+/* 8 columns of 8 rows a lane. op: the prefix of the vector's intrinsics */
+#define TURN_TILE16(name, vector, op, load, store)                                                 \
+    INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
+    {                                                                                              \
+        vector a[8], b[8], c[8];                                                                   \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 8; i++)                                                           \
+            a[i] = load(src + i * src_stride, 8 * src_stride);                                     \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 8;                                                                \
+             i += 2) { /* b[i]: columns 0 .. 3 of two rows; b[i + 1]: 4 .. 7 */                    \
+            b[i] = op##unpacklo_epi16(a[i], a[i + 1]);                                             \
+            b[i + 1] = op##unpackhi_epi16(a[i], a[i + 1]);                                         \
+        }                                                                                          \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 8; i += 4) { /* c[i + j]: columns 2j and 2j + 1 of four rows */   \
+            c[i] = op##unpacklo_epi32(b[i], b[i + 2]);                                             \
+            c[i + 1] = op##unpackhi_epi32(b[i], b[i + 2]);                                         \
+            c[i + 2] = op##unpacklo_epi32(b[i + 1], b[i + 3]);                                     \
+            c[i + 3] = op##unpackhi_epi32(b[i + 1], b[i + 3]);                                     \
+        }                                                                                          \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 4; i++) {                                                         \
+            store(dst + 2 * i * dst_stride, op##unpacklo_epi64(c[i], c[i + 4]));                   \
+            store(dst + (2 * i + 1) * dst_stride, op##unpackhi_epi64(c[i], c[i + 4]));             \
+        }                                                                                          \
+    }
+
+/* 4 columns of 4 rows a lane. */
+#define TURN_TILE32(name, vector, op, load, store)                                                 \
+    INLINE void name(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)   \
+    {                                                                                              \
+        vector a[4], b[4];                                                                         \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 4; i++)                                                           \
+            a[i] = load(src + i * src_stride, 4 * src_stride);                                     \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 4;                                                                \
+             i += 2) { /* b[i]: columns 0 and 1 of two rows; b[i + 1]: 2, 3 */                     \
+            b[i] = op##unpacklo_epi32(a[i], a[i + 1]);                                             \
+            b[i + 1] = op##unpackhi_epi32(a[i], a[i + 1]);                                         \
+        }                                                                                          \
+        SC_UNROLL                                                                                  \
+        for (uint32_t i = 0; i < 2; i++) {                                                         \
+            store(dst + 2 * i * dst_stride, op##unpacklo_epi64(b[i], b[i + 2]));                   \
+            store(dst + (2 * i + 1) * dst_stride, op##unpackhi_epi64(b[i], b[i + 2]));             \
+        }                                                                                          \
+    }
+
+TURN_TILE16(tile8_turn16, __m128i, _mm_, load128, store128)
+TURN_TILE16(tile16_turn16, __m256i, _mm256_, load256, store256)
+TURN_TILE32(tile4_turn32, __m128i, _mm_, load128, store128)
+TURN_TILE32(tile8_turn32, __m256i, _mm256_, load256, store256)
+#if defined(__AVX512F__) /* whole lines of columns */
+TURN_TILE16(tile32_turn16, __m512i, _mm512_, load512, store512)
+TURN_TILE32(tile16_turn32, __m512i, _mm512_, load512, store512)
+#endif
+
+/* 8 columns of 4 rows. */
+INLINE void tile4_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride)
+{
+    __m128i a[4], c[4];
+    SC_UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        a[i] = load128(src + i * src_stride, 0);
+    __m128i low = _mm_unpacklo_epi16(a[0], a[1]), high = _mm_unpackhi_epi16(a[0], a[1]);
+    __m128i next_low = _mm_unpacklo_epi16(a[2], a[3]), next_high = _mm_unpackhi_epi16(a[2], a[3]);
+    c[0] = _mm_unpacklo_epi32(low, next_low);
+    c[1] = _mm_unpackhi_epi32(low, next_low);
+    c[2] = _mm_unpacklo_epi32(high, next_high);
+    c[3] = _mm_unpackhi_epi32(high, next_high);
+    SC_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        _mm_storel_epi64((void *)(dst + 2 * i * dst_stride), c[i]);
+        _mm_storel_epi64((void *)(dst + (2 * i + 1) * dst_stride), _mm_unpackhi_epi64(c[i], c[i]));
+    }
+}
+
+/* Where the piece of `each` that would begin at `at` begins, so that it ends by `count`. */
+INLINE uint64_t inside(uint64_t at, uint64_t each, uint64_t count)
+{
+    return at + each <= count ? at : count - each;
+}
+
+/* 16 bytes of each of `row_count` rows, from 4 to as many as a line has elements. */
+INLINE void rows_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                        uint64_t row_count)
+{
+    uint64_t tile = row_count >= 16 ? 16 : row_count >= 8 ? 8 : 4;
+#if defined(__AVX512F__)
+    if (row_count == LINE_BYTES / 2) {
+        tile32_turn16(dst, dst_stride, src, src_stride);
+        return;
+    }
+#endif
+    for (uint64_t r = 0; r < row_count; r += tile) {
+        uint64_t at = inside(r, tile, row_count);
+        if (tile == 16)
+            tile16_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+        else if (tile == 8)
+            tile8_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+        else
+            tile4_turn16(dst + at * 2, dst_stride, src + at * src_stride, src_stride);
+    }
+}
+
+INLINE void rows_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                        uint64_t row_count)
+{
+    uint64_t tile = row_count >= 8 ? 8 : 4;
+#if defined(__AVX512F__)
+    if (row_count == LINE_BYTES / 4) {
+        tile16_turn32(dst, dst_stride, src, src_stride);
+        return;
+    }
+#endif
+    for (uint64_t r = 0; r < row_count; r += tile) {
+        uint64_t at = inside(r, tile, row_count);
+        if (tile == 8)
+            tile8_turn32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+        else
+            tile4_turn32(dst + at * 4, dst_stride, src + at * src_stride, src_stride);
+    }
+}
+
+/* Rows and columns of at most a line each. Of whole lines the source is read once, into a copy:
+ * strides are large powers of two as a rule, and such lines push each other out of the cache. */
+INLINE void block_turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                       uint64_t row_count, uint64_t column_count, uint32_t element)
+{
+    __m256i copy[LINE_BYTES];
+    uint64_t columns = 16 / element;
+    for (uint64_t r = 0; column_count * element == LINE_BYTES && r < row_count; r++) {
+        copy[2 * r] = _mm256_loadu_si256((const void *)(src + r * src_stride));
+        copy[2 * r + 1] = _mm256_loadu_si256((const void *)(src + r * src_stride + 32));
+    }
+    if (column_count * element == LINE_BYTES) {
+        src = (const uint8_t *)copy;
+        src_stride = LINE_BYTES;
+    }
+    for (uint64_t c = 0; c < column_count; c += columns) {
+        uint64_t at = inside(c, columns, column_count);
+        uint8_t *to = dst + at * dst_stride;
+        if (element == 2)
+            rows_turn16(to, dst_stride, src + at * 2, src_stride, row_count);
+        else
+            rows_turn32(to, dst_stride, src + at * 4, src_stride, row_count);
+    }
+}
+
+INLINE void turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                 uint64_t row_count, uint64_t column_count, uint32_t element)
+{
+    uint64_t most = LINE_BYTES / element, rows = row_count < most ? row_count : most;
+    uint64_t columns = column_count < most ? column_count : most;
+    for (uint64_t r = 0; r < row_count; r += rows)
+        for (uint64_t c = 0; c < column_count; c += columns) {
+            uint64_t row = inside(r, rows, row_count), column = inside(c, columns, column_count);
+            block_turn(dst + column * dst_stride + row * element, dst_stride,
+                       src + row * src_stride + column * element, src_stride, rows, columns,
+                       element);
+        }
+}
+
+void TURN_NAME(turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                       uint64_t row_count, uint64_t column_count)
+{
+    if (row_count < 4 || column_count < 8)
+        sc_kernels_ref_turn16(dst, dst_stride, src, src_stride, row_count, column_count);
+    else
+        turn(dst, dst_stride, src, src_stride, row_count, column_count, 2);
+}
+
+void TURN_NAME(turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                       uint64_t row_count, uint64_t column_count)
+{
+    if (row_count < 4 || column_count < 4)
+        sc_kernels_ref_turn32(dst, dst_stride, src, src_stride, row_count, column_count);
+    else
+        turn(dst, dst_stride, src, src_stride, row_count, column_count, 4);
+}
+
+#endif
