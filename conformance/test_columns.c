@@ -56,7 +56,7 @@ static spec_status store_from(struct fixture *fx, const struct spec_lookup_resul
                                        .token_count = area->count,
                                        .memory = &area->memory};
     spec_ticket ticket;
-    assert_ok(fx, fx->api->store(fx->conn, &params, &ticket, &fx->error));
+    assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
     return fixture_wait(fx, ticket);
 }
 
@@ -248,7 +248,7 @@ static void expect_refused(struct fixture *fx, const struct spec_lookup_result *
     for (uint64_t i = 0; i < area->byte_count; i++)
         assert_int_equal(area->bytes[i], POISON);
     if (is_for_any) /* token, so of a store of one */
-        assert_status(fx->api->store(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+        assert_status(fx->api->store(fx->conn, &params, 1, &ticket, &fx->error), SPEC_E_INVALID);
 }
 
 static void abi_175_strides_are_elements_and_end_inside_the_memory(void **state)
