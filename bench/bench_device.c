@@ -2,15 +2,17 @@
  * beside what the device gives fio.
  *
  *   --mode fill    stores one long prompt, and its size again as eight short ones, for load to read
- *   --mode load    rounds of: fio, load (the long prompt), batch8 (the eight in one call a layer),
- *                  threads8 (the eight, a thread each); every layer whole, back to back
+ *   --mode load    rounds of: fio, load (the long prompt), columns (the same, into memory as vLLM's
+ *                  CPU attention has it), batch8 (the eight in one call a layer), threads8 (the
+ *                  eight, a thread each); every layer whole, back to back
  *   --mode write   rounds of: store (a long prompt, first store call to last ticket), coded (the
  *                  same to the moment when its codes are in the log, where --extra asks for codes),
  *                  fio into a file of the rows' bytes that is made for it; one store before,
  * untimed
  *   --mode call    rounds of: memcpy, store calls, while no operation on the device completes
  *
- *   kv  [prompt][layer][K rows][V rows]    one area, source of stores and destination of loads
+ *   kv       [prompt][layer][K rows][V rows]    one area, source of stores, destination of loads
+ *   columns  [layer][block][head][K columns][V rows]                    the same area, loads alone
  *
  * The plugin is linked in, not loaded, so that mode call can hold completions up (base/fault.h);
  * what is timed goes through its function table. Loads are cold: the store reads with O_DIRECT.
@@ -26,12 +28,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHORTS 8u
+#define SHORTS       8u
+#define BLOCK_TOKENS 128u
 
 struct prompt {
     uint32_t *tokens; /* [token_count + 1]: the last one is never stored, so all others can match */
     uint64_t token_count;
     uint8_t *kv; /* [layer][K rows][V rows] */
+    bool is_columns;
 };
 
 struct state {
@@ -43,7 +47,7 @@ struct state {
     uint64_t rounds, stage_bytes, op_bytes;
     uint8_t *area;
     uint64_t area_bytes;
-    struct prompt whole, parts[SHORTS];
+    struct prompt whole, columns, parts[SHORTS]; /* columns: whole, in another memory */
 };
 
 static void must(spec_status status, const struct spec_error *error, const char *what)
@@ -77,6 +81,31 @@ static void prompt_fill(const struct state *state, const struct prompt *prompt)
     }
 }
 
+/* Where the part's element of a token stands in the layer's columns. */
+static const uint8_t *column_at(const struct state *state, const uint8_t *layer, uint64_t token,
+                                uint64_t part, uint64_t element)
+{
+    uint64_t size = state->head_size, head = element / size, in = token % BLOCK_TOKENS;
+    const uint8_t *at = layer + token / BLOCK_TOKENS * BLOCK_TOKENS * 2 * state->half_bytes +
+                        head * BLOCK_TOKENS * 2 * size * 2;
+    if (part == 0)
+        return at + (element % size * BLOCK_TOKENS + in) * 2;
+    return at + BLOCK_TOKENS * size * 2 + (in * size + element % size) * 2;
+}
+
+/* Whether word i of the layer's rows is there: four elements. */
+static bool columns_have(const struct state *state, const struct prompt *prompt,
+                         const uint8_t *layer, uint64_t i, uint64_t word)
+{
+    uint64_t part_bytes = prompt->token_count * state->half_bytes, part = i / part_bytes;
+    uint64_t token = i % part_bytes / state->half_bytes, element = i % state->half_bytes / 2;
+    for (uint64_t n = 0; n < 4; n++)
+        if (memcmp(column_at(state, layer, token, part, element + n), (uint8_t *)&word + 2 * n,
+                   2) != 0)
+            return false;
+    return true;
+}
+
 static void prompt_check(const struct state *state, const struct prompt *prompt)
 {
     for (uint32_t layer = 0; layer < state->layers; layer++) {
@@ -84,7 +113,8 @@ static void prompt_check(const struct state *state, const struct prompt *prompt)
         const uint8_t *at = layer_at(state, prompt, layer);
         for (uint64_t i = 0; i < prompt->token_count * 2 * state->half_bytes; i += 8) {
             word = word * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            if (memcmp(at + i, &word, 8) != 0)
+            if (prompt->is_columns ? !columns_have(state, prompt, at, i, word)
+                                   : memcmp(at + i, &word, 8) != 0)
                 bench_die("a loaded row is wrong: layer %" PRIu32 ", byte %" PRIu64, layer, i);
         }
     }
@@ -108,6 +138,20 @@ static struct spec_memory memory_of(const struct state *state, const struct prom
 {
     uint64_t part_bytes = prompt->token_count * state->half_bytes;
     uint8_t *at = layer_at(state, prompt, layer);
+    uint64_t head_bytes = (uint64_t)state->head_size * 2, block = BLOCK_TOKENS * head_bytes;
+    if (prompt->is_columns)
+        return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                    .dtype = SPEC_DTYPE_F16,
+                                    .k_base = at,
+                                    .v_base = at + block,
+                                    .k_bytes = 2 * part_bytes,
+                                    .v_bytes = 2 * part_bytes - block,
+                                    .token_stride_bytes = 2,
+                                    .head_stride_bytes = 2 * block,
+                                    .block_tokens = BLOCK_TOKENS,
+                                    .block_stride_bytes = 2 * block * state->heads,
+                                    .k_element_stride_bytes = 2 * BLOCK_TOKENS,
+                                    .v_token_stride_bytes = head_bytes};
     return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
                                 .dtype = SPEC_DTYPE_F16,
                                 .k_base = at,
@@ -291,6 +335,8 @@ static void set_prompts(struct state *state)
 {
     uint64_t each = state->tokens / SHORTS;
     prompt_set(state, &state->whole, 1, state->tokens, state->area);
+    state->columns = state->whole;
+    state->columns.is_columns = true;
     for (uint32_t i = 0; i < SHORTS; i++)
         prompt_set(state, &state->parts[i], 100 + i, each,
                    state->area + i * each * state->layers * 2 * state->half_bytes);
@@ -313,6 +359,9 @@ static void check_loads(struct state *state)
     memset(state->area, 0x5a, state->area_bytes);
     (void)load_prompts(state, &state->whole, 1);
     prompt_check(state, &state->whole);
+    memset(state->area, 0x5a, state->area_bytes);
+    (void)load_prompts(state, &state->columns, 1);
+    prompt_check(state, &state->columns);
     memset(state->area, 0x5a, state->area_bytes);
     (void)load_prompts(state, state->parts, SHORTS);
     for (uint32_t i = 0; i < SHORTS; i++)
@@ -341,6 +390,7 @@ static void mode_load(struct state *state)
     static struct bench_series fio = {.name = "fio", .unit = "byte"};
     static struct bench_series bare = {.name = "bare", .unit = "byte"};
     static struct bench_series load = {.name = "load", .unit = "byte"};
+    static struct bench_series columns = {.name = "columns", .unit = "byte"};
     static struct bench_series batch = {.name = "batch8", .unit = "byte"};
     static struct bench_series threads = {.name = "threads8", .unit = "byte"};
     set_prompts(state);
@@ -359,10 +409,11 @@ static void mode_load(struct state *state)
         run_beside(state, &bare, state->bare, "", read_bytes, "bare_ns");
         if (state->fio == NULL)
             continue;
+        bench_series_add(&columns, load_prompts(state, &state->columns, 1));
         bench_series_add(&batch, load_prompts(state, state->parts, SHORTS));
         bench_series_add(&threads, load_threads(state));
     }
-    load.work = batch.work = threads.work = (double)state->area_bytes;
+    load.work = columns.work = batch.work = threads.work = (double)state->area_bytes;
     fio.work = bare.work = (double)read_bytes;
     printf("{\"facts\": {\"backend\": \"%s\", \"row_bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
            ", \"layers\": %" PRIu32 ", \"bytes\": %" PRIu64 ", \"read_bytes\": %" PRIu64
@@ -376,6 +427,7 @@ static void mode_load(struct state *state)
     bench_series_print(&fio);
     if (state->bare != NULL)
         bench_series_print(&bare);
+    bench_series_print(&columns);
     bench_series_print(&batch);
     bench_series_print(&threads);
 }

@@ -48,7 +48,7 @@ static void run_decode(const struct sc_kernels_decode *how, const struct sc_kern
                                   head * how->head_size + slice.first, slice.count, how->dst_dtype,
                                   false, dst);
         sc_kernels_columns_put(how->kernels, memory, run, &slice, (const uint8_t *)values,
-                               sizeof(values[0]));
+                               sizeof(values[0]), false);
     }
 }
 

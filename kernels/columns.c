@@ -45,10 +45,10 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
 
 static void turn(const struct sc_kernels *kernels, uint64_t element_bytes, uint8_t *dst,
                  uint64_t dst_stride, const uint8_t *src, uint64_t src_stride, uint64_t row_count,
-                 uint64_t column_count)
+                 uint64_t column_count, bool streams)
 {
     (element_bytes == 2 ? kernels->turn16 : kernels->turn32)(dst, dst_stride, src, src_stride,
-                                                             row_count, column_count);
+                                                             row_count, column_count, streams);
 }
 
 /* The slice's first column, of the slot at `offset`. */
@@ -62,10 +62,10 @@ static uint8_t *column_at(const struct sc_kernels_memory *memory, uint64_t offse
 void sc_kernels_columns_put(const struct sc_kernels *kernels,
                             const struct sc_kernels_memory *memory,
                             const struct sc_kernels_run *run, const struct sc_kernels_slice *slice,
-                            const uint8_t *src, uint64_t src_stride)
+                            const uint8_t *src, uint64_t src_stride, bool streams)
 {
     turn(kernels, memory->element_bytes, column_at(memory, run->offset, slice),
-         memory->k_element_stride_bytes, src, src_stride, run->count, slice->count);
+         memory->k_element_stride_bytes, src, src_stride, run->count, slice->count, streams);
 }
 
 void sc_kernels_columns_get(const struct sc_kernels *kernels,
@@ -77,7 +77,7 @@ void sc_kernels_columns_get(const struct sc_kernels *kernels,
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(memory, NULL, token, end);
         turn(kernels, memory->element_bytes, dst, dst_stride, column_at(memory, run.offset, slice),
-             memory->k_element_stride_bytes, slice->count, run.count);
+             memory->k_element_stride_bytes, slice->count, run.count, false);
         dst += run.count * dst_stride;
         token += run.count;
     }

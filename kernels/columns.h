@@ -44,11 +44,12 @@ struct sc_kernels_slice {
     uint64_t head, first, count;
 };
 /* Rows of a slice into the columns of a run (offset is not UINT64_MAX).
- *   src [run->count], src_stride bytes apart; of the memory's type */
+ *   src [run->count], src_stride bytes apart; of the memory's type
+ *   streams  whole lines may go past the caches; sc_stream_end is the caller's */
 void sc_kernels_columns_put(const struct sc_kernels *kernels,
                             const struct sc_kernels_memory *memory,
                             const struct sc_kernels_run *run, const struct sc_kernels_slice *slice,
-                            const uint8_t *src, uint64_t src_stride);
+                            const uint8_t *src, uint64_t src_stride, bool streams);
 /* Tokens [token_first, + token_count), of any runs, into rows.
  *   dst [token_count], dst_stride bytes apart. No slot is negative. */
 void sc_kernels_columns_get(const struct sc_kernels *kernels,

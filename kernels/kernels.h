@@ -74,11 +74,12 @@ struct sc_kernels {
     /* Rows to columns: element r of dst's column c = element c of src's row r; of 2 or 4 bytes.
      *   src  [row_count], src_stride bytes apart, column_count elements each
      *   dst  [column_count], dst_stride bytes apart, row_count elements each; nothing beside them
-     * An element may be written more than once, the same. */
+     * An element may be written more than once, the same. streams: whole lines of dst may go past
+     * the caches; sc_stream_end is the caller's. */
     void (*turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                   uint64_t row_count, uint64_t column_count);
+                   uint64_t row_count, uint64_t column_count, bool streams);
     void (*turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                   uint64_t row_count, uint64_t column_count);
+                   uint64_t row_count, uint64_t column_count, bool streams);
 
     /* Scoring a tile of keys, which are rows of float32, key_stride apart; SC_KERNELS_TILE_KEYS of
      * them can be read (what lies behind key_count takes no part in any result).
@@ -227,9 +228,11 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                           uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                           uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                           bool streams);
 void sc_kernels_ref_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                           uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                           uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                           bool streams);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -266,9 +269,11 @@ void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
 void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx2_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                            uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                            uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                            bool streams);
 void sc_kernels_avx2_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                            uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                            uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                            bool streams);
 void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                 uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
@@ -305,9 +310,11 @@ void sc_kernels_avx2_code_score(const struct sc_kernels_code_score *what);
 void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_avx512_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                              uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                              uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                              bool streams);
 void sc_kernels_avx512_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                              uint64_t src_stride, uint64_t row_count, uint64_t column_count);
+                              uint64_t src_stride, uint64_t row_count, uint64_t column_count,
+                              bool streams);
 void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                   uint64_t head_size, uint32_t dtype);
 void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,

@@ -170,7 +170,7 @@ static void run_widen(const struct sc_kernels_unpack *how, const struct sc_kerne
                 widen(how, wide[i], src + (row + i) * src_stride + slice.first * how->element_bytes,
                       slice.count);
             sc_kernels_columns_put(how->kernels, memory, &piece, &slice, (const uint8_t *)wide,
-                                   sizeof(wide[0]));
+                                   sizeof(wide[0]), how->streams != 0);
         }
     }
 }
@@ -187,13 +187,15 @@ static void columns_unpack(const struct sc_kernels_unpack *how,
             struct sc_kernels_slice slice = {h, 0, how->head_size};
             if (how->widen == SC_KERNELS_SAME)
                 sc_kernels_columns_put(how->kernels, memory, &run, &slice, src + h * head_bytes,
-                                       src_stride);
+                                       src_stride, how->streams != 0);
             else
                 run_widen(how, memory, &run, h, src + h * head_bytes, src_stride);
         }
         src += run.count * src_stride;
         token += run.count;
     }
+    if (how->streams)
+        sc_stream_end();
 }
 
 void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,

@@ -185,13 +185,31 @@ INLINE void rows_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, u
     }
 }
 
+/* A line of each of `columns` columns, past the caches: dst and dst_stride are whole lines. */
+INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                         uint32_t columns, uint32_t element)
+{
+    __m256i lines[2 * 8];
+    if (element == 2)
+        rows_turn16((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 2);
+    else
+        rows_turn32((uint8_t *)lines, LINE_BYTES, src, src_stride, LINE_BYTES / 4);
+    SC_UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        _mm256_stream_si256((void *)(dst + c * dst_stride), lines[2 * c]);
+        _mm256_stream_si256((void *)(dst + c * dst_stride + 32), lines[2 * c + 1]);
+    }
+}
+
 /* Rows and columns of at most a line each. Of whole lines the source is read once, into a copy:
  * strides are large powers of two as a rule, and such lines push each other out of the cache. */
 INLINE void block_turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count, uint32_t element)
+                       uint64_t row_count, uint64_t column_count, uint32_t element, bool streams)
 {
     __m256i copy[LINE_BYTES];
     uint64_t columns = 16 / element;
+    streams = streams && row_count * element == LINE_BYTES &&
+              ((uintptr_t)dst | dst_stride) % LINE_BYTES == 0;
     for (uint64_t r = 0; column_count * element == LINE_BYTES && r < row_count; r++) {
         copy[2 * r] = _mm256_loadu_si256((const void *)(src + r * src_stride));
         copy[2 * r + 1] = _mm256_loadu_si256((const void *)(src + r * src_stride + 32));
@@ -203,7 +221,10 @@ INLINE void block_turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, ui
     for (uint64_t c = 0; c < column_count; c += columns) {
         uint64_t at = inside(c, columns, column_count);
         uint8_t *to = dst + at * dst_stride;
-        if (element == 2)
+        if (streams)
+            lines_stream(to, dst_stride, src + at * element, src_stride, (uint32_t)columns,
+                         element);
+        else if (element == 2)
             rows_turn16(to, dst_stride, src + at * 2, src_stride, row_count);
         else
             rows_turn32(to, dst_stride, src + at * 4, src_stride, row_count);
@@ -211,7 +232,7 @@ INLINE void block_turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, ui
 }
 
 INLINE void turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                 uint64_t row_count, uint64_t column_count, uint32_t element)
+                 uint64_t row_count, uint64_t column_count, uint32_t element, bool streams)
 {
     uint64_t most = LINE_BYTES / element, rows = row_count < most ? row_count : most;
     uint64_t columns = column_count < most ? column_count : most;
@@ -220,26 +241,26 @@ INLINE void turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t
             uint64_t row = inside(r, rows, row_count), column = inside(c, columns, column_count);
             block_turn(dst + column * dst_stride + row * element, dst_stride,
                        src + row * src_stride + column * element, src_stride, rows, columns,
-                       element);
+                       element, streams);
         }
 }
 
 void TURN_NAME(turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count)
+                       uint64_t row_count, uint64_t column_count, bool streams)
 {
     if (row_count < 4 || column_count < 8)
-        sc_kernels_ref_turn16(dst, dst_stride, src, src_stride, row_count, column_count);
+        sc_kernels_ref_turn16(dst, dst_stride, src, src_stride, row_count, column_count, false);
     else
-        turn(dst, dst_stride, src, src_stride, row_count, column_count, 2);
+        turn(dst, dst_stride, src, src_stride, row_count, column_count, 2, streams);
 }
 
 void TURN_NAME(turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count)
+                       uint64_t row_count, uint64_t column_count, bool streams)
 {
     if (row_count < 4 || column_count < 4)
-        sc_kernels_ref_turn32(dst, dst_stride, src, src_stride, row_count, column_count);
+        sc_kernels_ref_turn32(dst, dst_stride, src, src_stride, row_count, column_count, false);
     else
-        turn(dst, dst_stride, src, src_stride, row_count, column_count, 4);
+        turn(dst, dst_stride, src, src_stride, row_count, column_count, 4, streams);
 }
 
 #endif

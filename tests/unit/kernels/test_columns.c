@@ -34,14 +34,23 @@ static void *must(void *memory)
 /* ---- Turning ----------------------------------------------------------------------------------
  */
 
-static void check_turn(uint32_t level, uint64_t element, uint64_t rows, uint64_t columns)
+static uint8_t *lines_make(uint64_t bytes)
+{
+    return must(aligned_alloc(64, (bytes + 63) / 64 * 64));
+}
+
+/* streams: whole lines may go past the caches, where the destination has such. */
+static void check_turn(uint32_t level, uint64_t element, uint64_t rows, uint64_t columns,
+                       bool streams)
 {
     const struct sc_kernels *ref = sc_kernels_get(SC_KERNELS_REF), *mine = sc_kernels_get(level);
     uint64_t src_stride = (columns + random_below(5)) * element;
     uint64_t dst_stride = (rows + random_below(5)) * element;
+    if (streams)
+        dst_stride = (dst_stride + 63) / 64 * 64;
     uint64_t src_bytes = rows * src_stride, dst_bytes = columns * dst_stride + 2 * GUARD;
     uint8_t *src = must(malloc(src_bytes + 1)); /* a sanitizer watches its end */
-    uint8_t *want = must(malloc(dst_bytes)), *got = must(malloc(dst_bytes));
+    uint8_t *want = lines_make(dst_bytes), *got = lines_make(dst_bytes);
     for (uint64_t i = 0; i < src_bytes; i++)
         src[i] = (uint8_t)random_below(256);
     memset(want, POISON, dst_bytes);
@@ -51,13 +60,13 @@ static void check_turn(uint32_t level, uint64_t element, uint64_t rows, uint64_t
             memcpy(want + GUARD + c * dst_stride + r * element, src + r * src_stride + c * element,
                    element);
     (element == 2 ? mine->turn16 : mine->turn32)(got + GUARD, dst_stride, src, src_stride, rows,
-                                                 columns);
+                                                 columns, streams);
     if (memcmp(got, want, dst_bytes) != 0)
         fail_msg("level %u: %d rows of %d columns of %d bytes", level, (int)rows, (int)columns,
                  (int)element);
     memset(got, POISON, dst_bytes);
     (element == 2 ? ref->turn16 : ref->turn32)(got + GUARD, dst_stride, src, src_stride, rows,
-                                               columns);
+                                               columns, streams);
     assert_memory_equal(got, want, dst_bytes);
     free(src);
     free(want);
@@ -71,7 +80,8 @@ static void every_level_turns_as_the_reference(void **state)
         for (uint64_t element = 2; element <= 4; element += 2)
             for (uint64_t rows = 0; rows <= 70; rows += rows < 36 ? 1 : 7)
                 for (uint64_t columns = 0; columns <= 70; columns += columns < 20 ? 1 : 5)
-                    check_turn(level, element, rows, columns);
+                    for (uint32_t streams = 0; streams < 2; streams++)
+                        check_turn(level, element, rows, columns, streams != 0);
 }
 
 /* ---- Memories ---------------------------------------------------------------------------------
@@ -153,9 +163,10 @@ static struct place make(enum layout layout, const struct shape *shape, uint64_t
 {
     uint64_t slots = (2 * shape->tokens + 127) / 128 * 128;
     uint64_t head = shape->size * element, half = 8 * slots * shape->heads * (head + 8 * element);
+    half = (half + 63) / 64 * 64; /* so that columns begin with a line */
     struct place made = {.byte_count = 2 * half + 2 * GUARD,
                          .slots = must(malloc(shape->tokens * sizeof(int64_t)))};
-    made.bytes = must(malloc(made.byte_count));
+    made.bytes = lines_make(made.byte_count);
     memset(made.bytes, POISON, made.byte_count);
     slots_fill(made.slots, shape->tokens, order);
     struct sc_kernels_memory *m = &made.memory;

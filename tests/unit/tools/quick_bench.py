@@ -35,6 +35,8 @@ LINES = {
     "ttft": [(row(n), 1) for n in ("recompute", "resident", "reuse", "fio")]
             + [(floor("(reuse - resident"), 1), (floor("recompute / reuse"), 1)],
     "device": [(row("load"), 4), (row("fio"), 8), (row("batch8"), 4), (row("threads8"), 4),
+               (row("columns"), 4),
+               (rf"^ *\(the same load into vLLM's CPU layout / load: {NUMBER}", 4),
                (row("both"), 4), (row("bare"), 3), (row("store"), 8), (row("memcpy"), 4),
                (row("coded"), 2),
                (floor("full load / fio"), 4), (floor("verification, what it adds"), 4),
@@ -52,6 +54,8 @@ LINES = {
              (floor("selected load / fio"), 2)],
     "kernels": [(row(n), 1) for n in ("topk ref", "memcpy f16", "unpack f16", "tag 4096",
                                       "read rows")]
+               + [(rf"^{job} columns{size} {dtype} / memcpy {dtype}: {NUMBER}$", 1)
+                  for job in ("unpack", "pack") for size in (64, 128) for dtype in ("f16", "f32")]
                + [(floor("unpack f16 / memcpy"), 1), (floor("tag 4096 / read rows"), 1)],
     "accuracy": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} \(", 1)
                  for n in ("full", "impress@.25", "h2o@.25", "random@.25", "mass@.9")]
