@@ -320,6 +320,46 @@ static struct answer ask_in(struct scene *scene, const struct ask *ask,
     return answer;
 }
 
+/* The rows that count, element by element. */
+static void expect_same_rows(const struct answer *plain, const struct answer *columns,
+                             uint32_t heads)
+{
+    uint64_t element = dtype_bytes(plain->area.memory.dtype);
+    for (uint64_t r = 0; r < plain->item.row_count; r++)
+        for (uint32_t part = 0; part < 2 * heads; part++)
+            for (uint64_t i = 0; i < plain->area.head_size; i++)
+                assert_memory_equal(area_element(&plain->area, r, part / 2, part % 2, i),
+                                    area_element(&columns->area, r, part / 2, part % 2, i),
+                                    element);
+}
+
+/* Chosen by the keys of all heads, which are scored in the destination and compacted there. */
+static void abi_175_keys_are_scored_and_moved_where_they_stand(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const STORES[] = {"\"layout\": \"paired\"", "\"layout\": \"split\""};
+    for (uint32_t i = 0; i < 4; i++) {
+        fixture_shape(fx, (struct shape){2, 4, i < 2 ? 64 : 40, SPEC_DTYPE_BF16});
+        scene_configure(fx, 0, "\"identify\": \"keys\", \"retain_ppm\": 300000", STORES[i % 2]);
+        struct scene scene = scene_open(fx, fx->shape, 1, 0, 1796 + i, 170);
+        for (uint64_t rows = 1; rows <= FRESH; rows += FRESH - 1) {
+            struct ask ask = ask_ratio((uint32_t)(rows % 2), 300000);
+            ask.rows = rows;
+            struct spec_lookup_result found = scene_find(&scene, 0);
+            struct answer plain = ask_in(&scene, &ask, &found, LAYOUT_PACKED);
+            struct answer columns = ask_in(&scene, &ask, &found, LAYOUT_COLUMNS);
+            if (conf_options.require_hits)
+                assert_int_equal(columns.item.result_flags, SPEC_IMPORTANT_FALLBACK);
+            answer_expect_same(&scene, &plain, &columns);
+            expect_same_rows(&plain, &columns, fx->shape.heads);
+            answer_free(&plain);
+            answer_free(&columns);
+            fixture_release(fx, found.request);
+        }
+        scene_close(&scene);
+    }
+}
+
 static void abi_175_rows_are_chosen_of_columns_and_into_columns(void **state)
 {
     struct fixture *fx = *state;
@@ -336,6 +376,7 @@ static void abi_175_rows_are_chosen_of_columns_and_into_columns(void **state)
                 struct answer columns = ask_in(&scene, &ask, &found, LAYOUT_COLUMNS);
                 answer_expect(&scene, &ask, &columns);
                 answer_expect_same(&scene, &plain, &columns);
+                expect_same_rows(&plain, &columns, fx->shape.heads);
                 answer_free(&plain);
                 answer_free(&columns);
                 fixture_release(fx, found.request);
@@ -375,6 +416,7 @@ const struct conf_test CONF_COLUMNS[] = {
     OPENED(abi_175_strides_of_k_and_v_have_nothing_in_common),
     OPENED(abi_175_strides_are_elements_and_end_inside_the_memory),
     OPENED(abi_175_rows_are_chosen_of_columns_and_into_columns),
+    OPENED(abi_175_keys_are_scored_and_moved_where_they_stand),
     OPENED(abi_175_codes_and_exact_rows_stand_in_columns),
     END,
 };

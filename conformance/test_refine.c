@@ -165,6 +165,10 @@ static void abi_165_what_cannot_be_refined_is_told_apart(void **state)
     struct area elsewhere = area_make(&fx->shape, shot.layout, shot.answer.area.count);
     item->destination = &elsewhere.memory;
     assert_status(refine(&coded, &shot, false), SPEC_E_INVALID);
+    struct spec_memory strided = shot.answer.area.memory; /* the same place, V's rows elsewhere */
+    item->destination = &strided;
+    strided.v_token_stride_bytes = dtype_bytes(fx->shape.dtype);
+    assert_status(refine(&coded, &shot, false), SPEC_E_INVALID);
     item->destination = &shot.answer.area.memory;
     item->request = beside.request;
     assert_status(refine(&coded, &shot, false), SPEC_E_STALE);

@@ -327,6 +327,86 @@ static void store_rows_move_where_the_sink_says(void **state)
     }
 }
 
+/* ---- Many rows at once ------------------------------------------------------------------------
+ */
+
+#define TOGETHER 40u /* of the larger rows more than a bite */
+
+static uint64_t most_packed; /* rows that one call asked for */
+
+static void counting_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                          uint8_t *dst)
+{
+    most_packed = row_count > most_packed ? row_count : most_packed;
+    pass_pack(user, part, row_first, row_count, dst);
+}
+
+/* Of rows so large that a bite has one of them, or some: as many as were asked for. */
+static void store_together(struct world *world, uint64_t rows_least)
+{
+    struct pass *pass = pass_make(world, 1, 0, 128);
+    const struct sc_store_source source = {
+        .pack = counting_pack, .rows_least = rows_least, .user = pass};
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    most_packed = 0;
+    for (; pass->layer < world->setup->layers; pass->layer++)
+        assert_int_equal(
+            sc_store_extent_put_layer(pass->extent, pass->layer, &source, &pass->error), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+    assert_true(most_packed >= TOGETHER && most_packed <= 128);
+    pass_note(pass);
+    pass_free(pass);
+}
+
+/* K and V of every row stand where the rows say; returns how many came at once at the most. */
+static uint64_t expect_apart(struct world *world, struct sc_store_reader *reader, uint32_t layer)
+{
+    const struct sc_store_range ranges[] = {{.piece = world->pieces[0].id, .row_count = 64},
+                                            {.piece = world->pieces[1].id, .row_count = 64}};
+    uint64_t k_bytes = world->setup->k_row_bytes, came = 0, most = 0;
+    uint8_t *row = malloc(2 * k_bytes);
+    struct sc_store_rows rows = {.row_count = 1};
+    assert_non_null(row);
+    sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
+    for (; rows.row_count > 0; came += rows.row_count) {
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL), SPEC_OK);
+        assert_true(rows.row_count == 0 || rows.row_first == came);
+        most = rows.row_count > most ? rows.row_count : most;
+        for (uint64_t i = 0; i < rows.row_count; i++) {
+            row_fill(row, 2 * k_bytes, 1, layer, came + i);
+            bytes_equal(rows.rows + i * rows.stride, row, k_bytes);
+            bytes_equal(rows.v + i * rows.stride, row + k_bytes, k_bytes);
+        }
+    }
+    assert_int_equal(came, 128);
+    free(row);
+    return most;
+}
+
+static void store_rows_come_and_go_as_many_at_once_as_is_asked(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        world_open_ok(world);
+        store_together(world, TOGETHER);
+        uint64_t bite = SC_STORE_BITE_BYTES / (2 * world->setup->k_row_bytes);
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            sc_store_reader_apart(reader, 0);
+            assert_true(expect_apart(world, reader, layer) <= (bite > 0 ? bite : 1));
+            sc_store_reader_apart(reader, TOGETHER);
+            uint64_t most = expect_apart(world, reader, layer);
+            bool has_room = world->setup->op_bytes >= 128 * 2 * world->setup->k_row_bytes;
+            assert_true(!has_room || most >= TOGETHER);
+            assert_true(most <= (bite > TOGETHER ? bite : TOGETHER));
+        }
+        sc_store_reader_close(reader);
+        world_free(world);
+    }
+}
+
 static void store_waste_is_under_a_tenth_for_short_passes(void **state)
 {
     (void)state;
@@ -1294,6 +1374,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(store_a_range_of_no_live_piece_fails_after_the_good_rows),
         cmocka_unit_test(store_a_flipped_bit_fails_its_row_and_no_other_layer),
         cmocka_unit_test(store_rows_move_where_the_sink_says),
+        cmocka_unit_test(store_rows_come_and_go_as_many_at_once_as_is_asked),
         cmocka_unit_test(store_waste_is_under_a_tenth_for_short_passes),
         cmocka_unit_test(store_stays_under_disk_bytes_and_reuses_dropped_space),
         cmocka_unit_test(store_of_a_smaller_disk_bytes_gives_up_empty_segments),
