@@ -300,8 +300,7 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
     return low;
 }
 
-/* Rows of both parts, from the first + `from`-th of those that were handed out on, to tokens `at`
- * and on. */
+/* `count` rows, K and V, to tokens `at` and on. from: the first of them among those that came. */
 static void place_rows(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
                        const struct sc_store_rows *rows, uint64_t from, uint64_t at, uint64_t count)
 {
@@ -318,11 +317,11 @@ static void place_rows(const struct sc_plugin_item *item, const struct sc_kernel
  * of theirs ends; 0: it does not matter. */
 static uint64_t rows_together(const struct sc_kernels_memory *memory, uint64_t row, uint64_t count)
 {
-    uint64_t together = sc_kernels_rows_together(memory), left;
+    uint64_t together = sc_kernels_rows_together(memory);
     if (together == 0 || row >= count)
         return together;
-    left =
-        together - (uint64_t)(memory->slots != NULL ? memory->slots[row] : (int64_t)row) % together;
+    uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[row] : row;
+    uint64_t left = together - slot % together;
     return left < together / 2 ? left + together : left;
 }
 

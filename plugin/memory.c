@@ -4,42 +4,39 @@
 #include "plugin/memory.h"
 #include "plugin/args.h"
 
-/* What of one token's K, or V, lies apart. */
-struct extents {
-    uint64_t token_stride, element_stride, element_bytes;
-    uint64_t head_count, head_size;
-};
-
-/* End of what one slot's heads reach, from the base; false when the arithmetic wraps. */
-static bool slot_end(const struct spec_memory *memory, uint64_t slot, const struct extents *extents,
-                     uint64_t *ret_end)
+/* Adds count * stride; false: it wraps. */
+static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
 {
-    uint64_t block = 0, heads, elements, offset;
+    uint64_t bytes;
+    return !__builtin_mul_overflow(count, stride, &bytes) &&
+           !__builtin_add_overflow(*end, bytes, end);
+}
+
+/* Whether what one slot's heads reach ends inside k_bytes and v_bytes. */
+static bool slot_is_inside(const struct spec_memory *memory, uint64_t slot,
+                           const struct sc_plugin_shape *shape)
+{
+    uint64_t element = sc_plugin_dtype_bytes(memory->dtype), last = shape->head_size - 1;
+    uint64_t k_end = element, v_end;
     if (memory->block_tokens != 0) {
-        if (__builtin_mul_overflow(slot / memory->block_tokens, memory->block_stride_bytes, &block))
+        if (!add_to(&k_end, slot / memory->block_tokens, memory->block_stride_bytes))
             return false;
         slot %= memory->block_tokens;
     }
-    return !__builtin_mul_overflow(slot, extents->token_stride, &offset) &&
-           !__builtin_mul_overflow(extents->head_count - 1, memory->head_stride_bytes, &heads) &&
-           !__builtin_mul_overflow(extents->head_size - 1, extents->element_stride, &elements) &&
-           !__builtin_add_overflow(offset, block, &offset) &&
-           !__builtin_add_overflow(offset, heads, &offset) &&
-           !__builtin_add_overflow(offset, elements, &offset) &&
-           !__builtin_add_overflow(offset, extents->element_bytes, ret_end);
+    if (!add_to(&k_end, shape->kv_head_count - 1, memory->head_stride_bytes))
+        return false;
+    v_end = k_end;
+    return add_to(&k_end, slot, memory->token_stride_bytes) &&
+           add_to(&k_end, last, memory->k_element_stride_bytes) && k_end <= memory->k_bytes &&
+           add_to(&v_end, slot, memory->v_token_stride_bytes) && add_to(&v_end, last, element) &&
+           v_end <= memory->v_bytes;
 }
 
 static spec_status check_token(const struct spec_memory *memory, const char *name, uint64_t token,
                                const struct sc_plugin_shape *shape, struct spec_error *reterr)
 {
     uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[token] : token;
-    uint64_t element = sc_plugin_dtype_bytes(memory->dtype), k_end, v_end;
-    const struct extents k = {memory->token_stride_bytes, memory->k_element_stride_bytes, element,
-                              shape->kv_head_count, shape->head_size};
-    const struct extents v = {memory->v_token_stride_bytes, element, element, shape->kv_head_count,
-                              shape->head_size};
-    if (slot_end(memory, slot, &k, &k_end) && k_end <= memory->k_bytes &&
-        slot_end(memory, slot, &v, &v_end) && v_end <= memory->v_bytes)
+    if (slot_is_inside(memory, slot, shape))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: token %" PRIu64 " (slot %" PRIu64 ") reaches beyond k_bytes %" PRIu64
