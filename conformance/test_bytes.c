@@ -69,8 +69,7 @@ static void put_row(const struct fixture *fx, const struct area *area, const str
     for (int value = 0; value < 2; value++) {
         truth_row(&fx->shape, prompt, position, layer, value, row);
         for (uint32_t h = 0; h < fx->shape.heads; h++)
-            memcpy(area_at(area, j, h, value), row + h * head_bytes(&fx->shape),
-                   head_bytes(&fx->shape));
+            area_put(area, j, h, value, row + h * head_bytes(&fx->shape));
     }
 }
 

@@ -43,12 +43,24 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
     return run;
 }
 
+/* Elements of one byte are in no engine's columns that we know: they need be right, not fast. */
+static void turn8(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                  uint64_t row_count, uint64_t column_count)
+{
+    for (uint64_t r = 0; r < row_count; r++)
+        for (uint64_t c = 0; c < column_count; c++)
+            dst[c * dst_stride + r] = src[r * src_stride + c];
+}
+
 static void turn(const struct sc_kernels *kernels, uint64_t element_bytes, uint8_t *dst,
                  uint64_t dst_stride, const uint8_t *src, uint64_t src_stride, uint64_t row_count,
                  uint64_t column_count, bool streams)
 {
-    (element_bytes == 2 ? kernels->turn16 : kernels->turn32)(dst, dst_stride, src, src_stride,
-                                                             row_count, column_count, streams);
+    if (element_bytes == 1)
+        turn8(dst, dst_stride, src, src_stride, row_count, column_count);
+    else
+        (element_bytes == 2 ? kernels->turn16 : kernels->turn32)(dst, dst_stride, src, src_stride,
+                                                                 row_count, column_count, streams);
 }
 
 /* The slice's first column, of the slot at `offset`. */
