@@ -39,8 +39,10 @@
  *          as is a struct_size that ends inside a member or before the first group; a pass that a
  *          full store refuses finds room later; what is stored token by token becomes a piece a
  *          chunk in the background; stats from collisions on; store takes an array, gives tickets
- *          for last layers alone, and is told computed_on; spec_layer_group, head_size_v; four
- *          reserved words in spec_provenance. Stores of earlier versions are refused.
+ *          for last layers alone, and is told computed_on; SPEC_LOOKUP_PEEK, stored_tokens;
+ *          spec_queries.scale; dtypes of one byte, stored and loaded as bytes; spec_memory whose K
+ *          lies in columns; spec_layer_group, head_size_v; four reserved words in spec_provenance.
+ *          Stores of earlier versions are refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
