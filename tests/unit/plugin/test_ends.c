@@ -108,7 +108,11 @@ struct wide { /* plain rows: what they decode to is not looked at, only what is 
     uint8_t *query;
     struct spec_queries queries;
     uint64_t bits[(WIDE_ROWS + 63) / 64];
+    uint8_t *columns; /* the same in columns: neighbours in a line are rows of both threads */
 };
+
+#define WIDE_BLOCK 128u
+#define WIDE_ROOM  1152u /* tokens of whole blocks */
 
 static void wide_open(struct wide *wide)
 {
@@ -121,7 +125,8 @@ static void wide_open(struct wide *wide)
     wide->area = rig_area(&wide->rig, WIDE_ROWS);
     uint64_t bytes = rig_part_bytes(&wide->rig);
     wide->query = malloc(bytes);
-    assert_non_null(wide->query);
+    wide->columns = calloc(WIDE_ROOM, 2 * bytes);
+    assert_true(wide->query != NULL && wide->columns != NULL);
     rig_row(&wide->rig, &wide->prompt, 7, 0, 0, wide->query);
     wide->queries = (struct spec_queries){.struct_size = sizeof(wide->queries),
                                           .dtype = wide->rig.dtype,
@@ -136,6 +141,7 @@ static void wide_open(struct wide *wide)
 static void wide_done(struct wide *wide)
 {
     free(wide->query);
+    free(wide->columns);
     rig_area_free(&wide->area);
     rig_prompt_free(&wide->prompt);
     rig_done(&wide->rig);
@@ -152,16 +158,47 @@ static void wide_fill(struct wide *wide)
     } while (stats.is_building);
 }
 
+static struct spec_memory columns_of(const struct wide *wide)
+{
+    struct spec_memory memory = wide->area.memory;
+    uint64_t part = rig_part_bytes(&wide->rig), head = part / wide->rig.heads;
+    memory.k_base = wide->columns;
+    memory.v_base = wide->columns + WIDE_BLOCK * head;
+    memory.k_bytes = 2 * WIDE_ROOM * part;
+    memory.v_bytes = memory.k_bytes - WIDE_BLOCK * head;
+    memory.token_stride_bytes = 2;
+    memory.k_element_stride_bytes = 2 * WIDE_BLOCK;
+    memory.v_token_stride_bytes = head;
+    memory.head_stride_bytes = 2 * WIDE_BLOCK * head;
+    memory.block_tokens = WIDE_BLOCK;
+    memory.block_stride_bytes = 2 * WIDE_BLOCK * part;
+    return memory;
+}
+
+/* A token's K, as one row. */
+static void columns_row(const struct wide *wide, uint64_t token, uint8_t *row)
+{
+    uint64_t part = rig_part_bytes(&wide->rig), head = part / wide->rig.heads;
+    for (uint64_t i = 0; i < part; i += 2)
+        memcpy(row + i,
+               wide->columns + token / WIDE_BLOCK * 2 * WIDE_BLOCK * part +
+                   i / head * 2 * WIDE_BLOCK * head + i % head * WIDE_BLOCK +
+                   token % WIDE_BLOCK * 2,
+               2);
+}
+
 /* Layer 0 after lookup; read `n` from the load's begin on fails. */
 static spec_status wide_load(struct wide *wide, uint64_t n)
 {
     struct rig *rig = &wide->rig;
+    bool is_columns = n % 2 == 1;
+    struct spec_memory columns = columns_of(wide);
     struct spec_lookup_result result = rig_lookup(rig, &wide->prompt);
     struct spec_select select = {
         .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = 5000};
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = result.request,
-                                  .destination = &wide->area.memory,
+                                  .destination = is_columns ? &columns : &wide->area.memory,
                                   .queries = &wide->queries,
                                   .exact_bits = wide->bits,
                                   .exact_bit_words = (WIDE_ROWS + 63) / 64,
@@ -178,9 +215,12 @@ static spec_status wide_load(struct wide *wide, uint64_t n)
     for (uint64_t p = 0; status == SPEC_OK && p < result.matched_tokens; p++) {
         if (!(wide->bits[p / 64] >> (p % 64) & 1))
             continue;
+        uint8_t have[sizeof(row)];
         rig_row(rig, &wide->prompt, p, 0, 0, row);
-        assert_memory_equal((uint8_t *)wide->area.memory.k_base + p * sizeof(row), row,
-                            sizeof(row));
+        memcpy(have, (uint8_t *)wide->area.memory.k_base + p * sizeof(row), sizeof(row));
+        if (is_columns)
+            columns_row(wide, p, have);
+        assert_memory_equal(have, row, sizeof(row));
     }
     rig_release(rig, result.request);
     return status;

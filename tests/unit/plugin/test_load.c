@@ -76,8 +76,26 @@ struct laid {
     int64_t slots[LARGE_ROWS];
 };
 
-/* seed: by tokens, by heads, or in blocks of 16 tokens; padded or not; at any multiple of two
- * bytes; tokens in turn, or in any slots, of which a load skips some. */
+/* K in columns, V in rows behind them, block by block, whose blocks come in any order. */
+static void laid_columns(struct laid *laid, uint64_t part, uint64_t heads, bool skips)
+{
+    uint64_t head = part / heads, block = 128, blocks = LARGE_ROWS / block + 1;
+    struct spec_memory *memory = &laid->memory;
+    memory->token_stride_bytes = 2;
+    memory->k_element_stride_bytes = block * 2;
+    memory->v_token_stride_bytes = head;
+    memory->head_stride_bytes = 2 * block * head;
+    memory->block_tokens = block;
+    memory->block_stride_bytes = 2 * block * part;
+    memory->v_base = (uint8_t *)memory->k_base + block * head;
+    memory->k_bytes = memory->v_bytes = 2 * blocks * block * part;
+    for (uint64_t j = 0; j < LARGE_ROWS; j++)
+        laid->slots[j] =
+            skips && j % 50 == 3 ? -1 : (int64_t)((blocks - 1 - j / block) * block + j % block);
+}
+
+/* seed: by tokens, by heads, in blocks of 16 tokens, or in columns; padded or not; at any multiple
+ * of two bytes; tokens in turn, or in any slots, of which a load skips some. */
 static struct laid *laid_make(const struct rig *rig, uint64_t seed, bool skips)
 {
     struct laid *laid = calloc(1, sizeof(*laid));
@@ -109,6 +127,8 @@ static struct laid *laid_make(const struct rig *rig, uint64_t seed, bool skips)
     }
     for (uint64_t j = 0; j < LARGE_ROWS; j++) /* 7 and 1,100 have no factor in common */
         laid->slots[j] = skips && j % 5 == 3 ? -1 : (int64_t)(j * 7 % LARGE_ROWS);
+    if (seed % 8 == 5 || seed % 8 == 6)
+        laid_columns(laid, part, rig->heads, skips);
     if (seed % 4 >= 2) {
         laid->memory.slots = laid->slots;
         laid->memory.slot_count = LARGE_ROWS;
@@ -129,19 +149,25 @@ static void laid_fill(const struct rig *rig, const struct laid *laid, const stru
 {
     const struct spec_memory *memory = &laid->memory;
     uint64_t part_bytes = rig_part_bytes(rig), head_bytes = part_bytes / rig->heads;
+    uint64_t token[2] = {memory->token_stride_bytes, memory->token_stride_bytes};
+    uint64_t element[2] = {2, 2};
     uint8_t *row = malloc(part_bytes);
     assert_non_null(row);
+    token[1] = memory->v_token_stride_bytes != 0 ? memory->v_token_stride_bytes : token[0];
+    element[0] = memory->k_element_stride_bytes != 0 ? memory->k_element_stride_bytes : 2;
     for (uint64_t j = 0; j < LARGE_ROWS; j++) {
         int64_t slot = memory->slots != NULL ? memory->slots[j] : (int64_t)j;
         uint64_t block = memory->block_tokens != 0 ? (uint64_t)slot / memory->block_tokens : 0;
         uint64_t in = (uint64_t)slot - block * memory->block_tokens;
         for (uint32_t part = 0; slot >= 0 && part < 2; part++) {
             const uint8_t *from = part == 0 ? memory->k_base : memory->v_base;
-            uint8_t *at = base + (from - laid->bytes) + block * memory->block_stride_bytes +
-                          in * memory->token_stride_bytes;
+            uint8_t *at =
+                base + (from - laid->bytes) + block * memory->block_stride_bytes + in * token[part];
             rig_row(rig, prompt, j, layer, part, row);
-            for (uint64_t h = 0; h < rig->heads; h++)
-                memcpy(at + h * memory->head_stride_bytes, row + h * head_bytes, head_bytes);
+            for (uint64_t i = 0; i < part_bytes; i += 2)
+                memcpy(at + i / head_bytes * memory->head_stride_bytes +
+                           i % head_bytes / 2 * element[part],
+                       row + i, 2);
         }
     }
     free(row);
