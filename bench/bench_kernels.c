@@ -7,7 +7,7 @@
  *                heads side by side, f16
  *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
- *                unpack and pack of K in columns
+ *                the same of rows whose K is in columns
  *   tag          tags of rows                       reading rows      read: the same bytes
  *   codes        2,048 rows of 32 heads as codes,   writing rows      memcpy: what is written; for
  *                4 bits K and 2 bits V: decoded                       scores, exact keys
@@ -288,7 +288,7 @@ static struct sc_kernels_memory columns_memory(const struct job *job)
                                       .element_bytes = element};
 }
 
-/* K alone of twice as many rows, as many at a time as the plugin takes. */
+/* As many rows at a time as the plugin takes. */
 static void columns_unpack_run(const struct job *job)
 {
     struct sc_kernels_memory memory = columns_memory(job);
@@ -298,18 +298,18 @@ static void columns_unpack_run(const struct job *job)
                                     .head_count = MOVE_HEADS * HEAD_SIZE_MAX / job->a,
                                     .head_size = job->a,
                                     .element_bytes = memory.element_bytes};
-    for (uint64_t row = 0; row < 2 * MOVE_ROWS; row += bite)
-        sc_kernels_part_unpack(&how, &memory, 0, row, bite, g_keys + row * row_bytes, row_bytes);
+    for (uint64_t row = 0; row < MOVE_ROWS; row += bite)
+        sc_kernels_rows_unpack(&how, &memory, row, bite, g_keys + row * row_bytes);
 }
 
 static void columns_pack_run(const struct job *job)
 {
     struct sc_kernels_memory memory = columns_memory(job);
-    uint64_t head_bytes = job->a * memory.element_bytes;
+    uint64_t row_bytes = 2 * MOVE_HEADS * HEAD_SIZE_MAX * memory.element_bytes;
     uint64_t heads = MOVE_HEADS * HEAD_SIZE_MAX / job->a, bite = sc_kernels_rows_together(&memory);
-    for (uint64_t row = 0; row < 2 * MOVE_ROWS; row += bite)
-        sc_kernels_part_pack(job->kernels, &memory, 0, row, bite, heads, head_bytes,
-                             g_scratch + row * heads * head_bytes);
+    for (uint64_t row = 0; row < MOVE_ROWS; row += bite)
+        sc_kernels_rows_pack(job->kernels, &memory, row, bite, heads, job->a * memory.element_bytes,
+                             g_scratch + row * row_bytes);
 }
 
 /* Every fourth row of four times as many moves down: what it writes is of the same value again. */
