@@ -1,7 +1,8 @@
 /* The rows of a load's front slot: their tags checked, handed out a bite at a time.
  *
  *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
- *                                              together, or moved where the caller's sink says
+ *                                              together, left apart, or moved where the caller's
+ *                                              sink says
  *   picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
