@@ -1,0 +1,15 @@
+"""spec_connector: prefix KV kept on disk and loaded faster than it is computed, for Python.
+
+    from spec_connector import Connector, Model
+    with Connector({"path": "/var/lib/kv"}, Model(...)) as conn:
+        ...
+
+The package carries libspec_connector.so and speaks its C ABI by ctypes: nothing is compiled and
+nothing but the standard library is imported. vLLM's connector is spec_connector.vllm, which
+imports vllm.
+"""
+from .connector import Connector, Error, Model
+from .library import load
+
+__all__ = ["Connector", "Error", "Model", "load"]
+__version__ = "0.3.0"

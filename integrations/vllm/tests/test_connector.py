@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The package without vLLM: rows stored and loaded through it, leases between two processes' roles,
+errors as exceptions, threads on every core. SPEC_CONNECTOR_LIBRARY names the plugin."""
+import array
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from spec_connector import Connector, Error, Model, abi  # noqa: E402
+from spec_connector.connector import Identity  # noqa: E402
+
+LAYERS, HEADS, SIZE, TOKENS = 3, 2, 16, 200
+ROW = HEADS * SIZE * 2
+
+
+def ids(seed, count=TOKENS):
+    return array.array("I", [seed * 1000 + i for i in range(count)]).tobytes()
+
+
+def rows(seed, layer, part, count=TOKENS):
+    return b"".join(((seed * 7919 + layer * 31 + part * 17 + i) % 65536).to_bytes(2, "little")
+                    * (ROW // 2) for i in range(count))
+
+
+class Rows:
+    """K and V of one layer, packed."""
+
+    def __init__(self, count, k=b"", v=b""):
+        self.k = ctypes.create_string_buffer(k or bytes(count * ROW), count * ROW)
+        self.v = ctypes.create_string_buffer(v or bytes(count * ROW), count * ROW)
+        self.memory = abi.Memory(
+            dtype=abi.DTYPE_F16, k_base=ctypes.addressof(self.k), v_base=ctypes.addressof(self.v),
+            k_bytes=count * ROW, v_bytes=count * ROW, token_stride_bytes=ROW,
+            head_stride_bytes=SIZE * 2)
+
+
+class Package(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.config = {"path": os.path.join(self.folder.name, "store"), "disk_bytes": "64MiB",
+                       "segment_bytes": "1MiB"}
+        self.model = Model(LAYERS, HEADS, HEADS, SIZE, abi.DTYPE_F16, b"test")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def open(self, **more):
+        return Connector(self.config, self.model, **more)
+
+    def store(self, conn, seed, identity=Identity()):
+        found = conn.lookup(ids(seed), identity=identity)
+        for layer in range(LAYERS):
+            source = Rows(TOKENS, rows(seed, layer, 0), rows(seed, layer, 1))
+            step = (abi.StoreParams * 1)(abi.StoreParams(
+                request=found.request, layer=layer, token_count=TOKENS,
+                memory=ctypes.pointer(source.memory)))
+            tickets = conn.store(step, want_tickets=True)
+            self.assertEqual(tickets[0] != 0, layer + 1 == LAYERS)
+        self.assertEqual(conn.wait(tickets), [abi.OK])
+        conn.release(found.request)
+
+    def check(self, conn, request, seed, count):
+        for layer in range(LAYERS):
+            target = Rows(count)
+            item = (abi.Important * 1)(abi.Important(request=request, layer=layer,
+                                                     destination=ctypes.pointer(target.memory)))
+            ticket = conn.submit(item)
+            self.assertEqual(conn.wait_for(ticket), abi.OK)
+            self.assertEqual(item[0].row_count, count)
+            self.assertEqual(target.k.raw, rows(seed, layer, 0, count))
+            self.assertEqual(target.v.raw, rows(seed, layer, 1, count))
+
+    def test_rows_come_back(self):
+        with self.open() as conn:
+            self.store(conn, 1)
+            found = conn.lookup(ids(1))
+            self.assertEqual((found.matched_tokens, found.stored_tokens), (TOKENS - 1, TOKENS))
+            self.check(conn, found.request, 1, TOKENS - 1)
+            conn.release(found.request)
+            self.assertEqual(conn.stats()["stored_tokens"], TOKENS)
+
+    def test_a_reader_peeks_and_the_writer_attaches(self):
+        with self.open(role=abi.ROLE_WRITER) as writer, self.open(role=abi.ROLE_READER) as reader:
+            self.store(writer, 2)
+            for _ in range(200):  # 100 ms by contract
+                found = reader.lookup(ids(2), peek=True, multiple_of=32)
+                if found.matched_tokens:
+                    break
+                threading.Event().wait(0.01)
+            self.assertEqual((found.request, found.matched_tokens), (0, 192))
+            attached = writer.attach(found.lease, from_token=64)
+            target = Rows(128)
+            item = (abi.Important * 1)(abi.Important(request=attached.request, layer=1,
+                                                     destination=ctypes.pointer(target.memory)))
+            self.assertEqual(writer.get(item), abi.OK)
+            self.assertEqual(target.k.raw, rows(2, 1, 0)[64 * ROW:192 * ROW])
+            writer.release(attached.request)
+
+    def test_identity_parts_prompts(self):
+        one = Identity(salt=b"a", lora=b"x", extra=((1, 10, 5, b"image"),))
+        with self.open() as conn:
+            self.store(conn, 3, one)
+            self.assertEqual(conn.lookup(ids(3), peek=True, identity=one).matched_tokens,
+                             TOKENS - 1)
+            for other, matched in ((Identity(), 0), (Identity(b"b", b"x", one.extra), 0),
+                                   (Identity(b"a", b"y", one.extra), 0),
+                                   (Identity(b"a", b"x", ((1, 10, 5, b"other"),)), 10)):
+                self.assertEqual(conn.lookup(ids(3), peek=True, identity=other).matched_tokens,
+                                 matched)
+            conn.reset()
+            self.assertEqual(conn.lookup(ids(3), peek=True, identity=one).matched_tokens, 0)
+
+    def test_errors_are_exceptions_with_their_words(self):
+        self.config["chunk_tokens"] = 17
+        with self.assertRaisesRegex(Error, "chunk_tokens"):
+            self.open()
+        del self.config["chunk_tokens"]
+        with self.open() as conn:
+            with self.assertRaises(Error) as caught:
+                conn.attach(b"x" * 64)
+            self.assertLess(caught.exception.status, 0)
+            with self.assertRaises(Error):
+                conn.lookup(b"")
+        conn.close()  # again: nothing
+
+    def test_threads_may_run_on_every_core(self):
+        everywhere = os.sched_getaffinity(0)
+        before = set(os.listdir("/proc/self/task"))
+        bound = []
+
+        def run():
+            os.sched_setaffinity(0, {min(everywhere)})
+            with self.open():
+                for task in set(os.listdir("/proc/self/task")) - before:
+                    try:
+                        cores = os.sched_getaffinity(int(task))
+                    except ProcessLookupError:
+                        continue  # the thread that opened it is ending
+                    if int(task) != threading.get_native_id():
+                        bound.append(cores)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        self.assertTrue(bound)
+        self.assertTrue(all(cores == everywhere for cores in bound))
+
+    def test_importing_the_package_imports_nothing_else(self):
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys, spec_connector\n"
+             "print([m for m in ('vllm', 'torch', 'numpy') if m in sys.modules])"],
+            capture_output=True, text=True, check=True, cwd=os.path.dirname(HERE))
+        self.assertEqual(done.stdout.strip(), "[]")
+
+
+if __name__ == "__main__":
+    unittest.main()
