@@ -451,6 +451,8 @@ struct spec_select {
 /* Of get_important_submit, since 0.7: the destination is told before there are queries; an item
  * with refine_of completes it, and nothing is computed on it before. */
 #define SPEC_ITEM_AHEAD 1u
+/* Of an item with refine_of and queries, since 0.8: rows are ranked anew, by these queries. */
+#define SPEC_ITEM_RESCORE 2u
 
 /* One request at one layer. In and out in one structure, since an array of them is submitted
  * before the first is waited for. Row j of the destination is the j-th returned position. The
@@ -732,7 +734,8 @@ struct spec_api {
      * over the values of codes; all others stay as they are, and no codes are read. What is there
      * afterwards is, bit for bit, what the delivery had been with this exact_ppm, no deadline and
      * no budget [ABI-163]. That ranking is by the queries that were given then, if a set could be
-     * chosen by them, else as without queries; queries now, and metric and keep, are not taken.
+     * chosen by them, else as without queries; queries now, and metric and keep, are not taken (but
+     * with SPEC_ITEM_RESCORE, below).
      * deadline_ns and budget_bytes end this call's reading as above (the best of the missing rows
      * go first), and exact_bits, exact_rows, PARTIAL and the provenance say what is there, however
      * often it is refined, also where the item's status is CORRUPT or IO: then the destination is
@@ -741,6 +744,23 @@ struct spec_api {
      * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
      * ticket that was never given out, and another layer or destination than it delivered, are
      * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
+     * Rescoring (refine_of with SPEC_ITEM_RESCORE, by either call): all rows are scored by the
+     * item's queries and new_keys, with metric and keep, as if nothing had been delivered, and of
+     * the k_e best by that those that are not exact yet are read and put over the values of codes;
+     * none that is exact is taken back. What is there afterwards is, bit for bit, what was there,
+     * and beside it the rows that one call with these queries had delivered exactly: so each chunk
+     * of a prefill adds the rows that its own queries need. exact_bits, exact_rows and provenance
+     * say what is there, all of it. That ranking is the delivery's from now on, for items that
+     * refine it plainly; one that wants no rows (k_e 0) ranks none. A delivery ahead that was not
+     * chosen yet is chosen, as below. Codes are read again where their memory went to others
+     * meanwhile (begin_layer reads them early). Rows whose codes fail, or never were, are read
+     * exactly, within k_e as above, and where no codes can be had any more every row is, as below:
+     * nothing gets worse, and the ranking stays [ABI-184]. deadline_ns and budget_bytes end it as
+     * they end refining, PARTIAL; if the deadline comes before the scores, rows and ranking are as
+     * they were. Without refine_of or queries, with SPEC_ITEM_AHEAD, or, where rows are to be
+     * scored, with queries or new_keys that they cannot be scored by it is INVALID, and has changed
+     * nothing; what else may be wrong is [ABI-165]'s, and rows that fail are told as [ABI-164] has
+     * it [ABI-185].
      * Ahead (get_important_submit with SPEC_ITEM_AHEAD): an engine that knows a layer's destination
      * before it has the queries has it filled while it computes the layer below. Without queries
      * the item's exact rows are those that need none (without codes, kept first and last; with

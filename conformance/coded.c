@@ -425,6 +425,15 @@ void shot_expect_worth(const struct coded *coded, const struct shot *shot)
     assert_int_equal(item->provenance.exact_ppm, item->exact_rows * PPM / total);
 }
 
+void shot_expect_told(const struct coded *coded, const struct shot *shot)
+{
+    assert_int_equal(shot->answer.item.exact_rows, shot_count_bits(shot));
+    if (shot->missed)
+        return;
+    shot_expect_area(coded, shot);
+    shot_expect_worth(coded, shot);
+}
+
 /* Exact are the first rows and no others, as where no averages are. */
 static bool is_lowest(const struct shot *shot)
 {

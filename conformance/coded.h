@@ -121,6 +121,8 @@ uint64_t shot_count_bits(const struct shot *shot);
 void shot_expect(struct coded *coded, const struct shot *shot);
 /* Every byte of the area: rows as their bits say, poison around them. */
 void shot_expect_area(const struct coded *coded, const struct shot *shot);
+/* Whatever came: bits, count and rows agree, and so does the provenance. */
+void shot_expect_told(const struct coded *coded, const struct shot *shot);
 /* The provenance. */
 void shot_expect_worth(const struct coded *coded, const struct shot *shot);
 /* What is exact are the best rows, so many as there are. */

@@ -92,6 +92,12 @@ static uint64_t kept_rows(const struct sc_plugin_request *request,
     return both - gone;
 }
 
+/* Layered: whether queries are what rows are ranked by. */
+static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_want *want)
+{
+    return want->metric != SPEC_METRIC_RANDOM && conn->config.identify != SC_IDENTIFY_STATIC;
+}
+
 /* Layered: how many rows are exact. budget_bytes 0: no limit. */
 static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
                             const struct sc_plugin_request *request, uint32_t layer,
@@ -119,9 +125,8 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
         want.is_cut = true;
     }
     want.selects = want.row_count < total;
-    bool is_ranked = want.metric != SPEC_METRIC_RANDOM && config->identify != SC_IDENTIFY_STATIC;
-    want.is_scored = want.selects && is_ranked && want.row_count > kept_rows(request, &want) &&
-                     want.row_count < exact_most;
+    want.is_scored = want.selects && ranks_by_queries(conn, &want) &&
+                     want.row_count > kept_rows(request, &want) && want.row_count < exact_most;
     *ret_want = want;
 }
 
@@ -199,17 +204,19 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_
     if (status != SPEC_OK)
         return status;
     /* Whether a set was chosen already, a host cannot know after a deadline. */
-    uint32_t taken = SPEC_SELECT_EXACT | (came_ahead ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
+    bool rescores = sc_plugin_rescores(in), may_rank = came_ahead || rescores;
+    uint32_t taken = SPEC_SELECT_EXACT | (may_rank ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
     if (select.given & ~taken)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: refine_of: select: given is %#" PRIx32 ", expected %#" PRIx32
                        " at most: %s",
                        select.given, taken,
-                       came_ahead ? "budgets of rows are not layered's"
-                                  : "the delivery's rows are ranked already");
+                       may_rank ? "budgets of rows are not layered's"
+                                : "the delivery's rows are ranked already");
     resolve_layered(conn, &select, request, in->layer, 0, ret_want);
     ret_want->selects = true; /* as far as one call's items of a request go one by one */
-    ret_want->is_scored = ret_want->is_scored && chooses;
+    ret_want->is_scored =
+        rescores ? ranks_by_queries(conn, ret_want) : ret_want->is_scored && chooses;
     return SPEC_OK;
 }
 
@@ -226,8 +233,7 @@ void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_importa
 {
     struct sc_plugin_want ranked = *want;
     struct sc_plugin_scoring scoring;
-    ranked.is_scored =
-        want->metric != SPEC_METRIC_RANDOM && conn->config.identify != SC_IDENTIFY_STATIC;
+    ranked.is_scored = ranks_by_queries(conn, want);
     if (want->is_scored || !ranked.is_scored || !want->is_layered || !want->selects ||
         in->queries == NULL || conn->delivery_bytes == 0)
         return;

@@ -201,7 +201,7 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
 {
     const struct spec_important *in = &item->in;
     bool is_ahead = sc_plugin_is_ahead(in);
-    if ((in->flags & ~SPEC_ITEM_AHEAD) != 0 || in->reserved != 0)
+    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE)) != 0 || in->reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
                        ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
@@ -210,6 +210,11 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64
                        "]: SPEC_ITEM_AHEAD is for get_important_submit, without refine_of",
+                       i);
+    if (sc_plugin_rescores(in) && (in->refine_of == 0 || in->queries == NULL))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: SPEC_ITEM_RESCORE is for an item with refine_of and queries",
                        i);
     if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_COARSE)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,

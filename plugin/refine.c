@@ -8,16 +8,20 @@
  *
  * Scores are those that the delivery's own set was chosen by, so a longer set begins with the same
  * rows: the destination becomes what a delivery with this share had been, whatever ended that one
- * early. Codes are neither read nor decoded.
+ * early. Codes are neither read nor decoded. Where an item ranks (ahead, rescore), its scores take
+ * their place, and codes are needed to make them.
  *
  *   ahead    [codes' values, no scores yet] -> the first item with queries scores and chooses
  *            (decisions/0012) -> as above
+ *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
+ *            stays so
  *
  * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
  * works at keeps its place; what another delivery wrote over is refined no more.
- * Does not: allocate after open; rank a second time; keep queries, codes or rows.
+ * Does not: allocate after open; rank a second time unasked; keep queries, codes or rows.
  * Threads: whose turn the request's loads are.
- * Tests: tests/unit/plugin/test_refine.c, conformance (abi_163_* .. abi_168_*) */
+ * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
+ *        abi_184_*, abi_185_*) */
 #include "plugin/select.h"
 
 #include <math.h>
@@ -297,7 +301,7 @@ bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item)
 
 bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
 {
-    return item->delivery->is_ahead && !item->delivery->is_whole;
+    return (item->delivery->is_ahead || sc_plugin_rescores(&item->in)) && !item->delivery->is_whole;
 }
 
 /* The best of rest->rows, as many as the budget takes. */
@@ -321,7 +325,8 @@ static uint64_t cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t 
     return most;
 }
 
-/* Of a delivery ahead: by what the item gives, and the delivery's ranking is that from now on. */
+/* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
+ * none: a delivery ahead still waits for one, another keeps the one that it had. */
 static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
 {
     item->ranking = item->delivery->scores;
@@ -329,7 +334,7 @@ static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
         item->want.is_cut = true;
         return 0;
     }
-    item->delivery->is_ahead = item->ranking == NULL;
+    item->delivery->is_ahead = item->delivery->is_ahead && item->ranking == NULL;
     return item->row_count;
 }
 
@@ -340,7 +345,8 @@ static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
     uint64_t total = item->want.row_total, k = item->want.row_count;
     if (k == 0)
         return 0;
-    if (item->delivery->is_ahead && k < total - request->coarse_rows) /* all need no ranking */
+    bool is_open = item->delivery->is_ahead && k < total - request->coarse_rows;
+    if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
         return set_choose(conn, item);
     sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, request->set);
     return k;

@@ -104,6 +104,12 @@ static inline bool sc_plugin_is_ahead(const struct spec_important *in)
     return (in->flags & SPEC_ITEM_AHEAD) != 0;
 }
 
+/* Its queries rank the rows of a delivery anew. */
+static inline bool sc_plugin_rescores(const struct spec_important *in)
+{
+    return (in->flags & SPEC_ITEM_RESCORE) != 0;
+}
+
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
 spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
                                    const struct sc_plugin_request *request,
@@ -318,7 +324,7 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 /* The union's rows stand in the destination: each head keeps its own. */
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
-/* budget.c: what a refining item wants: its row_count of the delivery's ranking. */
+/* budget.c: what a refining item wants: its row_count of the delivery's ranking, or of its own. */
 spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
                                   const struct sc_plugin_request *request, bool came_ahead,
                                   bool chooses, struct sc_plugin_want *ret_want,
@@ -334,7 +340,7 @@ void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *reques
                           uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
 spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr);
-/* The set of a delivery ahead, item->row_count rows, into the request's, and their scores to
+/* The set by the item's queries, item->row_count rows, into the request's, and the scores of all to
  * item->ranking; where codes cannot be had any more, every row that there is. false: the deadline
  * came first. */
 bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item);
@@ -358,7 +364,7 @@ spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *
                                    struct spec_error *reterr);
 /* It was SPEC_ITEM_AHEAD: whoever refines it may bring what a choice takes. */
 bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item);
-/* Its rows are not ranked yet: the item's queries do that. */
+/* Its rows are not ranked yet, or shall be ranked anew: the item's queries do that. */
 bool sc_plugin_refine_chooses(const struct sc_plugin_item *item);
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
                                    enum sc_exec_lane lane, struct spec_error *reterr);

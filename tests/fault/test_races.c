@@ -3,9 +3,10 @@
  * any moment.
  *
  *   thread   lookup or attach (of a lookup's lease, or a peek's) -> layers: begin_layer,
- * prefetch_next, then the layer directly, in submissions, two requests at once, refined, ahead ->
- * store, aborted or not -> release between  reset, stats, maintain, poll of what is no ticket truth
- * a row is a function of (tokens before, epoch, layer, K or V)
+ *            prefetch_next, then the layer directly, in submissions, two requests at once, refined,
+ *            scored anew, ahead -> store, aborted or not -> release
+ *   between  reset, stats, maintain, poll of what is no ticket
+ *   truth    a row is a function of (tokens before, epoch, layer, K or V)
  *
  * Holds: what is delivered is the row of that prefix and of the request's epoch; a status has its
  * reason: STALE a reset or a release, all else an injected fault. Where nothing was injected no
@@ -301,7 +302,7 @@ static spec_ticket submit(struct worker *worker, struct load *load, struct hold 
     return ticket;
 }
 
-/* Filled first, then refined: by a choice of its own where it came ahead. */
+/* Filled first, then refined: by a choice of its own where it came ahead, or is scored anew. */
 static bool load_twice(struct worker *worker, struct load *load, bool is_ahead)
 {
     load->select.exact_ppm = 20000;
@@ -312,9 +313,12 @@ static bool load_twice(struct worker *worker, struct load *load, bool is_ahead)
         return false;
     if (draw(worker, 10) == 0)
         do_reset(worker);
-    load->item.flags = 0;
+    bool rescores = draw(worker, 2) == 0;
+    load->item.flags = rescores ? SPEC_ITEM_RESCORE : 0;
     load->item.refine_of = ticket;
-    load->item.queries = is_ahead ? &load->queries : NULL;
+    load->item.queries = is_ahead || rescores ? &load->queries : NULL;
+    load->select.given |= rescores ? SPEC_SELECT_KEEP : 0; /* others than the first ones */
+    load->select.keep_first = 30;
     load->select.exact_ppm = draw(worker, 2) == 0 ? 1000000 : 300000;
     if (draw(worker, 2) == 0)
         (void)submit(worker, load, NULL);

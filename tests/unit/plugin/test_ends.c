@@ -29,14 +29,14 @@ static void lose_the_first_piece(struct world *world)
     rig_background(&world->rig);
 }
 
-enum kind { DIRECT, SUBMITTED, REFINED, AHEAD, KINDS };
+enum kind { DIRECT, SUBMITTED, REFINED, RESCORED, AHEAD, KINDS };
 
 /* What a load of the kind has behind it when its rows are asked for: its ticket, or 0. */
 static spec_ticket prepare(struct world *world, struct shot *shot, spec_request request,
                            uint32_t layer, enum kind kind, uint32_t exact_ppm)
 {
     spec_ticket ticket = 0;
-    if (kind == REFINED)
+    if (kind == REFINED || kind == RESCORED)
         return fire_first(world, shot, request, layer, 50000, 0);
     shot_make(shot, world, request, layer, 0, exact_ppm);
     if (kind != AHEAD)
@@ -60,9 +60,9 @@ static spec_status finish(struct world *world, struct shot *shot, enum kind kind
     if (kind == DIRECT)
         return fire(world, shot);
     shot->item.refine_of = ticket;
-    shot->item.flags = 0;
-    shot->item.queries = kind == AHEAD ? &shot->pass.q : NULL;
-    shot->item.new_keys = kind == AHEAD ? &shot->pass.fresh.memory : NULL;
+    shot->item.flags = kind == RESCORED ? SPEC_ITEM_RESCORE : 0;
+    shot->item.queries = kind != REFINED ? &shot->pass.q : NULL;
+    shot->item.new_keys = kind != REFINED ? &shot->pass.fresh.memory : NULL;
     shot->select.exact_ppm = exact_ppm;
     return fire(world, shot);
 }

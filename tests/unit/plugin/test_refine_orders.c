@@ -1,5 +1,6 @@
-/* Layered deliveries in any order of calls: ahead of their queries, refined, chosen, delivered
- * anew, guessed beside, released in the middle; beside a host that remembers what is exact.
+/* Layered deliveries in any order of calls: ahead of their queries, refined, chosen, scored anew,
+ * delivered anew, guessed beside, released in the middle; beside a host that remembers what is
+ * exact.
  *
  *   a seed -> a configuration, then steps of one to four items over a few requests, each with two
  *             destinations a layer
@@ -25,14 +26,16 @@ static const uint32_t PPM[SHARES] = {0, 30000, 120000, 300000, 700000, 1000000};
 /* What no call changes, once made. */
 struct truth {
     struct world world;
-    uint64_t keep_first, keep_last, coarse; /* rows; coarse: of the front, without rows */
-    bool has_codes, is_scored, is_tight;    /* tight: memory may lack for codes, or for refining */
-    struct pass passes[LAYERS][2];          /* queries: right, and wrong */
-    uint8_t rows[2][LAYERS][2][ROWS][ROW];  /* exact; of codes */
-    uint64_t sets[LAYERS][SHARES][WORDS];   /* of one plain call */
+    uint64_t keep_first, keep_last, coarse;  /* rows; coarse: of the front, without rows */
+    bool has_codes, is_scored, is_tight;     /* tight: memory may lack for codes, or for refining */
+    struct pass passes[LAYERS][2];           /* queries: right, and wrong */
+    uint8_t rows[2][LAYERS][2][ROWS][ROW];   /* exact; of codes */
+    uint64_t sets[LAYERS][2][SHARES][WORDS]; /* of one plain call, by right queries and by wrong */
 };
 
 enum state { EMPTY, KNOWN, UNDEFINED };
+
+enum ranking { BY_RIGHT, BY_WRONG, BY_EITHER }; /* EITHER: a deadline came before or after it */
 
 struct place {
     struct area area;
@@ -41,6 +44,7 @@ struct place {
     bool is_ahead;      /* nothing has been chosen for sure */
     bool is_tried;      /* something may have been */
     bool is_gone;       /* another delivery came that ends its refining */
+    enum ranking ranking;
     uint64_t bits[WORDS];
 };
 
@@ -68,7 +72,7 @@ struct host {
     struct shots shots[ITEMS];
     struct spec_important items[ITEMS];
     uint32_t count;
-    uint64_t chosen, partial, stale; /* what was met */
+    uint64_t chosen, rescored, partial, stale; /* what was met */
     pthread_t thread;
 };
 
@@ -136,16 +140,18 @@ static void truth_rows(struct truth *truth)
         }
 }
 
-/* One plain call for every layer and share, by queries of the layer. */
+/* One plain call for every layer and share, by queries of the layer, right or wrong. */
 static void truth_sets(struct truth *truth)
 {
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t share = 0; share < SHARES; share++) {
+        for (uint32_t n = 0; n < 2 * SHARES; n++) {
             struct shot shot;
             spec_request request = look(&truth->world, 0);
+            uint32_t wrong = n / SHARES, share = n % SHARES;
             shot_make(&shot, &truth->world, request, layer, 0, PPM[share]);
+            shot.item.queries = &truth->passes[layer][wrong].q;
             assert_int_equal(fire(&truth->world, &shot), SPEC_OK);
-            memcpy(truth->sets[layer][share], shot.exact, sizeof(truth->sets[0][0]));
+            memcpy(truth->sets[layer][wrong][share], shot.exact, sizeof(truth->sets[0][0][0]));
             shot_free(&shot);
             rig_release(&truth->world.rig, request);
             rig_landed(&truth->world.rig); /* what flies for it keeps memory that is tight */
@@ -242,7 +248,7 @@ static void expect_set(const struct host *host, const struct shots *shot, const 
 {
     const struct truth *truth = host->truth;
     const struct spec_important *item = &shot->item;
-    const uint64_t *set = truth->sets[item->layer][shot->share];
+    const uint64_t *set = truth->sets[item->layer][shot->place->ranking == BY_WRONG][shot->share];
     bool is_refined = item->refine_of != 0, is_ahead = (item->flags & SPEC_ITEM_AHEAD) != 0;
     uint64_t expected[WORDS];
     char text[300];
@@ -252,7 +258,8 @@ static void expect_set(const struct host *host, const struct shots *shot, const 
     most = count_of(set) < most ? count_of(set) : most;
     bool is_known = is_ahead && truth->is_scored && item->queries == NULL && most > most_kept &&
                     most < ROWS - truth->coarse;
-    if (is_ahead && item->queries == &truth->passes[item->layer][1].q)
+    if ((is_ahead && item->queries == &truth->passes[item->layer][1].q) ||
+        shot->place->ranking == BY_EITHER)
         return;
     for (uint32_t w = 0; w < WORDS; w++)
         expected[w] = set[w] | (is_refined ? before[w] : 0);
@@ -308,6 +315,22 @@ static void expect_numbers(struct host *host, const struct shots *shot, const ui
         EXPECT(host, (before[w] & ~shot->exact[w]) == 0, "a bit went, word %u", w);
 }
 
+/* Who ranks the place's rows, since the item. */
+static void ranking_note(struct host *host, const struct shots *shot)
+{
+    const struct spec_important *item = &shot->item;
+    bool is_partial = (item->result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
+    bool is_wrong = item->queries == &host->truth->passes[item->layer][1].q;
+    if (item->refine_of == 0)
+        shot->place->ranking = BY_RIGHT;
+    if (!(item->flags & SPEC_ITEM_RESCORE) || PPM[shot->share] == 0)
+        return;
+    host->rescored++;
+    shot->place->ranking = is_partial && item->deadline_ns > 0 ? BY_EITHER
+                           : is_wrong                          ? BY_WRONG
+                                                               : BY_RIGHT;
+}
+
 /* What the item's call left. may_be_over: its request was let go meanwhile, or its epoch is over.
  */
 static void expect_item(struct host *host, struct shots *shot, bool may_be_over)
@@ -345,6 +368,7 @@ static void expect_item(struct host *host, struct shots *shot, bool may_be_over)
     if (item->refine_of == 0)
         memset(before, 0, sizeof(before));
     expect_numbers(host, shot, before);
+    ranking_note(host, shot);
     if (!(item->result_flags & SPEC_IMPORTANT_PARTIAL))
         expect_set(host, shot, before);
     if (item->refine_of != 0) {
@@ -386,7 +410,8 @@ static bool item_add(struct host *host, bool is_submitted)
                                         .metric = truth->world.rig.conn->config.metric,
                                         .keep_first = (uint32_t)truth->keep_first,
                                         .keep_last = (uint32_t)truth->keep_last};
-    bool chooses = !refines || (place->is_ahead && !place->is_tried);
+    bool rescores = refines && draw(host, 2) == 0;
+    bool chooses = !refines || rescores || (place->is_ahead && !place->is_tried);
     if (chooses && draw(host, 3) == 0)
         shot->select.given |= SPEC_SELECT_METRIC | SPEC_SELECT_KEEP;
     const struct pass *pass = &truth->passes[layer][0];
@@ -412,8 +437,12 @@ static bool item_add(struct host *host, bool is_submitted)
         shot->item.queries = guess == 0 ? NULL : &truth->passes[layer][guess - 1].q;
         shot->item.new_keys = guess == 0 ? NULL : shot->item.new_keys;
     }
-    if (refines && !place->is_ahead && draw(host, 2) == 0)
+    if (rescores) {
+        shot->item.flags = SPEC_ITEM_RESCORE;
+        shot->item.queries = &truth->passes[layer][draw(host, 2)].q;
+    } else if (refines && !place->is_ahead && draw(host, 2) == 0) {
         shot->item.queries = NULL;
+    }
     host->items[host->count++] = shot->item;
     return true;
 }
@@ -599,7 +628,7 @@ static struct host hosts[4];
 static void rows_are_what_their_bits_say_in_any_order(void **state)
 {
     (void)state;
-    uint64_t chosen = 0, partial = 0, stale = 0;
+    uint64_t chosen = 0, rescored = 0, partial = 0, stale = 0;
     for (uint64_t seed = 0; seed < 64; seed++) {
         struct host *host = &hosts[0];
         truth_open(&truth, (uint32_t)(seed * 37 % 256), true); /* bits of all kinds meet */
@@ -610,11 +639,12 @@ static void rows_are_what_their_bits_say_in_any_order(void **state)
         sc_alloc_unseal(alloc);
         assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
         chosen += host->chosen;
+        rescored += host->rescored;
         partial += host->partial;
         stale += host->stale;
         truth_close(&truth);
     }
-    assert_true(chosen > 200 && partial > 500 && stale > 100);
+    assert_true(chosen > 200 && rescored > 200 && partial > 500 && stale > 100);
 }
 
 static void *play_all(void *user)
