@@ -144,17 +144,19 @@ static void truth_rows(struct truth *truth)
 static void truth_sets(struct truth *truth)
 {
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t n = 0; n < 2 * SHARES; n++) {
+        for (uint32_t share = 0; share < SHARES; share++) {
             struct shot shot;
-            spec_request request = look(&truth->world, 0);
-            uint32_t wrong = n / SHARES, share = n % SHARES;
-            shot_make(&shot, &truth->world, request, layer, 0, PPM[share]);
-            shot.item.queries = &truth->passes[layer][wrong].q;
-            assert_int_equal(fire(&truth->world, &shot), SPEC_OK);
-            memcpy(truth->sets[layer][wrong][share], shot.exact, sizeof(truth->sets[0][0][0]));
+            shot_make(&shot, &truth->world, 0, layer, 0, PPM[share]);
+            for (uint32_t wrong = 0; wrong < 2; wrong++) {
+                spec_request request = look(&truth->world, 0);
+                shot.item.request = request;
+                shot.item.queries = &truth->passes[layer][wrong].q;
+                assert_int_equal(fire(&truth->world, &shot), SPEC_OK);
+                memcpy(truth->sets[layer][wrong][share], shot.exact, sizeof(truth->sets[0][0][0]));
+                rig_release(&truth->world.rig, request);
+                rig_landed(&truth->world.rig); /* what flies for it keeps memory that is tight */
+            }
             shot_free(&shot);
-            rig_release(&truth->world.rig, request);
-            rig_landed(&truth->world.rig); /* what flies for it keeps memory that is tight */
         }
 }
 
