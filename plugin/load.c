@@ -562,6 +562,13 @@ static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item
             sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
 }
 
+/* Codes are needed once more, if they are not there. */
+static bool rescores_some(const struct sc_plugin_item *item)
+{
+    return sc_plugin_rescores(&item->in) && sc_plugin_refine_chooses(item) &&
+           item->want.row_count > 0;
+}
+
 /* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
  * others. Of several items that choose rows of one request, which has one set at a time, the later
  * ones begin when their turn comes. */
@@ -582,6 +589,8 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             item->is_late = work[j].want.selects && work[j].request == item->request;
         guess_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
+        if (rescores_some(item) && loads(item->request)) /* of all items side by side */
+            sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (item->in.refine_of != 0)
             continue;
         item->route = item->want.selects    ? SC_ROUTE_PICKS

@@ -180,6 +180,33 @@ static void codes_that_went_are_read_again(void **state)
     world_done(&world);
 }
 
+/* Codes of every item are read from the call's begin on, and of an item that wants no rows never.
+ */
+static void codes_are_read_from_the_submit_on(void **state)
+{
+    (void)state;
+    struct world world;
+    struct shot shot;
+    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    wait_for_codes(&world);
+    for (uint32_t wants = 0; wants < 2; wants++) {
+        spec_request handle = look(&world, 0);
+        const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
+        spec_ticket ticket = fire_first(&world, &shot, handle, 0, 100000, 0), next;
+        displace(&world, handle);
+        assert_int_equal(request->sketches[0].layer, 3);
+        aim_other(&shot, ticket, wants * 200000);
+        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &next, NULL), SPEC_OK);
+        assert_int_equal(request->sketches[0].layer, wants ? 0 : 3);
+        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, next, UINT64_MAX, NULL), SPEC_OK);
+        assert_int_equal(request->sketches[0].layer, wants ? 0 : 3);
+        assert_rows(&world, &shot, 0, 4, 2);
+        shot_free(&shot);
+        rig_release(&world.rig, handle);
+    }
+    world_done(&world);
+}
+
 /* A slab's codes change on the disk after they were delivered: its rows come exactly, beside those
  * that the other codes choose. */
 static void codes_that_fail_meanwhile_make_their_rows_exact(void **state)
@@ -504,6 +531,7 @@ int main(void)
         cmocka_unit_test(rows_of_both_queries_are_exact),
         cmocka_unit_test(what_is_scored_anew_teaches_as_a_call_does),
         cmocka_unit_test(codes_that_went_are_read_again),
+        cmocka_unit_test(codes_are_read_from_the_submit_on),
         cmocka_unit_test(codes_that_fail_meanwhile_make_their_rows_exact),
         cmocka_unit_test(without_memory_for_codes_every_row_comes),
         cmocka_unit_test(a_read_that_fails_midway_is_told),
