@@ -41,7 +41,8 @@
  *          chunk in the background; stats from collisions on; store takes an array, gives tickets
  *          for last layers alone, and is told computed_on; SPEC_LOOKUP_PEEK, stored_tokens;
  *          spec_queries.scale; dtypes of one byte, stored and loaded as bytes; spec_memory whose K
- *          lies in columns; spec_layer_group, head_size_v; four reserved words in spec_provenance.
+ *          lies in columns; SPEC_ITEM_RESCORE: an item that refines scores the rows anew, by its
+ *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
