@@ -3,8 +3,11 @@
 usage: engine.py JOB.json RESULT.json
 
 job     {"engine": arguments of vllm.LLM, "sampling": of SamplingParams, "batch": all prompts at
-         once, "prompts": [[token id, ...], ...]}
-result  [{"ids": [...], "logprobs": [{token: value}, ...], "cached": tokens not computed}, ...]
+         once, "turns": how many, "prompts": [[token id, ...], ...]}
+        turns above 1: each prompt is a conversation's first turn; the next one's prompt is all that
+        was said, and the first again
+result  [{"prompt": how many tokens, "cached": how many of them were not computed, "ids": [...],
+          "logprobs": [{token: value}, ...]}, ...]
 """
 import json
 import os
@@ -23,16 +26,19 @@ def main(job_path, result_path):
         job = json.load(file)
     llm = LLM(**job["engine"])
     sampling = SamplingParams(**job["sampling"])
-    prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
-    calls = [prompts] if job["batch"] else [[prompt] for prompt in prompts]
-    results = []
-    for call in calls:
-        for answer in llm.generate(call, sampling, use_tqdm=False):
+    prompts, results = [list(ids) for ids in job["prompts"]], []
+    for _ in range(job["turns"]):
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        calls = [asked] if job["batch"] else [[prompt] for prompt in asked]
+        answers = [a for call in calls for a in llm.generate(call, sampling, use_tqdm=False)]
+        for i, answer in enumerate(answers):
             output = answer.outputs[0]
             results.append({
-                "ids": list(output.token_ids), "cached": answer.num_cached_tokens,
+                "prompt": len(prompts[i]), "ids": list(output.token_ids),
+                "cached": answer.num_cached_tokens,
                 "logprobs": [{str(t): p.logprob for t, p in step.items()}
                              for step in output.logprobs or ()]})
+            prompts[i] += results[-1]["ids"] + job["prompts"][i]
     with open(result_path, "w", encoding="utf-8") as file:
         json.dump(results, file)
 

@@ -105,14 +105,26 @@ def check(config, kv_config):
     return spec, groups[0].layer_names
 
 
+ROPES = (None, "default", "linear", "llama3", "yarn", "mrope", "proportional")
+
+
+def is_known_rope(rope):
+    """Whether no length of the engine's takes part; parameters may come by kinds of layers."""
+    nested = [r for r in rope.values() if isinstance(r, dict)]
+    return all(r.get("rope_type") in ROPES for r in [rope, *nested])
+
+
 def describe(config, kv_config, rank):
     spec, layers = check(config, kv_config)
     model, parallel = config.model_config, config.parallel_config
     extra = config.kv_transfer_config.kv_connector_extra_config
+    rope = getattr(model.hf_text_config, "rope_parameters", None) or {}
     facts = {"config": model.hf_text_config.to_json_string(use_diff=False),
              "dtype": model.dtype, "quantization": model.quantization,
              "revision": model.revision, "layers": ",".join(layers),
-             "kv_cache_dtype": config.cache_config.cache_dtype}
+             "kv_cache_dtype": config.cache_config.cache_dtype,
+             # what the length that is served decides of the rotary turn (longrope, dynamic)
+             "length": "" if is_known_rope(rope) else model.max_model_len}
     return Model(
         layers=len(layers), kv_heads=spec.num_kv_heads,
         query_heads=model.get_num_attention_heads(parallel), head_size=spec.head_size,
@@ -395,8 +407,10 @@ class Worker:
             if ended != abi.OK:
                 self.release(stored)  # given up: where it is good to go on, a lookup says
         if stored.request == 0:
-            found = self.conn.lookup(bytes(stored.tokens), exact=True, identity=save.identity)
-            stored.request, stored.known = found.request, len(stored.tokens) // 4
+            known = len(stored.tokens) // 4
+            found = self.conn.lookup(bytes(stored.tokens), exact=True, from_token=known,
+                                     identity=save.identity)  # none of it is to be loaded
+            stored.request, stored.known = found.request, known
             stored.end = found.stored_tokens
         first = stored.end
         if first >= save.end:
@@ -447,8 +461,9 @@ class Worker:
             self.loading = Loading(self.conn, self.cache, metadata.loads)
 
     def await_layer(self, name):
-        if self.loading is not None:
-            self.loading.await_layer(self.cache.index[name])
+        layer = self.cache.index.get(name) if self.loading is not None else None
+        if layer is not None:  # None: it reads another layer's rows, and has none of its own
+            self.loading.await_layer(layer)
 
     def finish(self):
         if self.loading is None:
