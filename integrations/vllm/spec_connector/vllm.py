@@ -174,6 +174,7 @@ class Tracked:
     blocks: list = dataclasses.field(default_factory=list)
     sent_tokens: int = 0
     sent_blocks: int = 0
+    is_old: bool = False  # it holds rows from before a reset
     ids: array.array = dataclasses.field(default_factory=lambda: array.array("I"))
 
     def known(self):
@@ -226,7 +227,7 @@ class Scheduler:
     def save(self, tracked, computed):
         """What is computed, known and was not sent yet, by whole blocks."""
         end = min(computed, tracked.request.num_tokens) // self.block * self.block
-        if end <= tracked.sent_tokens or not asked(tracked.request, "store"):
+        if end <= tracked.sent_tokens or tracked.is_old or not asked(tracked.request, "store"):
             return
         if end // self.block > len(tracked.blocks):
             return
@@ -242,6 +243,7 @@ class Scheduler:
         tracked = self.tracked.get(request_id)
         if tracked is not None:
             tracked.blocks, tracked.sent_tokens, tracked.sent_blocks = [], 0, 0
+            tracked.is_old = False  # it is computed anew
         self.ended.append(request_id)
 
     def build(self, output):
@@ -275,6 +277,10 @@ class Scheduler:
 
     def reset(self):
         self.conn.reset()
+        self.saves = []
+        for tracked in self.tracked.values():
+            if tracked is not None:
+                tracked.is_old = True
         return True
 
     def close(self):
