@@ -57,7 +57,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 8u /* changes when members were appended, and nothing else moved */
+#define SPEC_ABI_MINOR 8u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))

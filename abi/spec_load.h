@@ -46,11 +46,13 @@ static inline spec_status spec_load(const char *path, struct spec_plugin *ret_pl
     if (symbol != NULL)
         memcpy(&get_api, &symbol, sizeof(get_api)); /* ISO C has no cast from object to function */
     const struct spec_api *api = get_api != NULL ? get_api(SPEC_ABI_MAJOR) : NULL;
-    if (api == NULL || !SPEC_HAS(api, maintain)) {
+    /* Before 1.0 another minor version may have other structures and calls. */
+    if (api == NULL || !SPEC_HAS(api, maintain) ||
+        (SPEC_ABI_MAJOR == 0 && api->minor != SPEC_ABI_MINOR)) {
         (void)dlclose(library);
         return spec_load_fail(reterr, SPEC_E_VERSION, path,
                               symbol == NULL ? "exports no spec_connector_api"
-                                             : "does not speak this major version of the ABI");
+                                             : "does not speak this version of the ABI");
     }
     ret_plugin->library = library;
     ret_plugin->api = api;
