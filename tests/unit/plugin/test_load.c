@@ -731,6 +731,30 @@ static void *work(void *user)
     return NULL;
 }
 
+static void workers_start(struct rig *rig, struct worker *workers, uint64_t count,
+                          void *(*run)(void *user))
+{
+    for (uint64_t i = 0; i < count; i++) {
+        workers[i] = (struct worker){.rig = rig, .number = i};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, run, &workers[i]), 0);
+    }
+}
+
+/* Some of what they stored is there, and nothing of theirs is open any more. */
+static void workers_end(struct rig *rig, struct worker *workers, uint64_t count)
+{
+    uint64_t stored = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        stored += workers[i].stored;
+    }
+    assert_true(stored > 0);
+    rig_settle(rig);
+    assert_int_equal(atomic_load(&rig->conn->stats.tickets_open), 0);
+    assert_int_equal(atomic_load(&rig->conn->stats.requests_open), 0);
+    assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
+}
+
 static void eight_threads_at_once(void **state)
 {
     (void)state;
@@ -738,20 +762,8 @@ static void eight_threads_at_once(void **state)
     rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 16");
     rig_open(&rig);
     struct worker workers[8];
-    for (uint64_t i = 0; i < 8; i++) {
-        workers[i] = (struct worker){.rig = &rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
-    uint64_t stored = 0;
-    for (uint64_t i = 0; i < 8; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        stored += workers[i].stored;
-    }
-    assert_true(stored > 0);
-    rig_settle(&rig);
-    assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
-    assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+    workers_start(&rig, workers, 8, work);
+    workers_end(&rig, workers, 8);
     struct sc_store_stats store;
     sc_store_stats(rig.conn->store, &store);
     rig_reopen(&rig);
@@ -856,22 +868,10 @@ static void calls_for_several_requests_beside_resets(void **state)
     rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 256");
     rig_open(&rig);
     struct worker workers[4], resetter = {.rig = &rig};
-    for (uint64_t i = 0; i < 4; i++) {
-        workers[i] = (struct worker){.rig = &rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, store_together, &workers[i]), 0);
-    }
+    workers_start(&rig, workers, 4, store_together);
     assert_int_equal(pthread_create(&resetter.thread, NULL, reset_again_and_again, &resetter), 0);
-    uint64_t stored = 0;
     assert_int_equal(pthread_join(resetter.thread, NULL), 0);
-    for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-        stored += workers[i].stored;
-    }
-    assert_true(stored > 0);
-    rig_settle(&rig);
-    assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
-    assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+    workers_end(&rig, workers, 4);
     rig_done(&rig);
 }
 
