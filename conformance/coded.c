@@ -2,6 +2,7 @@
  *
  * Holds, Does not, Threads, Tests: as coded.h. */
 #include "conformance/coded.h"
+#include "conformance/disk.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,6 +156,19 @@ void coded_settle(struct fixture *fx)
         }
         stats = fixture_stats(fx);
     }
+}
+
+uint64_t coded_damage(const struct coded *coded, uint64_t position, uint32_t layer)
+{
+    struct fixture *fx = coded->scene.fx;
+    fixture_close(fx);
+    uint64_t copies =
+        disk_damage(fx, (struct disk_row){&coded->scene.prompt, position, layer}, DISK_FLIP);
+    if (conf_options.require_hits)
+        assert_true(copies > 0);
+    fixture_open(fx);
+    coded_settle(fx);
+    return copies;
 }
 
 uint64_t coded_store_part(struct coded *coded, uint64_t end)

@@ -76,6 +76,9 @@ uint32_t scale_code(double x, struct scale scale, uint32_t bits);
 void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members);
 /* Until what was stored has its codes: they are made in the background. */
 void coded_settle(struct fixture *fx);
+/* A bit of V of a stored row turns over while the store is closed; how many copies of the row were
+ * found (hits required: one at least). Codes are settled again. */
+uint64_t coded_damage(const struct coded *coded, uint64_t position, uint32_t layer);
 /* Describes, and stores nothing yet. */
 struct coded coded_make(struct fixture *fx, uint64_t seed, uint32_t bits_k, uint32_t bits_v,
                         uint64_t stored);

@@ -4,7 +4,7 @@
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
  * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
- * test_refine.c, test_copies.c, test_rescore.c */
+ * test_copies.c, and whoever calls coded_damage */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 

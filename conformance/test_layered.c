@@ -451,13 +451,7 @@ static void abi_058_a_changed_row_ends_a_layered_load(void **state)
     uint64_t ended = 0;
     for (uint32_t i = 0; i < 4; i++) {
         struct coded coded = coded_open(fx, WIDE, 1650 + i, 4, 2);
-        fixture_close(fx);
-        uint64_t copies =
-            disk_damage(fx, (struct disk_row){&coded.scene.prompt, WHERE[i], 1}, DISK_FLIP);
-        if (conf_options.require_hits)
-            assert_true(copies > 0);
-        fixture_open(fx);
-        coded_settle(fx);
+        uint64_t copies = coded_damage(&coded, WHERE[i], 1);
         struct shot shot = shot_of(1, PPM - 6000); /* all but one */
         struct spec_lookup_result found = scene_find(&coded.scene, 0);
         struct spec_lookup_result beside = scene_find(&coded.scene, 0);

@@ -2,7 +2,6 @@
  *
  * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
 #include "conformance/coded.h"
-#include "conformance/disk.h"
 #include "conformance/suite.h"
 
 /* ---- 163, 164, 165 ---- */
@@ -110,13 +109,7 @@ static void abi_164_a_row_that_fails_stays_coarse_and_is_told(void **state)
     static const uint64_t WHERE[] = {0, 77, STORED - 1};
     for (uint32_t i = 0; i < 3; i++) {
         struct coded coded = coded_open(fx, WIDE, 1700 + i, 4, 2);
-        fixture_close(fx);
-        uint64_t copies =
-            disk_damage(fx, (struct disk_row){&coded.scene.prompt, WHERE[i], 1}, DISK_FLIP);
-        if (conf_options.require_hits)
-            assert_true(copies > 0);
-        fixture_open(fx);
-        coded_settle(fx);
+        uint64_t copies = coded_damage(&coded, WHERE[i], 1);
         struct shot shot = shot_of(1, 0);
         struct spec_lookup_result found = scene_find(&coded.scene, 0);
         spec_ticket ticket;

@@ -9,7 +9,6 @@
  *
  * Holds, Does not: as test_layered.c. Threads: one. Tests: as fixture.h. */
 #include "conformance/coded.h"
-#include "conformance/disk.h"
 #include "conformance/suite.h"
 
 #define CHUNK_ROWS 2u
@@ -274,13 +273,7 @@ static void abi_185_a_row_that_fails_stays_coarse_and_is_told(void **state)
     static const uint64_t WHERE[] = {0, 77, STORED - 1};
     for (uint32_t i = 0; i < 3; i++) {
         struct coded coded = coded_open(fx, WIDE, 1800 + i, 4, 2);
-        fixture_close(fx);
-        uint64_t copies =
-            disk_damage(fx, (struct disk_row){&coded.scene.prompt, WHERE[i], 1}, DISK_FLIP);
-        if (conf_options.require_hits)
-            assert_true(copies > 0);
-        fixture_open(fx);
-        coded_settle(fx);
+        uint64_t copies = coded_damage(&coded, WHERE[i], 1);
         struct spec_lookup_result found = scene_find(&coded.scene, 0);
         struct shot shot = chunk_of(0, 1, 0), chunk = chunk_of(1, 1, PPM);
         spec_ticket ticket = fill(&coded, &shot, &found, false);

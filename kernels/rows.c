@@ -1,7 +1,7 @@
 /* Packing rows out of, and unpacking rows into, memory that struct spec_memory describes. Pure
  * address arithmetic and memcpy: widening, and turning where K lies in columns (columns.h), are the
- * table's. Compacting goes upward: row r
- * comes from a slot at or behind r, so nothing is overwritten before it moved.
+ * table's. Compacting goes upward: row r comes from a slot at or behind r, so nothing is
+ * overwritten before it moved.
  *
  * Threads: any. Tests: tests/unit/kernels/test_rows.c, test_columns.c */
 #include "base/stream.h"
