@@ -8,6 +8,7 @@ Tests: tests/unit/tools/test_bench.py (that a benchmark which breaks fails here)
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,15 @@ def series_of(result):
             yield from series_of(value)
 
 
+def has_samples(series):
+    """A thread's CPU clock leaves out what the host of a virtual machine stole, and stands still
+    over a few microseconds where the kernel books that late (seen: 4 of 3,400,000 times 5 us). So
+    a sample of that clock may be 0; the most of them may not, and none of a wall clock."""
+    if series["name"].startswith("cpu "):
+        return bool(series["ns"]) and min(series["ns"]) >= 0 and statistics.median(series["ns"]) > 0
+    return bool(series["ns"]) and min(series["ns"]) > 0
+
+
 def faults(name, status, out, err, result):
     """What is wrong with a run, as sentences. result: its --json, or None."""
     found = []
@@ -98,8 +108,9 @@ def faults(name, status, out, err, result):
     if result is None or not result.get("result"):
         return found + ["no raw results"]
     for series in series_of(result["result"]):
-        if not series["ns"] or min(series["ns"]) <= 0:
-            found.append(f"series {series['name']}: samples {series['ns']}, expected some, above 0")
+        if not has_samples(series):
+            found.append(f"series {series['name']}: {len(series['ns'])} samples, the least "
+                         f"{sorted(series['ns'])[:3]}, expected some, above 0")
     return found
 
 

@@ -90,6 +90,12 @@ class Judged(unittest.TestCase):
             self.assertEqual(len(faults(result={"result": {"1": {"series": series}}})), 1)
         self.assertEqual(len(faults(result=None)), 1)
 
+    def test_one_sample_of_a_cpu_clock_may_be_0_not_the_most_of_them(self):
+        for samples, count in (([5, 0, 6], 0), ([5, 0, 0], 1), ([], 1), ([-1, 5, 6], 1)):
+            with self.subTest(samples=samples):
+                series = {"name": "cpu 50000 idle", "work": 1, "ns": samples}
+                self.assertEqual(len(faults(result={"result": {"lookup": series}})), count)
+
     def test_every_benchmark_is_judged(self):
         with open(os.path.join(ROOT, "bench", "run"), encoding="utf-8") as file:
             text = file.read()
