@@ -13,7 +13,7 @@ import ctypes
 
 import torch
 
-from . import abi
+from .. import abi
 
 DTYPES = {torch.float32: abi.DTYPE_F32, torch.float16: abi.DTYPE_F16,
           torch.bfloat16: abi.DTYPE_BF16}

@@ -1,0 +1,158 @@
+"""vLLM's KV connector over spec_connector: `"kv_connector": "SpecConnector",
+"kv_connector_module_path": "spec_connector.vllm"`. Made for vLLM 0.32.
+
+    scheduler process                          worker process, one a rank
+    peek(tokens) -> a lease   -- metadata -->  attach(lease); layer by layer into the paged cache
+    whole blocks computed     -- metadata -->  store, from the paged cache, before they can be freed
+
+Lossless: rows that come back are, bit for bit, those that were computed, and a miss is always
+allowed. Saves of a step go in front of the next one (handle_preemptions is called before anything
+is overwritten), and say nothing that the scheduler does not know to be computed.
+
+Holds: no exception leaves a method: what goes wrong is logged once, and the engine goes on
+without the tier; rows that could not be loaded are reported in their step, and nothing that was
+computed on them is stored.
+Rooms: this file is what vLLM calls, and holds exceptions; scheduler.py and worker.py are the two
+sides; messages.py what goes between them; served.py which engines are served, and identities.
+Does not: guess a layout (layout.py), nor decide what may be reused (the plugin compares token
+ids, and identity, by value).
+Threads: the engine's one of each process.
+"""
+import functools
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
+from vllm.logger import init_logger
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from ..connector import Error
+from .messages import Load, SpecMetadata
+from .scheduler import Scheduler
+from .served import Refused
+from .worker import Worker
+
+logger = init_logger("vllm.spec_connector")
+
+
+def guarded(default):
+    """No exception leaves: the side goes, with a line that says why, and the engine goes on."""
+    def decorate(method):
+        @functools.wraps(method)
+        def run(self, *args, **kwargs):
+            if self._side is None:
+                return default
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:  # pylint: disable=broad-except
+                self._give_up(method.__name__, error)
+                return default
+        return run
+    return decorate
+
+
+class SpecConnector(KVConnectorBase_V1):
+    _cache_hit_source = CacheHitSource.DISK
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._side, self._errors, self._loads = None, set(), []
+        side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
+        try:
+            self._side = side(vllm_config, kv_cache_config)
+        except (Refused, Error, OSError, ValueError) as error:
+            logger.warning("spec_connector: served without the tier: %s", error)
+
+    def _give_up(self, where, error):
+        logger.error("spec_connector: served without the tier from now on: %s: %s", where, error,
+                     exc_info=error)
+        side, self._side = self._side, None
+        if isinstance(side, Worker):
+            if self.has_connector_metadata():
+                side.fail(self._connector_metadata)
+            self._errors |= side.errors
+        # The connector stays open: threads of it may still write where a submission told them to.
+
+    @property
+    def requires_kv_delivery(self):
+        return False
+
+    # Scheduler
+
+    @guarded((0, False))
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        return self._side.match(request, num_computed_tokens), False
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        if num_external_tokens > 0:  # was promised: it is loaded, or told to have failed
+            held = blocks.get_block_ids()[0]
+            load = self._load_of(request, held, num_external_tokens)
+            self._loads.append(load or Load(request.request_id, b"", 0, 0, held))
+
+    @guarded(None)
+    def _load_of(self, request, held, count):
+        return self._side.load_of(request, held, count)
+
+    def build_connector_meta(self, scheduler_output):
+        metadata = self._build(scheduler_output) or SpecMetadata()
+        metadata.loads, self._loads = self._loads, []
+        return metadata
+
+    @guarded(None)
+    def _build(self, scheduler_output):
+        return self._side.build(scheduler_output)
+
+    @guarded((False, None))
+    def request_finished(self, request, block_ids):
+        self._side.finished(request)
+        return False, None
+
+    @guarded(False)
+    def reset_cache(self):
+        return self._side.reset()
+
+    # Worker
+
+    @guarded(None)
+    def register_kv_caches(self, kv_caches):
+        try:
+            self._side.register(kv_caches)
+        except (Refused, Error, OSError, ValueError) as error:
+            logger.warning("spec_connector: served without the tier: %s", error)
+            self._side = None
+
+    @guarded(None)
+    def handle_preemptions(self, kv_connector_metadata):
+        self._side.save(kv_connector_metadata)
+
+    def start_load_kv(self, forward_context, **kwargs):
+        if self._side is None and self.has_connector_metadata():  # the scheduler may not know yet
+            for load in self._connector_metadata.loads:
+                self._errors.update(load.blocks)
+        else:
+            self._start()
+
+    @guarded(None)
+    def _start(self):
+        self._side.start(self._get_connector_metadata())
+
+    @guarded(None)
+    def wait_for_layer_load(self, layer_name):
+        self._side.await_layer(layer_name)
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        pass  # rows are stored from the cache, in front of the next step
+
+    @guarded(None)
+    def wait_for_save(self):
+        self._side.finish()
+
+    def get_block_ids_with_load_errors(self):
+        errors, self._errors = self._errors, set()
+        if isinstance(self._side, Worker):
+            errors |= self._side.errors
+            self._side.errors = set()
+        return errors
+
+    def shutdown(self):
+        if self._side is not None:
+            self._side.close()
+        self._side = None

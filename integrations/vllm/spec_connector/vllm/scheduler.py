@@ -1,0 +1,137 @@
+"""The connector in the scheduler's process: it promises what a peek found, and says what is
+computed by now. A reader; it keeps no request of the plugin.
+
+Threads: the engine's one.
+"""
+import array
+import dataclasses
+
+from vllm.logger import init_logger
+
+from .. import abi
+from ..connector import Error, Identity
+from .messages import Load, Save, SpecMetadata
+from .served import asked, identity_of, open_connector
+
+logger = init_logger("vllm.spec_connector")  # below vllm, so that its level and format are taken
+
+
+@dataclasses.dataclass
+class Tracked:
+    """A request that runs, as the scheduler knows it."""
+    request: object
+    identity: Identity
+    blocks: list = dataclasses.field(default_factory=list)
+    sent_tokens: int = 0
+    sent_blocks: int = 0
+    is_old: bool = False  # it holds rows from before a reset
+    ids: array.array = dataclasses.field(default_factory=lambda: array.array("I"))
+
+    def known(self):
+        """Ids as uint32; those that are new since the last time are converted."""
+        have = len(self.ids)
+        if have < self.request.num_tokens:
+            self.ids.extend(self.request.all_token_ids[have:])
+        return self.ids
+
+
+class Scheduler:
+    def __init__(self, config, kv_config):
+        self.block = kv_config.kv_cache_groups[0].kv_cache_spec.block_size
+        self.conn = open_connector(config, kv_config, 0, abi.ROLE_READER)
+        self.tracked, self.found, self.saves, self.ended = {}, {}, [], []
+
+    def track(self, request):
+        """None: its KV is neither found nor kept."""
+        tracked = self.tracked.get(request.request_id)
+        if tracked is None:
+            who = identity_of(request)
+            tracked = None if who is None else Tracked(request, who)
+            self.tracked[request.request_id] = tracked
+        return tracked
+
+    def match(self, request, computed):
+        tracked = self.track(request)
+        if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
+            return 0
+        if request.num_tokens - 1 < computed + self.block:
+            return 0
+        try:
+            found = self.conn.lookup(tracked.known().tobytes(), peek=True, exact=True,
+                                     from_token=computed, multiple_of=self.block,
+                                     identity=tracked.identity)
+        except Error as error:
+            logger.warning("spec_connector: request %s: %s", request.request_id, error)
+            return 0
+        self.found[request.request_id] = (computed, found)
+        return max(0, found.matched_tokens - computed)
+
+    def load_of(self, request, held, count):
+        """`count` tokens of what the last match found come into blocks that the request holds."""
+        first, found = self.found[request.request_id]
+        if first + count != found.matched_tokens:
+            raise ValueError(f"{count} tokens from {first} on, but {found.matched_tokens} matched")
+        return Load(request.request_id, found.lease, first, first + count,
+                    held[first // self.block:(first + count) // self.block])
+
+    def save(self, tracked, computed):
+        """What is computed, known and was not sent yet, by whole blocks."""
+        end = min(computed, tracked.request.num_tokens) // self.block * self.block
+        if end <= tracked.sent_tokens or tracked.is_old or not asked(tracked.request, "store"):
+            return
+        if end // self.block > len(tracked.blocks):
+            return
+        ids = tracked.known()
+        self.saves.append(Save(tracked.request.request_id, end,
+                               ids[tracked.sent_tokens:end].tobytes(),
+                               tracked.blocks[tracked.sent_blocks:end // self.block],
+                               tracked.identity))
+        tracked.sent_tokens, tracked.sent_blocks = end, end // self.block
+
+    def restart(self, request_id):
+        """Its blocks went to others: the worker forgets it."""
+        tracked = self.tracked.get(request_id)
+        if tracked is not None:
+            tracked.blocks, tracked.sent_tokens, tracked.sent_blocks = [], 0, 0
+            tracked.is_old = False  # it is computed anew
+        self.ended.append(request_id)
+
+    def build(self, output):
+        for request_id in output.preempted_req_ids or ():
+            self.restart(request_id)
+        for new in output.scheduled_new_reqs:
+            tracked = self.tracked.get(new.req_id)
+            if tracked is not None:  # what it computes is there when its next step is scheduled
+                tracked.blocks = list(new.block_ids[0])
+        cached = output.scheduled_cached_reqs
+        for i, request_id in enumerate(cached.req_ids):
+            tracked, blocks = self.tracked.get(request_id), cached.new_block_ids[i]
+            if tracked is None:
+                continue
+            if request_id in cached.resumed_req_ids:
+                tracked.blocks = list(blocks[0])
+                continue
+            self.save(tracked, cached.num_computed_tokens[i])
+            if blocks is not None:
+                tracked.blocks.extend(blocks[0])
+        metadata = SpecMetadata([], self.saves, self.ended)
+        self.saves, self.ended = [], []
+        return metadata
+
+    def finished(self, request):
+        tracked = self.tracked.pop(request.request_id, None)
+        self.found.pop(request.request_id, None)
+        if tracked is not None and tracked.blocks:
+            self.save(tracked, request.num_computed_tokens)
+        self.ended.append(request.request_id)
+
+    def reset(self):
+        self.conn.reset()
+        self.saves = []
+        for tracked in self.tracked.values():
+            if tracked is not None:
+                tracked.is_old = True
+        return True
+
+    def close(self):
+        self.conn.close()

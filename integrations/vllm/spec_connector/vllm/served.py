@@ -1,0 +1,108 @@
+"""Which engines are served, and what their KV and that of a request depend on: the same in the
+scheduler's process and in every worker's.
+
+Holds: what is not known is refused in one line that names it.
+"""
+import json
+import os
+
+from .. import identity
+from ..connector import Connector, Identity, Model
+from .layout import dtype_of
+
+EXTRA_IMAGE = 1  # kinds of extra keys
+
+
+class Refused(Exception):
+    """Why this engine is served without the tier: one line."""
+
+
+def folder_of(model_config):
+    if os.path.isdir(model_config.model):
+        return model_config.model
+    from huggingface_hub import snapshot_download
+    return snapshot_download(model_config.model, revision=model_config.revision,
+                             local_files_only=True)
+
+
+def check(config, kv_config):
+    """The one group's spec and layer names; Refused names what is not served."""
+    parallel, groups = config.parallel_config, kv_config.kv_cache_groups
+    if config.model_config.is_encoder_decoder:
+        raise Refused("encoder-decoder models")
+    if config.model_config.use_mla:
+        raise Refused("latent attention (MLA)")
+    if len(groups) != 1:
+        raise Refused(f"{len(groups)} KV cache groups")
+    if parallel.pipeline_parallel_size > 1:
+        raise Refused("pipeline parallelism")
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+        if getattr(parallel, name, 1) > 1:
+            raise Refused("context parallelism")
+    if config.speculative_config is not None:
+        raise Refused("speculative decoding")
+    spec = groups[0].kv_cache_spec
+    if type(spec).__name__ not in ("FullAttentionSpec", "SlidingWindowSpec"):
+        raise Refused(f"a cache of {type(spec).__name__}")
+    if dtype_of(spec.dtype) is None:
+        raise Refused(f"a cache of {spec.dtype}")
+    return spec, groups[0].layer_names
+
+
+ROPES = (None, "default", "linear", "llama3", "yarn", "mrope", "proportional")
+
+
+def is_known_rope(rope):
+    """Whether no length of the engine's takes part; parameters may come by kinds of layers."""
+    nested = [r for r in rope.values() if isinstance(r, dict)]
+    return all(r.get("rope_type") in ROPES for r in [rope, *nested])
+
+
+def describe(config, kv_config, rank):
+    spec, layers = check(config, kv_config)
+    model, parallel = config.model_config, config.parallel_config
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    rope = getattr(model.hf_text_config, "rope_parameters", None) or {}
+    facts = {"config": model.hf_text_config.to_json_string(use_diff=False),
+             "dtype": model.dtype, "quantization": model.quantization,
+             "revision": model.revision, "layers": ",".join(layers),
+             "kv_cache_dtype": config.cache_config.cache_dtype,
+             # what the length that is served decides of the rotary turn (longrope, dynamic)
+             "length": "" if is_known_rope(rope) else model.max_model_len}
+    return Model(
+        layers=len(layers), kv_heads=spec.num_kv_heads,
+        query_heads=model.get_num_attention_heads(parallel), head_size=spec.head_size,
+        dtype=dtype_of(spec.dtype), tp_rank=rank, tp_size=parallel.tensor_parallel_size,
+        weights_id=identity.weights_id(folder_of(model), facts, extra.get("weights") == "full"))
+
+
+def open_connector(config, kv_config, rank, role):
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    if "config" not in extra:
+        raise Refused('kv_connector_extra_config has no "config": a path of a JSON file')
+    with open(extra["config"], encoding="utf-8") as file:
+        settings = json.load(file)
+    # as many requests as the engine runs, as long as it takes them
+    settings.setdefault("max_requests", config.scheduler_config.max_num_seqs + 16)
+    settings.setdefault("max_request_tokens", max(8192, config.model_config.max_model_len))
+    return Connector(settings, describe(config, kv_config, rank), role=role, rank=rank,
+                     rank_count=config.parallel_config.tensor_parallel_size,
+                     library=extra.get("library"))
+
+
+def identity_of(request):
+    """None: this request's KV is of no prompt that token ids and keys could name."""
+    if request.prompt_embeds is not None:
+        return None
+    lora = request.lora_request
+    name = f"{lora.lora_name}:{lora.lora_int_id}:{lora.lora_path}" if lora is not None else ""
+    if lora is not None and os.path.isdir(lora.lora_path):
+        name += ":" + identity.weights_id(lora.lora_path, {}).hex()
+    extra = tuple((EXTRA_IMAGE, f.mm_position.offset, f.mm_position.length, f.identifier.encode())
+                  for f in sorted(request.mm_features, key=lambda f: f.mm_position.offset))
+    return Identity(salt=(request.cache_salt or "").encode(), lora=name.encode(), extra=extra)
+
+
+def asked(request, name):
+    """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}."""
+    return ((request.kv_transfer_params or {}).get("spec") or {}).get(name, True)
