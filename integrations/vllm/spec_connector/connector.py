@@ -221,7 +221,15 @@ class Connector:
         error = abi.Error()
         self._check("reset", self._api.reset(self._conn, error), error)
 
-    def stats(self):
+    def _stats(self):
         error, stats = abi.Error(), abi.Stats()
         self._check("stats", self._api.stats(self._conn, stats, error), error)
+        return stats
+
+    def epoch(self):
+        """How many resets of this model's KV this connection knows of."""
+        return self._stats().epoch
+
+    def stats(self):
+        stats = self._stats()
         return {name: getattr(stats, name) for name in ("poisoned", *abi.STATS)}

@@ -25,7 +25,7 @@ from vllm.logger import init_logger
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from ..connector import Error
-from .messages import Load, SpecMetadata
+from .messages import Load, SpecMetadata, SpecWorkerMetadata
 from .scheduler import Scheduler
 from .served import Refused
 from .worker import Worker
@@ -55,6 +55,7 @@ class SpecConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
+        self._reason = None  # why the worker gave up, until the scheduler has been told
         side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
         try:
             self._side = side(vllm_config, kv_cache_config)
@@ -66,6 +67,7 @@ class SpecConnector(KVConnectorBase_V1):
                      exc_info=error)
         side, self._side = self._side, None
         if isinstance(side, Worker):
+            self._reason = f"{where}: {error}"
             if self.has_connector_metadata():
                 side.fail(self._connector_metadata)
             self._errors |= side.errors
@@ -100,6 +102,13 @@ class SpecConnector(KVConnectorBase_V1):
     def _build(self, scheduler_output):
         return self._side.build(scheduler_output)
 
+    def update_connector_output(self, connector_output):
+        told = connector_output.kv_connector_worker_meta
+        if isinstance(told, SpecWorkerMetadata) and self._side is not None:
+            logger.warning("spec_connector: nothing is promised from now on, since a worker gave "
+                           "up: %s", told.reason)
+            self.shutdown()
+
     @guarded((False, None))
     def request_finished(self, request, block_ids):
         self._side.finished(request)
@@ -117,7 +126,7 @@ class SpecConnector(KVConnectorBase_V1):
             self._side.register(kv_caches)
         except (Refused, Error, OSError, ValueError) as error:
             logger.warning("spec_connector: served without the tier: %s", error)
-            self._side = None
+            self._side, self._reason = None, str(error)
 
     @guarded(None)
     def handle_preemptions(self, kv_connector_metadata):
@@ -151,6 +160,10 @@ class SpecConnector(KVConnectorBase_V1):
             errors |= self._side.errors
             self._side.errors = set()
         return errors
+
+    def build_connector_worker_meta(self):
+        reason, self._reason = self._reason, None
+        return None if reason is None else SpecWorkerMetadata(reason)
 
     def shutdown(self):
         if self._side is not None:

@@ -3,9 +3,9 @@
     columns   vLLM 0.32, CPU, "vec": [block][head]{ K [d][token], V [token][d] }
 
 The proof: a pattern that the backend's own do_kv_cache_update wrote into one block is read back
-by the description, bit for bit; the block is zeroed again. An engine whose caches are not as the
-table says is served without the tier: a layout that is guessed looks right until two prompts part
-inside a block.
+by the description, bit for bit; the block is zeroed again. A layout that is guessed looks right
+until two prompts part inside a block; one that is not in the table, or not as it says, is left to
+the writer's way (staged.py).
 
 Holds: every address that a description names lies inside its tensor.
 """
@@ -17,89 +17,129 @@ from .. import abi
 
 DTYPES = {torch.float32: abi.DTYPE_F32, torch.float16: abi.DTYPE_F16,
           torch.bfloat16: abi.DTYPE_BF16}
-INTEGERS = {2: torch.int16, 4: torch.int32}
+KNOWN = {("0.32", "cpu", "vec")}  # version, device, instruction set of the kernels
 
 
-def dtype_of(dtype):
-    """None: not one that is stored."""
-    return DTYPES.get(dtype)
+def row_dtype(config, spec):
+    """What rows are before they go into a cache: narrower caches are filled by their backend. None:
+    not one that is stored."""
+    dtype = spec.dtype if spec.dtype in DTYPES else config.model_config.dtype
+    return dtype if dtype in DTYPES else None
 
 
-class Cache:
-    """The caches of all layers, in the order of their numbers; every layer has the same layout."""
+def pattern(rows, heads, size, dtype):
+    """K and V of so many rows: none zero, between -4 and 4, so that fp8 holds something of each."""
+    numbers = torch.arange(2 * rows * heads * size, dtype=torch.int64)
+    values = ((numbers * 40503 + 12345) % 30011 * 2 - 30011) / 8000  # odd / 8000: none is 0
+    return values.to(dtype).view(2, rows, heads, size)
+
+
+class Caches:
+    """The caches of all layers, in the order of their numbers."""
 
     def __init__(self, config, group, caches):
         from vllm.model_executor.models.utils import extract_layer_index
         spec = group.kv_cache_spec
-        names = sorted(group.layer_names, key=extract_layer_index)
-        missing = [name for name in names if name not in caches]
+        self.names = sorted(group.layer_names, key=extract_layer_index)
+        missing = [name for name in self.names if name not in caches]
         if missing:
             raise ValueError(f"no cache was registered for {missing[0]}")
-        self.index = {name: i for i, name in enumerate(names)}
-        self.layers, self.block = len(names), spec.block_size
-        self.heads, self.size, self.dtype = spec.num_kv_heads, spec.head_size, spec.dtype
-        self.tensors = [caches[name] for name in names]
-        self.element = self.tensors[0].element_size()
-        for name, tensor in zip(names, self.tensors):
-            self._check(name, tensor)
-        layers = config.compilation_config.static_forward_context
-        for name, tensor in zip(names, self.tensors):
-            self._prove(name, layers[name], tensor)
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.count, self.block = len(self.names), spec.block_size
+        self.heads, self.size = spec.num_kv_heads, spec.head_size
+        self.row_dtype = row_dtype(config, spec)
+        self.tensors = [caches[name] for name in self.names]
+        context = config.compilation_config.static_forward_context
+        self.modules = [context[name] for name in self.names]
 
-    def _check(self, name, tensor):
-        shape = (tensor.shape[0], self.heads, self.block, 2 * self.size)
-        if (tensor.device.type != "cpu" or tensor.dtype != self.dtype
-                or tuple(tensor.shape) != shape or tensor.stride(3) != 1
-                or tensor.stride(2) != 2 * self.size):
-            raise ValueError(f"the cache of {name} is {tuple(tensor.shape)} {tensor.dtype} on "
-                             f"{tensor.device} with strides {tensor.stride()}: not a known layout")
+    def write(self, layer, key, value, slots):
+        """By the backend, as it writes rows of its own."""
+        module = self.modules[layer]
+        module.impl.do_kv_cache_update(module, key, value, self.tensors[layer], slots)
 
-    def _prove(self, name, layer, tensor):
+
+class Direct:
+    """Rows go between the plugin and the paged cache itself, by a description of it.
+
+    take() and source() say which rows; into() and outof() are their memory in one layer's cache,
+    which lives as long as what take() or source() gave is kept."""
+
+    def __init__(self, caches, version):
+        self.caches = caches
+        self.element = caches.tensors[0].element_size()
+        for layer, name in enumerate(caches.names):
+            self._check(version, name, layer)
+        for layer, name in enumerate(caches.names):
+            self._prove(name, layer)
+
+    def _check(self, version, name, layer):
+        caches, tensor = self.caches, self.caches.tensors[layer]
+        isa = getattr(caches.modules[layer], "isa", "unknown")
+        known = (".".join(version.split(".")[:2]), tensor.device.type, isa)
+        if known not in KNOWN:
+            raise ValueError(f"vLLM {version} on {tensor.device.type} ({isa}) is not in the table "
+                             "of layouts")
+        shape = (tensor.shape[0], caches.heads, caches.block, 2 * caches.size)
+        if (tensor.dtype != caches.row_dtype or tuple(tensor.shape) != shape
+                or tensor.stride(3) != 1 or tensor.stride(2) != 2 * caches.size):
+            raise ValueError(f"the cache of {name} is {tuple(tensor.shape)} {tensor.dtype} with "
+                             f"strides {tensor.stride()}, not as the table has it")
+
+    def _prove(self, name, layer):
         """In the last block, which is not any request's yet."""
-        number = tensor.shape[0] - 1
-        bits = torch.arange(2 * self.block * self.heads * self.size, dtype=torch.int64)
-        bits = (bits * 40503 + 12345) % 30011 + 64  # all finite, none zero, in every dtype
-        pattern = bits.to(INTEGERS[self.element]).view(self.dtype)
-        key, value = pattern.view(2, self.block, self.heads, self.size).clone()
-        slots = torch.arange(self.block, dtype=torch.int64) + number * self.block
-        layer.impl.do_kv_cache_update(layer, key, value, tensor, slots)
-        memory = self.memory(self.index[name], self.slots([number]))
-        k, v = torch.empty_like(key), torch.empty_like(value)
-        for token in range(self.block):
-            for head in range(self.heads):
-                at = ((number * memory.block_stride_bytes) + head * memory.head_stride_bytes)
-                k[token, head] = self._strided(
-                    memory.k_base + at + token * memory.token_stride_bytes,
-                    memory.k_element_stride_bytes)
-                v[token, head] = self._strided(
-                    memory.v_base + at + token * memory.v_token_stride_bytes, self.element)
+        caches, tensor = self.caches, self.caches.tensors[layer]
+        number, block = tensor.shape[0] - 1, caches.block
+        key, value = pattern(block, caches.heads, caches.size, caches.row_dtype)
+        slots = torch.arange(block, dtype=torch.int64) + number * block
+        caches.write(layer, key, value, slots)
+        memory = self.into(layer, self.take([number]))
+        parts = ((memory.k_base, memory.token_stride_bytes, memory.k_element_stride_bytes, key),
+                 (memory.v_base, memory.v_token_stride_bytes, self.element, value))
+        same = [torch.equal(self._view(tensor, base + number * memory.block_stride_bytes,
+                                       (token, memory.head_stride_bytes, stride)), rows)
+                for base, token, stride, rows in parts]
         tensor[number].zero_()
-        same = [torch.equal(a.view(INTEGERS[self.element]), b.view(INTEGERS[self.element]))
-                for a, b in ((k, key), (v, value))]
         if not all(same):
-            raise ValueError(f"the cache of {name} is not laid out as vLLM 0.32 has it on this CPU "
-                             f"(isa {getattr(layer, 'isa', 'unknown')}): K {same[0]}, V {same[1]}")
+            raise ValueError(f"the cache of {name} is not laid out as the table has it: "
+                             f"K {same[0]}, V {same[1]}")
 
-    def _strided(self, address, stride):
-        count = (self.size - 1) * stride + self.element
-        raw = torch.frombuffer((ctypes.c_uint8 * count).from_address(address), dtype=torch.uint8)
-        parts = [raw[i * stride:i * stride + self.element] for i in range(self.size)]
-        return torch.stack(parts).contiguous().view(self.dtype).flatten()
+    def _view(self, tensor, address, strides):
+        """One block's rows [token][head][element], as a description has them."""
+        caches, element = self.caches, self.element
+        return torch.as_strided(tensor, (caches.block, caches.heads, caches.size),
+                                [stride // element for stride in strides],
+                                (address - tensor.untyped_storage().data_ptr()) // element)
 
-    def slots(self, blocks, skipped=0):
-        """Slots of the tokens of these blocks, but for the first `skipped`, as a C array."""
-        return abi.int64s([b * self.block + i for b in blocks
-                           for i in range(self.block)][skipped:])
+    def begin(self):
+        """A step's loads come."""
 
-    def memory(self, layer, slots):
-        """A description of these slots in a layer's cache; slots lives as long as it is used."""
-        tensor, element = self.tensors[layer], self.element
-        base, rows = tensor.data_ptr(), self.block * self.size * element
+    def take(self, blocks):
+        """Where a load's rows come into; None: there is no room."""
+        return self._slots(blocks, 0)
+
+    def source(self, blocks, first, end):
+        """Where rows [first, end) are now, and how far they go."""
+        block = self.caches.block
+        return self._slots(blocks[first // block:end // block], first % block), end
+
+    def _slots(self, blocks, skipped):
+        block = self.caches.block
+        return abi.int64s([b * block + i for b in blocks for i in range(block)][skipped:])
+
+    def into(self, layer, slots):
+        tensor, element, caches = self.caches.tensors[layer], self.element, self.caches
+        base, rows = tensor.data_ptr(), caches.block * caches.size * element
         total = tensor.untyped_storage().data_ptr() + tensor.untyped_storage().nbytes() - base
         return abi.Memory(
-            dtype=DTYPES[self.dtype], k_base=base, v_base=base + rows, k_bytes=total,
+            dtype=DTYPES[caches.row_dtype], k_base=base, v_base=base + rows, k_bytes=total,
             v_bytes=total - rows, token_stride_bytes=element,
-            k_element_stride_bytes=self.block * element, v_token_stride_bytes=self.size * element,
+            k_element_stride_bytes=caches.block * element,
+            v_token_stride_bytes=caches.size * element,
             head_stride_bytes=tensor.stride(1) * element,
-            block_stride_bytes=tensor.stride(0) * element, block_tokens=self.block,
+            block_stride_bytes=tensor.stride(0) * element, block_tokens=caches.block,
             slots=ctypes.addressof(slots), slot_count=len(slots))
+
+    outof = into
+
+    def arrived(self, layer, places):
+        """Rows of these places are delivered."""

@@ -1,7 +1,8 @@
-"""What the scheduler's process tells the workers' in every step: one picklable object."""
+"""What the scheduler's process and the workers' tell each other in a step: picklable objects."""
 import dataclasses
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata, KVConnectorWorkerMetadata)
 
 from ..connector import Identity
 
@@ -29,4 +30,13 @@ class SpecMetadata(KVConnectorMetadata):
     loads: list = dataclasses.field(default_factory=list)
     saves: list = dataclasses.field(default_factory=list)
     ended: list = dataclasses.field(default_factory=list)  # after the saves
-    reset: bool = False
+    epoch: int = 0  # that the scheduler knew when it said which rows are to be saved
+
+
+@dataclasses.dataclass
+class SpecWorkerMetadata(KVConnectorWorkerMetadata):
+    """Sent by a worker that gave up: nothing it is promised would come."""
+    reason: str
+
+    def aggregate(self, other):
+        return self

@@ -114,7 +114,8 @@ class Scheduler:
             self.save(tracked, cached.num_computed_tokens[i])
             if blocks is not None:
                 tracked.blocks.extend(blocks[0])
-        metadata = SpecMetadata([], self.saves, self.ended)
+        epoch = self.conn.epoch() if self.saves else 0
+        metadata = SpecMetadata([], self.saves, self.ended, epoch)
         self.saves, self.ended = [], []
         return metadata
 

@@ -8,9 +8,10 @@ import os
 
 from .. import identity
 from ..connector import Connector, Identity, Model
-from .layout import dtype_of
+from .layout import DTYPES, row_dtype
 
 EXTRA_IMAGE = 1  # kinds of extra keys
+CACHE_DTYPES = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 
 class Refused(Exception):
@@ -44,8 +45,8 @@ def check(config, kv_config):
     spec = groups[0].kv_cache_spec
     if type(spec).__name__ not in ("FullAttentionSpec", "SlidingWindowSpec"):
         raise Refused(f"a cache of {type(spec).__name__}")
-    if dtype_of(spec.dtype) is None:
-        raise Refused(f"a cache of {spec.dtype}")
+    if config.cache_config.cache_dtype not in CACHE_DTYPES or row_dtype(config, spec) is None:
+        raise Refused(f"a cache of {config.cache_config.cache_dtype} ({spec.dtype})")
     return spec, groups[0].layer_names
 
 
@@ -72,7 +73,7 @@ def describe(config, kv_config, rank):
     return Model(
         layers=len(layers), kv_heads=spec.num_kv_heads,
         query_heads=model.get_num_attention_heads(parallel), head_size=spec.head_size,
-        dtype=dtype_of(spec.dtype), tp_rank=rank, tp_size=parallel.tensor_parallel_size,
+        dtype=DTYPES[row_dtype(config, spec)], tp_rank=rank, tp_size=parallel.tensor_parallel_size,
         weights_id=identity.weights_id(folder_of(model), facts, extra.get("weights") == "full"))
 
 

@@ -1,0 +1,78 @@
+"""Loads of a step, layer by layer, ahead of the layers that use them.
+
+Threads: the engine's one.
+"""
+import ctypes
+
+from vllm.logger import init_logger
+
+from .. import abi
+from ..connector import Error
+
+logger = init_logger("vllm.spec_connector")
+
+LOAD_NS = 20 * 10**9  # a layer that takes longer is computed
+
+
+class Loading:
+    """The loads of a step: a layer is waited for where it is used, the next comes meanwhile."""
+
+    def __init__(self, conn, rows, loads):
+        self.conn, self.rows = conn, rows
+        self.layer, self.layers = 0, rows.caches.count
+        self.ticket, self.items = 0, None
+        self.good, self.failed = [], []  # [(load, request, place)], [load]
+        rows.begin()
+        for load in loads:
+            try:
+                found = conn.attach(load.lease, load.first)
+            except Error as error:
+                logger.warning("spec_connector: request %s: %s", load.request_id, error)
+                self.failed.append(load)
+                continue
+            is_whole = found.request != 0 and found.matched_tokens == load.end
+            place = rows.take(load.blocks) if is_whole else None
+            if place is not None:
+                self.good.append((load, found.request, place))
+                continue
+            self.failed.append(load)
+            if found.request != 0:
+                conn.release(found.request)
+        self.submit()
+
+    def submit(self):
+        if not self.good or self.layer == self.layers:
+            return
+        self.memories = [self.rows.into(self.layer, place) for _, _, place in self.good]
+        self.items = (abi.Important * len(self.good))()
+        for item, (_, request, _), memory in zip(self.items, self.good, self.memories):
+            item.struct_size = ctypes.sizeof(abi.Important)
+            item.request, item.layer = request, self.layer
+            item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
+        self.ticket = self.conn.submit(self.items)
+
+    def await_layer(self, layer):
+        """Until rows of layers up to this one are in place, or their loads have failed."""
+        while self.good and self.layer <= layer and self.layer < self.layers:
+            self.conn.wait_for(self.ticket)
+            self.ticket = 0
+            good = []
+            for item, (load, request, place) in zip(self.items, self.good):
+                if item.status == abi.OK and item.row_count == load.end - load.first:
+                    good.append((load, request, place))
+                    continue
+                logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
+                               load.request_id, self.layer, item.status)
+                self.failed.append(load)
+                self.conn.release(request)
+            self.good, self.layer = good, self.layer + 1
+            self.submit()
+            self.rows.arrived(self.layer - 1, [place for _, _, place in good])
+
+    def finish(self):
+        """Layers that no attention asked for too: what was promised is there, or told."""
+        self.await_layer(self.layers - 1)
+        for _, request, _ in self.good:
+            self.conn.release(request)
+        self.good = []
+        return self.failed

@@ -1,0 +1,124 @@
+"""Saves, in front of a step: what steps before have computed goes to the plugin.
+
+Holds: nothing that was computed on rows that never came is stored, nor rows from before a reset
+under what came after it.
+Threads: the engine's one.
+"""
+import ctypes
+import dataclasses
+
+from vllm.logger import init_logger
+
+from .. import abi
+from ..connector import Error
+
+logger = init_logger("vllm.spec_connector")
+
+SUSPECT_STEPS = 3  # so long steps may come that were scheduled before a failed load was told
+
+
+@dataclasses.dataclass
+class Stored:
+    """A request whose blocks are stored, in the worker."""
+    tokens: bytearray = dataclasses.field(default_factory=bytearray)
+    blocks: list = dataclasses.field(default_factory=list)
+    request: int = 0  # of the plugin; 0: none
+    known: int = 0    # tokens that the plugin has
+    end: int = 0      # rows [0, end) are stored, or on their way
+    ticket: int = 0
+    is_bad: bool = False  # it computed on rows that never came
+
+
+class Saving:
+    def __init__(self, conn, rows):
+        self.conn, self.rows = conn, rows
+        self.stored, self.suspects = {}, []
+        self.tickets = []  # of requests that have ended, to be asked for
+
+    def save(self, metadata):
+        self.suspects = [(left - 1, blocks) for left, blocks in self.suspects if left > 1]
+        self.tickets = [t for t in self.tickets if self.conn.poll(t) == abi.PENDING]
+        steps = []
+        for save in metadata.saves:
+            try:
+                step = self.step_of(save, metadata.epoch)
+            except Error as error:  # the next save of this request begins anew
+                logger.warning("spec_connector: request %s: %s", save.request_id, error)
+                continue
+            if step is not None:
+                steps.append(step)
+        if steps:
+            self.store(steps)
+        for request_id in metadata.ended:
+            self.forget(request_id)
+
+    def step_of(self, save, epoch):
+        """(stored, first, end, place) of what is to be stored now; None: nothing."""
+        stored = self.stored.setdefault(save.request_id, Stored())
+        stored.tokens += save.tokens
+        stored.blocks += save.blocks
+        if any(not blocks.isdisjoint(stored.blocks) for _, blocks in self.suspects):
+            stored.is_bad = True
+        if stored.is_bad:
+            return None
+        if stored.ticket:
+            ended = self.conn.poll(stored.ticket)
+            if ended == abi.PENDING:
+                return None  # the next save has these rows too
+            stored.ticket = 0
+            if ended != abi.OK:
+                self.release(stored)  # given up: where it is good to go on, a lookup says
+        if stored.request == 0:
+            known = len(stored.tokens) // 4
+            found = self.conn.lookup(bytes(stored.tokens), exact=True, from_token=known,
+                                     identity=save.identity)  # none of it is to be loaded
+            stored.request, stored.known = found.request, known
+            stored.end = found.stored_tokens
+            if self.conn.epoch() > epoch:  # a reset came between: these rows may be from before it
+                self.release(stored)
+                return None
+        first = stored.end
+        if first >= save.end:
+            return None
+        place, end = self.rows.source(stored.blocks, first, save.end)
+        return (stored, first, end, place) if end > first else None
+
+    def store(self, steps):
+        params = (abi.StoreParams * len(steps))()
+        for layer in range(self.rows.caches.count):
+            memories = [self.rows.outof(layer, place) for _, _, _, place in steps]
+            for param, (stored, first, end, _), memory in zip(params, steps, memories):
+                param.struct_size = ctypes.sizeof(abi.StoreParams)
+                param.request, param.layer = stored.request, layer
+                param.first_token, param.token_count = first, end - first
+                param.memory = ctypes.pointer(memory)
+                new = bytes(stored.tokens[4 * stored.known:4 * end]) if layer == 0 else b""
+                param.tokens = ctypes.cast(ctypes.c_char_p(new), ctypes.c_void_p) if new else None
+                param.tokens_count = len(new) // 4
+            try:
+                tickets = self.conn.store(params, want_tickets=True)
+            except Error as error:
+                logger.warning("spec_connector: %s", error)
+                for stored, _, _, _ in steps:
+                    self.release(stored)
+                return
+        for ticket, (stored, _, end, _) in zip(tickets, steps):
+            stored.ticket, stored.end = ticket, end
+            stored.known = max(stored.known, end)
+
+    def release(self, stored):
+        if stored.request:
+            self.conn.release(stored.request)
+        if stored.ticket:
+            self.tickets.append(stored.ticket)
+        stored.request = stored.ticket = stored.end = 0
+
+    def forget(self, request_id):
+        stored = self.stored.pop(request_id, None)
+        if stored is not None:
+            self.release(stored)
+
+    def distrust(self, load):
+        """Its rows never came: what is computed on them is not stored."""
+        self.suspects.append((SUSPECT_STEPS, set(load.blocks)))
+        self.stored.setdefault(load.request_id, Stored()).is_bad = True

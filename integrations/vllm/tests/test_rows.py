@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Rows between the plugin and caches that vLLM's own CPU backend fills, both ways, without an
+engine. Needs vLLM (integrations/vllm/setup-test) and SPEC_CONNECTOR_LIBRARY."""
+import array
+import os
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+try:
+    import torch
+    from vllm.v1.attention.backends import cpu_attn
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+from spec_connector import Connector, Model, abi  # noqa: E402
+from spec_connector.connector import Identity  # noqa: E402
+from spec_connector.vllm import layout, staged  # noqa: E402
+from spec_connector.vllm.loading import Loading  # noqa: E402
+from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
+from spec_connector.vllm.rows import open_rows  # noqa: E402
+from spec_connector.vllm.saving import Saving  # noqa: E402
+
+LAYERS, HEADS, SIZE, BLOCKS = 3, 2, 64, 24
+MIB = 1 << 20
+
+
+class Module:
+    """What an attention layer has beside its impl."""
+
+    def __init__(self, dtype, block, cache_dtype):
+        config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=dtype))
+        with mock.patch.object(cpu_attn, "get_current_vllm_config", return_value=config):
+            self.impl = cpu_attn.CPUAttentionBackendImpl(HEADS, SIZE, 0.125, HEADS, None, None,
+                                                         cache_dtype)
+        self.isa = cpu_attn._get_attn_isa(dtype, block, SIZE, cache_dtype)
+        self._k_scale_float = self._v_scale_float = 1.0
+
+
+class RealCaches(layout.Caches):
+    """Caches as an engine registers them, without one."""
+
+    def __init__(self, dtype, block, cache_dtype="auto"):  # pylint: disable=super-init-not-called
+        self.names = [f"layer.{i}" for i in range(LAYERS)]
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.count, self.block, self.heads, self.size = LAYERS, block, HEADS, SIZE
+        self.row_dtype = dtype
+        stored = dtype if cache_dtype == "auto" else torch.uint8
+        self.tensors = [torch.zeros(BLOCKS, HEADS, block, 2 * SIZE, dtype=stored)
+                        for _ in range(LAYERS)]
+        self.modules = [Module(dtype, block, cache_dtype) for _ in range(LAYERS)]
+
+    def bytes_of(self, blocks):
+        return [t[blocks].contiguous().view(torch.uint8) for t in self.tensors]
+
+
+def rows_of(tokens, layer, dtype):
+    """K and V of token ids: a row says which token and layer it is of."""
+    ids = torch.tensor(tokens, dtype=torch.float32)
+    base = torch.arange(HEADS * SIZE, dtype=torch.float32).view(1, HEADS, SIZE)
+    key = torch.sin(ids.view(-1, 1, 1) * (layer + 1) + base)
+    return key.to(dtype), torch.cos(3 * key + base).to(dtype)
+
+
+class Prompts(unittest.TestCase):
+    """A store, and what an engine's steps do with it."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.numbers = 0
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def open(self, dtype, name="kv"):
+        config = {"path": os.path.join(self.folder.name, name), "disk_bytes": "256MiB",
+                  "segment_bytes": "2MiB"}
+        conn = Connector(config, Model(LAYERS, HEADS, HEADS, SIZE, layout.DTYPES[dtype], b"test"),
+                         role=abi.ROLE_WRITER)
+        self.addCleanup(conn.close)
+        return conn
+
+    def compute(self, caches, tokens, blocks, first=0):
+        """Through the impl, as an engine's step does: the writer's way listens there."""
+        slots = torch.tensor([blocks[i // caches.block] * caches.block + i % caches.block
+                              for i in range(first, len(tokens))])
+        for layer, module in enumerate(caches.modules):
+            key, value = rows_of(tokens[first:], layer, caches.row_dtype)
+            module.impl.do_kv_cache_update(module, key, value, caches.tensors[layer], slots)
+
+    def store(self, conn, saving, tokens, blocks, epoch=None):
+        """How many of the tokens' rows are stored then."""
+        self.numbers += 1
+        name, ids = str(self.numbers), array.array("I", tokens).tobytes()
+        metadata = SpecMetadata([], [Save(name, len(tokens), ids, blocks, Identity())], [],
+                                conn.epoch() if epoch is None else epoch)
+        saving.save(metadata)
+        stored = saving.stored[name]
+        end = stored.end
+        if stored.ticket:
+            self.assertEqual(conn.wait([stored.ticket]), [abi.OK])
+            stored.ticket = 0
+        saving.save(SpecMetadata([], [], [name]))
+        return end
+
+    def load(self, conn, rows, tokens, blocks):
+        """How many loads failed."""
+        found = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
+                            multiple_of=rows.caches.block)
+        self.assertEqual(found.matched_tokens, len(tokens))
+        loading = Loading(conn, rows, [Load("load", found.lease, 0, len(tokens), blocks)])
+        for layer in range(LAYERS):
+            loading.await_layer(layer)
+        return len(loading.finish())
+
+    def test_both_ways_give_the_same_cache_bytes(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for block in (32, 128):
+                with self.subTest(dtype=dtype, block=block):
+                    self.same_bytes(dtype, block)
+
+    def same_bytes(self, dtype, block):
+        conn = self.open(dtype, f"{dtype}-{block}")
+        tokens = list(range(1, 3 * block + 1))
+        ways = {way: RealCaches(dtype, block) for way in ("direct", "writer")}
+        rows = {way: open_rows(caches, {"rows": way}) for way, caches in ways.items()}
+        for way, caches in ways.items():
+            self.assertIsInstance(rows[way],
+                                  layout.Direct if way == "direct" else staged.Staged)
+            mine = [t + 1000 * (way == "writer") for t in tokens]
+            self.compute(caches, mine, [5, 2, 9])
+            self.assertEqual(self.store(conn, Saving(conn, rows[way]), mine, [5, 2, 9]),
+                             len(mine))
+            for reader in ("direct", "writer"):
+                target = RealCaches(dtype, block)
+                into = open_rows(target, {"rows": reader})
+                self.assertEqual(self.load(conn, into, mine, [1, 0, 4]), 0)
+                for was, now in zip(caches.bytes_of([5, 2, 9]), target.bytes_of([1, 0, 4])):
+                    self.assertTrue(torch.equal(was, now))
+                self.assertFalse(any(t.any() for t in target.bytes_of([2, 3, 5, 6])))
+
+    def test_a_wrong_entry_of_the_table_is_refused(self):
+        right = layout.Direct.into
+
+        def wrong(self, layer, slots):  # K as rows: right until two prompts part inside a block
+            memory = right(self, layer, slots)
+            memory.k_element_stride_bytes = self.element
+            memory.token_stride_bytes = self.caches.size * self.element
+            return memory
+
+        caches = RealCaches(torch.float32, 32)
+        with mock.patch.object(layout.Direct, "into", wrong):
+            with self.assertRaisesRegex(ValueError, "layer.0 is not laid out .* K False, V True"):
+                open_rows(caches, {"rows": "direct"})
+            self.assertIsInstance(open_rows(caches, {}), staged.Staged)
+
+    def test_a_layout_that_is_not_in_the_table_goes_by_the_writer(self):
+        caches = RealCaches(torch.bfloat16, 32)
+        with mock.patch.object(layout, "KNOWN", {("0.32", "cpu", "amx")}):
+            self.assertIsInstance(open_rows(caches, {}), staged.Staged)
+            with self.assertRaisesRegex(ValueError, "not in the table"):
+                open_rows(caches, {"rows": "direct"})
+
+    def test_prompts_that_part_at_every_offset_of_a_block_load_right(self):
+        block, conn = 32, self.open(torch.float32)
+        for way in ("direct", "writer"):
+            caches = RealCaches(torch.float32, block)
+            rows = open_rows(caches, {"rows": way})
+            saving, prompts = Saving(conn, rows), []
+            start = list(range(1, 2 * block + 1))
+            for offset in range(block):
+                part = 10000 + 100 * offset + 50 * (way == "writer")
+                prompts.append(start[:block + offset] + [part + i for i in range(block - offset)])
+                self.compute(caches, prompts[-1], [3, 4])
+                self.store(conn, saving, prompts[-1], [3, 4])
+            target = RealCaches(torch.float32, block)
+            into = open_rows(target, {"rows": way})
+            for prompt in prompts:
+                self.compute(caches, prompt, [3, 4])
+                self.assertEqual(self.load(conn, into, prompt, [8, 1]), 0)
+                for was, now in zip(caches.bytes_of([3, 4]), target.bytes_of([8, 1])):
+                    self.assertTrue(torch.equal(was, now))
+
+    def narrow(self, make):
+        caches = make()
+        conn, tokens = self.open(caches.row_dtype), list(range(1, 65))
+        rows = open_rows(caches, {})
+        self.assertIsInstance(rows, staged.Staged)
+        self.compute(caches, tokens, [5, 2])
+        self.assertEqual(self.store(conn, Saving(conn, rows), tokens, [5, 2]), 64)
+        target = make()
+        self.assertEqual(self.load(conn, open_rows(target, {}), tokens, [0, 7]), 0)
+        for was, now in zip(caches.bytes_of([5, 2]), target.bytes_of([0, 7])):
+            self.assertTrue(was.any() and torch.equal(was, now))
+
+    def test_a_cache_of_fp8_gets_its_bytes_back(self):
+        try:
+            self.narrow(lambda: RealCaches(torch.bfloat16, 32, "fp8_e4m3"))
+        except NotImplementedError as error:
+            self.skipTest(str(error))
+
+    def test_a_cache_that_rounds_gets_its_bytes_back(self):
+        """As fp8 does, on processors whose backend has none."""
+        def make():
+            caches = RealCaches(torch.float32, 32)
+            for module in caches.modules:
+                module.impl.do_kv_cache_update = rounding(module.impl.do_kv_cache_update)
+            return caches
+
+        def rounding(update):
+            return lambda module, key, value, *rest: update(
+                module, key.to(torch.bfloat16).float(), value.to(torch.bfloat16).float(), *rest)
+
+        self.narrow(make)
+
+    def test_the_ring_gives_no_row_of_another_time(self):
+        conn, dtype = self.open(torch.float32), torch.float32
+        caches = RealCaches(dtype, 32)
+        rows = staged.Staged(caches, MIB, 2 * LAYERS * 100 * HEADS * SIZE * 4)
+        self.assertEqual(rows.ring.capacity, 100)
+        saving, first = Saving(conn, rows), list(range(1, 65))
+        self.compute(caches, first, [5, 2])
+        self.compute(caches, list(range(200, 264)), [6, 7])  # takes the place of 28 of the first
+        self.assertEqual(self.store(conn, saving, first, [5, 2]), 0)
+        other = list(range(300, 332))
+        self.compute(caches, other, [5])
+        self.assertEqual(self.store(conn, saving, other, [5]), 32)
+        # rows that came from the store are not the ring's, whatever it had of their slots
+        self.load(conn, rows, other, [6])
+        self.assertEqual(self.store(conn, saving, list(range(200, 232)), [6]), 0)
+        target = RealCaches(dtype, 32)
+        self.assertEqual(self.load(conn, open_rows(target, {}), other, [0]), 0)
+        for was, now in zip(caches.bytes_of([5]), target.bytes_of([0])):
+            self.assertTrue(torch.equal(was, now))
+
+    def test_a_load_without_room_in_the_staging_fails_alone(self):
+        conn, dtype = self.open(torch.float32), torch.float32
+        caches = RealCaches(dtype, 32)
+        tokens = list(range(1, 65))
+        self.compute(caches, tokens, [5, 2])
+        self.store(conn, Saving(conn, open_rows(caches, {})), tokens, [5, 2])
+        target = RealCaches(dtype, 32)
+        rows = staged.Staged(target, 4 * 96 * HEADS * SIZE * 4, MIB)
+        ids = array.array("I", tokens + [7]).tobytes()
+        loads = [Load(str(i), conn.lookup(ids, peek=True, exact=True, multiple_of=32).lease, 0, 64,
+                      [2 * i, 2 * i + 1]) for i in range(2)]
+        loading = Loading(conn, rows, loads)
+        self.assertEqual(loading.finish(), loads[1:])
+        for was, now in zip(caches.bytes_of([5, 2]), target.bytes_of([0, 1])):
+            self.assertTrue(torch.equal(was, now))
+        self.assertEqual(conn.stats()["requests_open"], 0)
+
+    def test_rows_from_before_a_reset_are_not_stored_after_it(self):
+        conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
+        saving, tokens = Saving(conn, open_rows(caches, {})), list(range(1, 33))
+        self.compute(caches, tokens, [5])
+        before = conn.epoch()
+        conn.reset()
+        self.assertEqual(self.store(conn, saving, tokens, [5], epoch=before), 0)
+        self.assertEqual(conn.stats()["stored_tokens"], 0)
+        self.assertEqual(conn.stats()["requests_open"], 0)
+        self.assertEqual(self.store(conn, saving, tokens, [5]), 32)
+
+
+if __name__ == "__main__":
+    unittest.main()
