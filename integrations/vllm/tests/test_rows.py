@@ -24,6 +24,7 @@ from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
 from spec_connector.vllm.rows import open_rows  # noqa: E402
 from spec_connector.vllm.saving import Saving  # noqa: E402
+from spec_connector.vllm.stats import Counts  # noqa: E402
 
 LAYERS, HEADS, SIZE, BLOCKS = 3, 2, 64, 24
 MIB = 1 << 20
@@ -112,7 +113,8 @@ class Prompts(unittest.TestCase):
         found = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
                             multiple_of=rows.caches.block)
         self.assertEqual(found.matched_tokens, len(tokens))
-        loading = Loading(conn, rows, [Load("load", found.lease, 0, len(tokens), blocks)])
+        loading = Loading(conn, rows, [Load("load", found.lease, 0, len(tokens), blocks)],
+                          Counts())
         for layer in range(LAYERS):
             loading.await_layer(layer)
         return len(loading.finish())
@@ -133,7 +135,7 @@ class Prompts(unittest.TestCase):
                                   layout.Direct if way == "direct" else staged.Staged)
             mine = [t + 1000 * (way == "writer") for t in tokens]
             self.compute(caches, mine, [5, 2, 9])
-            self.assertEqual(self.store(conn, Saving(conn, rows[way]), mine, [5, 2, 9]),
+            self.assertEqual(self.store(conn, Saving(conn, rows[way], Counts()), mine, [5, 2, 9]),
                              len(mine))
             for reader in ("direct", "writer"):
                 target = RealCaches(dtype, block)
@@ -170,7 +172,7 @@ class Prompts(unittest.TestCase):
         for way in ("direct", "writer"):
             caches = RealCaches(torch.float32, block)
             rows = open_rows(caches, {"rows": way})
-            saving, prompts = Saving(conn, rows), []
+            saving, prompts = Saving(conn, rows, Counts()), []
             start = list(range(1, 2 * block + 1))
             for offset in range(block):
                 part = 10000 + 100 * offset + 50 * (way == "writer")
@@ -191,7 +193,7 @@ class Prompts(unittest.TestCase):
         rows = open_rows(caches, {})
         self.assertIsInstance(rows, staged.Staged)
         self.compute(caches, tokens, [5, 2])
-        self.assertEqual(self.store(conn, Saving(conn, rows), tokens, [5, 2]), 64)
+        self.assertEqual(self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2]), 64)
         target = make()
         self.assertEqual(self.load(conn, open_rows(target, {}), tokens, [0, 7]), 0)
         for was, now in zip(caches.bytes_of([5, 2]), target.bytes_of([0, 7])):
@@ -222,10 +224,12 @@ class Prompts(unittest.TestCase):
         caches = RealCaches(dtype, 32)
         rows = staged.Staged(caches, MIB, 2 * LAYERS * 100 * HEADS * SIZE * 4)
         self.assertEqual(rows.ring.capacity, 100)
-        saving, first = Saving(conn, rows), list(range(1, 65))
+        counts, first = Counts(), list(range(1, 65))
+        saving = Saving(conn, rows, counts)
         self.compute(caches, first, [5, 2])
         self.compute(caches, list(range(200, 264)), [6, 7])  # takes the place of 28 of the first
         self.assertEqual(self.store(conn, saving, first, [5, 2]), 0)
+        self.assertEqual(counts.take().data["counts"], {"tokens/gap": 64})
         other = list(range(300, 332))
         self.compute(caches, other, [5])
         self.assertEqual(self.store(conn, saving, other, [5]), 32)
@@ -242,21 +246,23 @@ class Prompts(unittest.TestCase):
         caches = RealCaches(dtype, 32)
         tokens = list(range(1, 65))
         self.compute(caches, tokens, [5, 2])
-        self.store(conn, Saving(conn, open_rows(caches, {})), tokens, [5, 2])
+        self.store(conn, Saving(conn, open_rows(caches, {}), Counts()), tokens, [5, 2])
         target = RealCaches(dtype, 32)
         rows = staged.Staged(target, 4 * 96 * HEADS * SIZE * 4, MIB)
         ids = array.array("I", tokens + [7]).tobytes()
         loads = [Load(str(i), conn.lookup(ids, peek=True, exact=True, multiple_of=32).lease, 0, 64,
                       [2 * i, 2 * i + 1]) for i in range(2)]
-        loading = Loading(conn, rows, loads)
-        self.assertEqual(loading.finish(), loads[1:])
+        counts = Counts()
+        self.assertEqual(Loading(conn, rows, loads, counts).finish(), loads[1:])
+        self.assertEqual(counts.take().data["counts"],
+                         {"failed_loads/room": 1, "tokens/loaded": 64})
         for was, now in zip(caches.bytes_of([5, 2]), target.bytes_of([0, 1])):
             self.assertTrue(torch.equal(was, now))
         self.assertEqual(conn.stats()["requests_open"], 0)
 
     def test_rows_from_before_a_reset_are_not_stored_after_it(self):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
-        saving, tokens = Saving(conn, open_rows(caches, {})), list(range(1, 33))
+        saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 33))
         self.compute(caches, tokens, [5])
         before = conn.epoch()
         conn.reset()

@@ -19,6 +19,7 @@ ids, and identity, by value).
 Threads: the engine's one of each process.
 """
 import functools
+import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorRole
 from vllm.logger import init_logger
@@ -28,6 +29,7 @@ from ..connector import Error
 from .messages import Load, SpecMetadata, SpecWorkerMetadata
 from .scheduler import Scheduler
 from .served import Refused
+from .stats import Counts, SpecPromMetrics, SpecStats
 from .worker import Worker
 
 logger = init_logger("vllm.spec_connector")
@@ -36,15 +38,20 @@ logger = init_logger("vllm.spec_connector")
 def guarded(default):
     """No exception leaves: the side goes, with a line that says why, and the engine goes on."""
     def decorate(method):
+        name = method.__name__.lstrip("_")
+
         @functools.wraps(method)
         def run(self, *args, **kwargs):
             if self._side is None:
                 return default
+            start = time.perf_counter_ns()
             try:
                 return method(self, *args, **kwargs)
             except Exception as error:  # pylint: disable=broad-except
                 self._give_up(method.__name__, error)
                 return default
+            finally:
+                self._counts.hook(name, time.perf_counter_ns() - start)
         return run
     return decorate
 
@@ -56,9 +63,10 @@ class SpecConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
         self._reason = None  # why the worker gave up, until the scheduler has been told
+        self._counts = Counts()
         side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
         try:
-            self._side = side(vllm_config, kv_cache_config)
+            self._side = side(vllm_config, kv_cache_config, self._counts)
         except (Refused, Error, OSError, ValueError) as error:
             logger.warning("spec_connector: served without the tier: %s", error)
 
@@ -76,6 +84,18 @@ class SpecConnector(KVConnectorBase_V1):
     @property
     def requires_kv_delivery(self):
         return False
+
+    def get_kv_connector_stats(self):
+        conn = self._side.conn if isinstance(self._side, Worker) else None
+        return self._counts.take(conn)
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return SpecStats(data or {"counts": {}, "levels": {}})
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return SpecPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # Scheduler
 

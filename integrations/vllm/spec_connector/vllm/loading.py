@@ -12,13 +12,14 @@ from ..connector import Error
 logger = init_logger("vllm.spec_connector")
 
 LOAD_NS = 20 * 10**9  # a layer that takes longer is computed
+REASONS = {abi.E_STALE: "stale", abi.E_CORRUPT: "corrupt", abi.E_TIMEOUT: "late"}
 
 
 class Loading:
     """The loads of a step: a layer is waited for where it is used, the next comes meanwhile."""
 
-    def __init__(self, conn, rows, loads):
-        self.conn, self.rows = conn, rows
+    def __init__(self, conn, rows, loads, counts):
+        self.conn, self.rows, self.counts = conn, rows, counts
         self.layer, self.layers = 0, rows.caches.count
         self.ticket, self.items = 0, None
         self.good, self.failed = [], []  # [(load, request, place)], [load]
@@ -28,17 +29,21 @@ class Loading:
                 found = conn.attach(load.lease, load.first)
             except Error as error:
                 logger.warning("spec_connector: request %s: %s", load.request_id, error)
-                self.failed.append(load)
+                self.fail(load, "stale" if error.status == abi.E_STALE else "other")
                 continue
             is_whole = found.request != 0 and found.matched_tokens == load.end
             place = rows.take(load.blocks) if is_whole else None
             if place is not None:
                 self.good.append((load, found.request, place))
                 continue
-            self.failed.append(load)
+            self.fail(load, "room" if is_whole else "stale")
             if found.request != 0:
                 conn.release(found.request)
         self.submit()
+
+    def fail(self, load, reason):
+        self.failed.append(load)
+        self.counts.add("failed_loads", reason)
 
     def submit(self):
         if not self.good or self.layer == self.layers:
@@ -63,7 +68,7 @@ class Loading:
                     continue
                 logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
                                load.request_id, self.layer, item.status)
-                self.failed.append(load)
+                self.fail(load, REASONS.get(item.status, "other"))
                 self.conn.release(request)
             self.good, self.layer = good, self.layer + 1
             self.submit()
@@ -72,7 +77,8 @@ class Loading:
     def finish(self):
         """Layers that no attention asked for too: what was promised is there, or told."""
         self.await_layer(self.layers - 1)
-        for _, request, _ in self.good:
+        for load, request, _ in self.good:
             self.conn.release(request)
+            self.counts.add("tokens", "loaded", load.end - load.first)
         self.good = []
         return self.failed

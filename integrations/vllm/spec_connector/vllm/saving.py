@@ -27,11 +27,12 @@ class Stored:
     end: int = 0      # rows [0, end) are stored, or on their way
     ticket: int = 0
     is_bad: bool = False  # it computed on rows that never came
+    has_gap: bool = False  # rows that were not stored in time are lost
 
 
 class Saving:
-    def __init__(self, conn, rows):
-        self.conn, self.rows = conn, rows
+    def __init__(self, conn, rows, counts):
+        self.conn, self.rows, self.counts = conn, rows, counts
         self.stored, self.suspects = {}, []
         self.tickets = []  # of requests that have ended, to be asked for
 
@@ -44,6 +45,7 @@ class Saving:
                 step = self.step_of(save, metadata.epoch)
             except Error as error:  # the next save of this request begins anew
                 logger.warning("spec_connector: request %s: %s", save.request_id, error)
+                self.counts.add("dropped_saves", "error")
                 continue
             if step is not None:
                 steps.append(step)
@@ -60,6 +62,7 @@ class Saving:
         if any(not blocks.isdisjoint(stored.blocks) for _, blocks in self.suspects):
             stored.is_bad = True
         if stored.is_bad:
+            self.counts.add("dropped_saves", "distrust")
             return None
         if stored.ticket:
             ended = self.conn.poll(stored.ticket)
@@ -76,11 +79,15 @@ class Saving:
             stored.end = found.stored_tokens
             if self.conn.epoch() > epoch:  # a reset came between: these rows may be from before it
                 self.release(stored)
+                self.counts.add("dropped_saves", "reset")
                 return None
         first = stored.end
         if first >= save.end:
             return None
         place, end = self.rows.source(stored.blocks, first, save.end)
+        if end < save.end and not stored.has_gap:
+            stored.has_gap = True
+            self.counts.add("tokens", "gap", save.end - end)
         return (stored, first, end, place) if end > first else None
 
     def store(self, steps):
@@ -99,10 +106,12 @@ class Saving:
                 tickets = self.conn.store(params, want_tickets=True)
             except Error as error:
                 logger.warning("spec_connector: %s", error)
+                self.counts.add("dropped_saves", "error", len(steps))
                 for stored, _, _, _ in steps:
                     self.release(stored)
                 return
-        for ticket, (stored, _, end, _) in zip(tickets, steps):
+        for ticket, (stored, first, end, _) in zip(tickets, steps):
+            self.counts.add("tokens", "stored", end - first)
             stored.ticket, stored.end = ticket, end
             stored.known = max(stored.known, end)
 

@@ -25,6 +25,7 @@ class Tracked:
     sent_tokens: int = 0
     sent_blocks: int = 0
     is_old: bool = False  # it holds rows from before a reset
+    is_counted: bool = False
     ids: array.array = dataclasses.field(default_factory=lambda: array.array("I"))
 
     def known(self):
@@ -36,7 +37,8 @@ class Tracked:
 
 
 class Scheduler:
-    def __init__(self, config, kv_config):
+    def __init__(self, config, kv_config, counts):
+        self.counts = counts
         self.block = kv_config.kv_cache_groups[0].kv_cache_spec.block_size
         self.conn = open_connector(config, kv_config, 0, abi.ROLE_READER)
         self.tracked, self.found, self.saves, self.ended = {}, {}, [], []
@@ -52,19 +54,30 @@ class Scheduler:
 
     def match(self, request, computed):
         tracked = self.track(request)
+        matched, outcome = self.ask(tracked, request, computed)
+        if tracked is None or not tracked.is_counted:  # it may be asked again and again
+            self.counts.add("requests", outcome)
+            self.counts.add("tokens", "matched", matched)
+        if tracked is not None:
+            tracked.is_counted = True
+        return matched
+
+    def ask(self, tracked, request, computed):
+        """How many tokens from `computed` on the store has, and a word for the counters."""
         if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
-            return 0
+            return 0, "disabled"
         if request.num_tokens - 1 < computed + self.block:
-            return 0
+            return 0, "short"
         try:
             found = self.conn.lookup(tracked.known().tobytes(), peek=True, exact=True,
                                      from_token=computed, multiple_of=self.block,
                                      identity=tracked.identity)
         except Error as error:
             logger.warning("spec_connector: request %s: %s", request.request_id, error)
-            return 0
+            return 0, "error"
         self.found[request.request_id] = (computed, found)
-        return max(0, found.matched_tokens - computed)
+        matched = max(0, found.matched_tokens - computed)
+        return matched, "hit" if matched else "absent"
 
     def load_of(self, request, held, count):
         """`count` tokens of what the last match found come into blocks that the request holds."""

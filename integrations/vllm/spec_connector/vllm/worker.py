@@ -13,8 +13,8 @@ from .served import check, open_connector
 
 
 class Worker:
-    def __init__(self, config, kv_config):
-        self.config, self.kv_config = config, kv_config
+    def __init__(self, config, kv_config, counts):
+        self.config, self.kv_config, self.counts = config, kv_config, counts
         check(config, kv_config)
         self.conn = self.rows = self.caches = self.saving = self.loading = None
         self.errors = set()
@@ -25,14 +25,15 @@ class Worker:
         caches = Caches(self.config, self.kv_config.kv_cache_groups[0], caches)
         rows = open_rows(caches, self.config.kv_transfer_config.kv_connector_extra_config)
         self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
-        self.rows, self.caches, self.saving = rows, caches, Saving(self.conn, rows)
+        self.rows, self.caches = rows, caches
+        self.saving = Saving(self.conn, rows, self.counts)
 
     def save(self, metadata):
         self.saving.save(metadata)
 
     def start(self, metadata):
         if metadata.loads:
-            self.loading = Loading(self.conn, self.rows, metadata.loads)
+            self.loading = Loading(self.conn, self.rows, metadata.loads, self.counts)
 
     def await_layer(self, name):
         layer = self.caches.index.get(name) if self.loading is not None else None
