@@ -12,7 +12,7 @@ from vllm.logger import init_logger
 from .. import abi
 from ..connector import Error
 from .layout import Cache
-from .served import check, open_connector
+from .served import check, is_layered, open_connector
 
 logger = init_logger("vllm.spec_connector")
 
@@ -30,6 +30,7 @@ class Stored:
     end: int = 0      # rows [0, end) are stored, or on their way
     ticket: int = 0
     is_bad: bool = False  # it computed on rows that never came
+    computed_on: int = abi.PROVENANCE_EXACT
 
 
 class Loading:
@@ -65,6 +66,7 @@ class Loading:
             item.struct_size = ctypes.sizeof(abi.Important)
             item.request, item.layer = request, self.layer
             item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
+            item.select = ctypes.pointer(abi.EXACTLY)
         self.ticket = self.conn.submit(self.items)
 
     def await_layer(self, layer):
@@ -93,11 +95,25 @@ class Loading:
         return self.failed
 
 
+def layered_of(config, conn, cache):
+    """None: this engine's attention does not tell its queries, and all loads are lossless."""
+    from .backend import Impl
+    from .layered import QUERY_ROWS, Layered
+    layers = config.compilation_config.static_forward_context
+    others = [name for name in cache.index if not isinstance(layers[name].impl, Impl)]
+    if others:
+        logger.warning("spec_connector: layered: the attention of %s is not the connector's: its "
+                       "loads are lossless", others[0])
+        return None
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    return Layered(conn, cache, int(extra.get("query_rows", QUERY_ROWS)))
+
+
 class Worker:
     def __init__(self, config, kv_config):
         self.config, self.kv_config = config, kv_config
         check(config, kv_config)
-        self.conn = self.cache = self.loading = None
+        self.conn = self.cache = self.loading = self.layered = None
         self.stored, self.errors, self.suspects = {}, set(), []
         self.tickets = []  # of requests that have ended, to be asked for
 
@@ -107,6 +123,8 @@ class Worker:
         cache = Cache(self.config, self.kv_config.kv_cache_groups[0], caches)
         self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
         self.cache = cache
+        if is_layered(self.config):
+            self.layered = layered_of(self.config, self.conn, cache)
 
     # ---- Saving: in front of a step, from the cache, what steps before have computed
 
@@ -145,8 +163,8 @@ class Worker:
                 self.release(stored)  # given up: where it is good to go on, a lookup says
         if stored.request == 0:
             known = len(stored.tokens) // 4
-            found = self.conn.lookup(bytes(stored.tokens), exact=True, from_token=known,
-                                     identity=save.identity)  # none of it is to be loaded
+            found = self.conn.lookup(bytes(stored.tokens), exact=save.lossy is None,
+                                     from_token=known, identity=save.identity)  # none is loaded
             stored.request, stored.known = found.request, known
             stored.end = found.stored_tokens
         first = stored.end
@@ -154,6 +172,8 @@ class Worker:
             return None
         block = self.cache.block
         slots = self.cache.slots(stored.blocks[first // block:save.end // block], first % block)
+        stored.computed_on = (abi.PROVENANCE_EXACT if save.lossy is None
+                              else abi.PROVENANCE_LOSSY)
         return stored, first, save.end, slots
 
     def store(self, steps):
@@ -163,6 +183,7 @@ class Worker:
             for param, (stored, first, end, _), memory in zip(params, steps, memories):
                 param.struct_size = ctypes.sizeof(abi.StoreParams)
                 param.request, param.layer = stored.request, layer
+                param.computed_on = stored.computed_on
                 param.first_token, param.token_count = first, end - first
                 param.memory = ctypes.pointer(memory)
                 new = bytes(stored.tokens[4 * stored.known:4 * end]) if layer == 0 else b""
@@ -187,6 +208,8 @@ class Worker:
         stored.request = stored.ticket = stored.end = 0
 
     def forget(self, request_id):
+        if self.layered is not None:
+            self.layered.forget(request_id)
         stored = self.stored.pop(request_id, None)
         if stored is not None:
             self.release(stored)
@@ -194,8 +217,13 @@ class Worker:
     # ---- Loading
 
     def start(self, metadata):
-        if metadata.loads:
-            self.loading = Loading(self.conn, self.cache, metadata.loads)
+        loads = metadata.loads
+        if self.layered is not None:
+            asked = [load for load in loads if load.is_layered]
+            loads = [load for load in loads if not load.is_layered]
+            loads += self.layered.begin(asked) if asked else []
+        if loads:
+            self.loading = Loading(self.conn, self.cache, loads)
 
     def await_layer(self, name):
         layer = self.cache.index.get(name) if self.loading is not None else None
@@ -203,9 +231,10 @@ class Worker:
             self.loading.await_layer(layer)
 
     def finish(self):
-        if self.loading is None:
-            return
-        for load in self.loading.finish():
+        failed = self.loading.finish() if self.loading is not None else []
+        if self.layered is not None:
+            failed = failed + self.layered.finish()
+        for load in failed:
             self.errors.update(load.blocks)
             self.suspects.append((SUSPECT_STEPS, set(load.blocks)))
             self.stored.setdefault(load.request_id, Stored()).is_bad = True
@@ -214,6 +243,8 @@ class Worker:
     def fail(self, metadata):
         """Something broke: no row of this step's loads counts."""
         self.loading = None
+        if self.layered is not None:
+            self.layered.abandon()
         for load in metadata.loads:
             self.errors.update(load.blocks)
 
