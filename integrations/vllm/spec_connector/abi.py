@@ -18,6 +18,9 @@ ROLE_AUTO, ROLE_WRITER, ROLE_READER = 0, 1, 2
 LOOKUP_REQUIRE_EXACT, LOOKUP_PEEK = 1, 2
 LOOKUP_MISS, LOOKUP_HIT, LOOKUP_PENDING = 0, 1, 2
 PROVENANCE_EXACT, PROVENANCE_LOSSY, PROVENANCE_PRUNED = 0, 1, 2
+ITEM_AHEAD, ITEM_RESCORE = 1, 2
+IMPORTANT_PARTIAL = 4
+SELECT_EXACT = 8
 LEASE_BYTES = 64
 FOREVER = 2**64 - 1
 TIERS = 4
@@ -46,6 +49,24 @@ class Memory(Structure):
                 ("head_stride_bytes", c_uint64), ("slots", c_void_p), ("slot_count", c_uint64),
                 ("block_tokens", c_uint64), ("block_stride_bytes", c_uint64), ("stream", c_void_p),
                 ("k_element_stride_bytes", c_uint64), ("v_token_stride_bytes", c_uint64)]
+
+
+class Queries(Structure):
+    _fields_ = [("struct_size", c_uint32), ("device", c_uint32), ("device_index", c_int32),
+                ("dtype", c_uint32), ("data", c_void_p), ("byte_count", c_uint64),
+                ("row_count", c_uint32), ("heads", c_uint32), ("row_stride_bytes", c_uint64),
+                ("head_stride_bytes", c_uint64), ("first_position", c_uint64), ("stream", c_void_p),
+                ("scale", c_float), ("reserved", c_uint32)]
+
+
+class Select(Structure):
+    _fields_ = [("struct_size", c_uint32), ("given", c_uint32), ("budget", c_uint32),
+                ("retain_ppm", c_uint32), ("mass_ppm", c_uint32), ("metric", c_uint32),
+                ("keep_first", c_uint32), ("keep_last", c_uint32), ("count", c_uint64),
+                ("exact_ppm", c_uint32), ("reserved", c_uint32)]
+
+
+EXACTLY = Select(given=SELECT_EXACT, exact_ppm=10**6)  # every row, whatever is configured
 
 
 class Provenance(ctypes.Structure):
@@ -95,8 +116,9 @@ class LookupResult(Structure):
 
 class Important(Structure):
     _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("request", c_uint64),
-                ("layer", c_uint32), ("reserved", c_uint32), ("queries", c_void_p),
-                ("new_keys", c_void_p), ("destination", POINTER(Memory)), ("positions", c_void_p),
+                ("layer", c_uint32), ("reserved", c_uint32), ("queries", POINTER(Queries)),
+                ("new_keys", POINTER(Memory)), ("destination", POINTER(Memory)),
+                ("positions", c_void_p),
                 ("position_capacity", c_uint64), ("exact_bits", c_void_p),
                 ("exact_bit_words", c_uint64), ("budget_bytes", c_uint64),
                 ("deadline_ns", c_uint64), ("refine_of", c_uint64), ("status", c_int32),
@@ -106,7 +128,7 @@ class Important(Structure):
                 ("io_exposed_ns", c_uint64), ("probe_ns", c_uint64),
                 ("tier_rows", c_uint64 * TIERS), ("prefetched_rows", c_uint64),
                 ("exact_rows", c_uint64), ("provenance", Provenance), ("union_rows", c_uint64),
-                ("unused_bytes", c_uint64), ("select", c_void_p)]
+                ("unused_bytes", c_uint64), ("select", POINTER(Select))]
 
 
 class StoreParams(Structure):
@@ -175,8 +197,9 @@ class Api(ctypes.Structure):
 
 
 STRUCTURES = {
-    "spec_error": Error, "spec_bytes": Bytes, "spec_memory": Memory, "spec_provenance": Provenance,
-    "spec_model": Model, "spec_open_params": OpenParams, "spec_extra_key": ExtraKey,
+    "spec_error": Error, "spec_bytes": Bytes, "spec_memory": Memory, "spec_queries": Queries,
+    "spec_provenance": Provenance, "spec_select": Select, "spec_model": Model,
+    "spec_open_params": OpenParams, "spec_extra_key": ExtraKey,
     "spec_lookup_params": LookupParams, "spec_lookup_result": LookupResult,
     "spec_important": Important, "spec_store_params": StoreParams,
     "spec_attach_params": AttachParams, "spec_maintain_params": MaintainParams,

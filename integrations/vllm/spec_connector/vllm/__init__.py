@@ -99,6 +99,17 @@ class SpecConnector(KVConnectorBase_V1):
 
     # Scheduler
 
+    def bind_kv_cache_manager(self, kv_cache_manager):
+        super().bind_kv_cache_manager(kv_cache_manager)
+        self._bind(kv_cache_manager)
+
+    @guarded(None)
+    def _bind(self, manager):
+        try:
+            self._side.bind(manager)
+        except Exception as error:  # pylint: disable=broad-except
+            logger.warning("spec_connector: served without layered loads: %s", error)
+
     @guarded((0, False))
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         return self._side.match(request, num_computed_tokens), False
@@ -151,6 +162,7 @@ class SpecConnector(KVConnectorBase_V1):
     @guarded(None)
     def handle_preemptions(self, kv_connector_metadata):
         self._side.save(kv_connector_metadata)
+        self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
         if self._side is None and self.has_connector_metadata():  # the scheduler may not know yet
@@ -162,6 +174,15 @@ class SpecConnector(KVConnectorBase_V1):
     @guarded(None)
     def _start(self):
         self._side.start(self._get_connector_metadata())
+        self._watch()
+
+    def _watch(self):
+        if self._side.layered is not None:
+            self._side.layered.watch(self._deliver)
+
+    @guarded(None)
+    def _deliver(self, *attention):
+        self._side.layered.deliver(*attention)
 
     @guarded(None)
     def wait_for_layer_load(self, layer_name):
@@ -173,6 +194,7 @@ class SpecConnector(KVConnectorBase_V1):
     @guarded(None)
     def wait_for_save(self):
         self._side.finish()
+        self._watch()
 
     def get_block_ids_with_load_errors(self):
         errors, self._errors = self._errors, set()

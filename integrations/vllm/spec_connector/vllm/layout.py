@@ -115,14 +115,15 @@ class Direct:
 
     def take(self, blocks):
         """Where a load's rows come into; None: there is no room."""
-        return self._slots(blocks, 0)
+        return self.slots(blocks)
 
     def source(self, blocks, first, end):
         """Where rows [first, end) are now, and how far they go."""
         block = self.caches.block
-        return self._slots(blocks[first // block:end // block], first % block), end
+        return self.slots(blocks[first // block:end // block], first % block), end
 
-    def _slots(self, blocks, skipped):
+    def slots(self, blocks, skipped=0):
+        """Of the tokens of these blocks, but for the first `skipped`, as a C array."""
         block = self.caches.block
         return abi.int64s([b * block + i for b in blocks for i in range(block)][skipped:])
 

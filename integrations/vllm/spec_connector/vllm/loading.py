@@ -54,6 +54,7 @@ class Loading:
             item.struct_size = ctypes.sizeof(abi.Important)
             item.request, item.layer = request, self.layer
             item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
+            item.select = ctypes.pointer(abi.EXACTLY)
         self.ticket = self.conn.submit(self.items)
 
     def await_layer(self, layer):

@@ -14,6 +14,8 @@ class Load:
     first: int  # rows [first, end)
     end: int
     blocks: list  # that they come into
+    is_layered: bool = False  # by codes, and rows that the engine's queries choose
+    prompt: int = 0  # tokens of the request whose queries choose
 
 
 @dataclasses.dataclass
@@ -23,6 +25,7 @@ class Save:
     tokens: bytes  # uint32, behind those that came before
     blocks: list  # likewise
     identity: Identity
+    lossy: tuple = None  # (first, end) of rows that came layered: those behind depend on them
 
 
 @dataclasses.dataclass

@@ -27,6 +27,7 @@ class Stored:
     end: int = 0      # rows [0, end) are stored, or on their way
     ticket: int = 0
     is_bad: bool = False  # it computed on rows that never came
+    computed_on: int = abi.PROVENANCE_EXACT
     has_gap: bool = False  # rows that were not stored in time are lost
 
 
@@ -73,8 +74,8 @@ class Saving:
                 self.release(stored)  # given up: where it is good to go on, a lookup says
         if stored.request == 0:
             known = len(stored.tokens) // 4
-            found = self.conn.lookup(bytes(stored.tokens), exact=True, from_token=known,
-                                     identity=save.identity)  # none of it is to be loaded
+            found = self.conn.lookup(bytes(stored.tokens), exact=save.lossy is None,
+                                     from_token=known, identity=save.identity)  # none is loaded
             stored.request, stored.known = found.request, known
             stored.end = found.stored_tokens
             if self.conn.epoch() > epoch:  # a reset came between: these rows may be from before it
@@ -84,6 +85,8 @@ class Saving:
         first = stored.end
         if first >= save.end:
             return None
+        stored.computed_on = (abi.PROVENANCE_EXACT if save.lossy is None
+                              else abi.PROVENANCE_LOSSY)
         place, end = self.rows.source(stored.blocks, first, save.end)
         if end < save.end and not stored.has_gap:
             stored.has_gap = True
@@ -97,6 +100,7 @@ class Saving:
             for param, (stored, first, end, _), memory in zip(params, steps, memories):
                 param.struct_size = ctypes.sizeof(abi.StoreParams)
                 param.request, param.layer = stored.request, layer
+                param.computed_on = stored.computed_on
                 param.first_token, param.token_count = first, end - first
                 param.memory = ctypes.pointer(memory)
                 new = bytes(stored.tokens[4 * stored.known:4 * end]) if layer == 0 else b""

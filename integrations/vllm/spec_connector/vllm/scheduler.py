@@ -8,10 +8,11 @@ import dataclasses
 
 from vllm.logger import init_logger
 
-from .. import abi
+from .. import abi, plugin
 from ..connector import Error, Identity
+from . import isolation
 from .messages import Load, Save, SpecMetadata
-from .served import asked, identity_of, open_connector
+from .served import (Refused, asked, identity_of, is_layered, may_be_lossy, open_connector)
 
 logger = init_logger("vllm.spec_connector")  # below vllm, so that its level and format are taken
 
@@ -26,6 +27,7 @@ class Tracked:
     sent_blocks: int = 0
     is_old: bool = False  # it holds rows from before a reset
     is_counted: bool = False
+    lossy: tuple = None  # (first, end) of rows that came layered; those behind depend on them
     ids: array.array = dataclasses.field(default_factory=lambda: array.array("I"))
 
     def known(self):
@@ -42,6 +44,18 @@ class Scheduler:
         self.block = kv_config.kv_cache_groups[0].kv_cache_spec.block_size
         self.conn = open_connector(config, kv_config, 0, abi.ROLE_READER)
         self.tracked, self.found, self.saves, self.ended = {}, {}, [], []
+        self.manager, self.kv_config = None, kv_config  # vLLM's; None: no layered loads
+        self.wants_layered = is_layered(config)
+
+    def bind(self, manager):
+        """vLLM's cache manager, from which layered loads are kept apart."""
+        if not self.wants_layered:
+            return
+        if not plugin.is_registered():
+            raise Refused("layered: vLLM's CPU attention is not the connector's: its entry point "
+                          "was not run, or is for another version")
+        isolation.check(manager, self.kv_config)
+        self.manager = manager
 
     def track(self, request):
         """None: its KV is neither found nor kept."""
@@ -66,26 +80,34 @@ class Scheduler:
         """How many tokens from `computed` on the store has, and a word for the counters."""
         if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
             return 0, "disabled"
+        if tracked.lossy is not None and computed <= tracked.lossy[0]:
+            tracked.lossy = None  # it was preempted, and holds nothing of them any more
         if request.num_tokens - 1 < computed + self.block:
             return 0, "short"
+        layered = self.manager is not None and may_be_lossy(request)
         try:
-            found = self.conn.lookup(tracked.known().tobytes(), peek=True, exact=True,
+            found = self.conn.lookup(tracked.known().tobytes(), peek=True, exact=not layered,
                                      from_token=computed, multiple_of=self.block,
                                      identity=tracked.identity)
         except Error as error:
             logger.warning("spec_connector: request %s: %s", request.request_id, error)
             return 0, "error"
-        self.found[request.request_id] = (computed, found)
+        self.found[request.request_id] = (computed, found, layered)
         matched = max(0, found.matched_tokens - computed)
         return matched, "hit" if matched else "absent"
 
     def load_of(self, request, held, count):
         """`count` tokens of what the last match found come into blocks that the request holds."""
-        first, found = self.found[request.request_id]
+        first, found, layered = self.found[request.request_id]
         if first + count != found.matched_tokens:
             raise ValueError(f"{count} tokens from {first} on, but {found.matched_tokens} matched")
+        if layered:
+            isolation.isolate(self.manager, request, held, first, self.block)
+            lossy = self.tracked[request.request_id].lossy or (first, 0)
+            self.tracked[request.request_id].lossy = (lossy[0], first + count)
         return Load(request.request_id, found.lease, first, first + count,
-                    held[first // self.block:(first + count) // self.block])
+                    held[first // self.block:(first + count) // self.block], layered,
+                    request.num_tokens)
 
     def save(self, tracked, computed):
         """What is computed, known and was not sent yet, by whole blocks."""
@@ -98,7 +120,7 @@ class Scheduler:
         self.saves.append(Save(tracked.request.request_id, end,
                                ids[tracked.sent_tokens:end].tobytes(),
                                tracked.blocks[tracked.sent_blocks:end // self.block],
-                               tracked.identity))
+                               tracked.identity, tracked.lossy))
         tracked.sent_tokens, tracked.sent_blocks = end, end // self.block
 
     def restart(self, request_id):

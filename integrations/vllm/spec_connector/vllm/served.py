@@ -77,6 +77,13 @@ def describe(config, kv_config, rank):
         weights_id=identity.weights_id(folder_of(model), facts, extra.get("weights") == "full"))
 
 
+REFINE_BYTES_MAX = 1 << 30
+
+
+def is_layered(config):
+    return bool(config.kv_transfer_config.kv_connector_extra_config.get("layered"))
+
+
 def open_connector(config, kv_config, rank, role):
     extra = config.kv_transfer_config.kv_connector_extra_config
     if "config" not in extra:
@@ -86,6 +93,13 @@ def open_connector(config, kv_config, rank, role):
     # as many requests as the engine runs, as long as it takes them
     settings.setdefault("max_requests", config.scheduler_config.max_num_seqs + 16)
     settings.setdefault("max_request_tokens", max(8192, config.model_config.max_model_len))
+    if is_layered(config):
+        settings.setdefault("preset", "layered")
+        # all layers of a prompt, until its last chunk has chosen; memory that is touched when used
+        rows = settings["max_requests"] * len(kv_config.kv_cache_groups[0].layer_names) * (
+            config.model_config.max_model_len + 256)
+        settings.setdefault("layered", {}).setdefault("refine_bytes",
+                                                      min(16 * rows, REFINE_BYTES_MAX))
     return Connector(settings, describe(config, kv_config, rank), role=role, rank=rank,
                      rank_count=config.parallel_config.tensor_parallel_size,
                      library=extra.get("library"))
@@ -104,6 +118,13 @@ def identity_of(request):
     return Identity(salt=(request.cache_salt or "").encode(), lora=name.encode(), extra=extra)
 
 
-def asked(request, name):
+def asked(request, name, default=True):
     """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}."""
-    return ((request.kv_transfer_params or {}).get("spec") or {}).get(name, True)
+    return ((request.kv_transfer_params or {}).get("spec") or {}).get(name, default)
+
+
+def may_be_lossy(request):
+    """Whether rows of codes may answer it: generated text alone, and nobody asked for better."""
+    sampling = request.sampling_params
+    return (sampling is not None and sampling.prompt_logprobs is None
+            and not asked(request, "exact", False))

@@ -1,22 +1,41 @@
 """The connector in a worker's process: rows between the paged cache and the plugin, whose writer it
-is. Loads go ahead of the layers that use them (loading.py); saves go in front of the next step,
-from the cache (saving.py).
+is. Loads go ahead of the layers that use them (loading.py; by the engine's queries layered.py);
+saves go in front of the next step, from the cache (saving.py).
 
 Threads: the engine's one.
 """
+from vllm.logger import init_logger
+
 from .. import abi
-from .layout import Caches
+from .layout import Caches, Direct
 from .loading import Loading
 from .rows import open_rows
 from .saving import Saving
-from .served import check, open_connector
+from .served import check, is_layered, open_connector
+
+logger = init_logger("vllm.spec_connector")
+
+
+def layered_of(config, conn, rows):
+    """None: this engine's attention does not tell its queries, and all loads are lossless."""
+    from .backend import Impl
+    from .layered import QUERY_ROWS, Layered
+    others = [name for name, module in zip(rows.caches.names, rows.caches.modules)
+              if not isinstance(module.impl, Impl)]
+    reason = f"the attention of {others[0]} is not the connector's" if others else (
+        None if isinstance(rows, Direct) else "rows go by the writer's way")
+    if reason is not None:
+        logger.warning("spec_connector: layered: %s: loads are lossless", reason)
+        return None
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    return Layered(conn, rows, int(extra.get("query_rows", QUERY_ROWS)))
 
 
 class Worker:
     def __init__(self, config, kv_config, counts):
         self.config, self.kv_config, self.counts = config, kv_config, counts
         check(config, kv_config)
-        self.conn = self.rows = self.caches = self.saving = self.loading = None
+        self.conn = self.rows = self.caches = self.saving = self.loading = self.layered = None
         self.errors = set()
 
     def register(self, caches):
@@ -27,13 +46,23 @@ class Worker:
         self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
         self.rows, self.caches = rows, caches
         self.saving = Saving(self.conn, rows, self.counts)
+        if is_layered(self.config):
+            self.layered = layered_of(self.config, self.conn, rows)
 
     def save(self, metadata):
         self.saving.save(metadata)
+        if self.layered is not None:
+            for request_id in metadata.ended:
+                self.layered.forget(request_id)
 
     def start(self, metadata):
-        if metadata.loads:
-            self.loading = Loading(self.conn, self.rows, metadata.loads, self.counts)
+        loads = metadata.loads
+        if self.layered is not None:
+            asked = [load for load in loads if load.is_layered]
+            loads = [load for load in loads if not load.is_layered]
+            loads += self.layered.begin(asked) if asked else []
+        if loads:
+            self.loading = Loading(self.conn, self.rows, loads, self.counts)
 
     def await_layer(self, name):
         layer = self.caches.index.get(name) if self.loading is not None else None
@@ -41,9 +70,10 @@ class Worker:
             self.loading.await_layer(layer)
 
     def finish(self):
-        if self.loading is None:
-            return
-        for load in self.loading.finish():
+        failed = self.loading.finish() if self.loading is not None else []
+        if self.layered is not None:
+            failed = failed + self.layered.finish()
+        for load in failed:
             self.errors.update(load.blocks)
             self.saving.distrust(load)
         self.loading = None
@@ -51,6 +81,8 @@ class Worker:
     def fail(self, metadata):
         """Something broke: no row of this step's loads counts."""
         self.loading = None
+        if self.layered is not None:
+            self.layered.abandon()
         for load in metadata.loads:
             self.errors.update(load.blocks)
 

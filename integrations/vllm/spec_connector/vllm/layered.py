@@ -1,0 +1,282 @@
+"""Layered loads: every row of a prefix comes as codes, the important ones exactly, chosen by the
+engine's own queries (docs/layered.md).
+
+    start of a step   codes of layer 0 are decoded into the paged cache (SPEC_ITEM_AHEAD)
+    attention of l    its queries are there: the rows that they need are put over the codes' values,
+                      layer l + 1 is decoded while l computes, vLLM's own attention runs
+    later chunks      of the same prompt score anew (SPEC_ITEM_RESCORE): each adds its own rows
+
+Which rows of a batch are a load's: those of the request that has the load's first block in its
+place of the block table and tokens behind it; the block is fresh, so there is one.
+
+Holds: attention never runs on a layer that was told ahead and not completed; a layer that nobody
+asks for, or whose load has no rows in the batch, comes exactly. What fails is told in its step.
+Does not: say what such rows are worth to others (isolation.py, the saves' computed_on).
+Threads: the worker's one. Tests: tests/test_backend.py.
+"""
+import ctypes
+import dataclasses
+import time
+
+from vllm.logger import init_logger
+
+from .. import abi
+from ..connector import Error
+from . import backend
+from .layout import DTYPES
+
+logger = init_logger("vllm.spec_connector")
+
+LOAD_NS = 20 * 10**9
+QUERY_ROWS = 128  # of a chunk, its last: more would score long and choose little better
+COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes", "read_bytes",
+          "rescored_layers", "lossless_layers", "wait_ns", "choose_ns")
+
+
+@dataclasses.dataclass
+class Pending:
+    """A load whose prompt is being computed."""
+    load: object  # messages.Load
+    request: int  # of the plugin
+    slots: ctypes.Array
+    tickets: list  # by layer, of the submission that decoded it; 0: it cannot be completed
+    is_fresh: bool = True  # begun in this step
+    rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
+    computed: int = 0  # of the prompt, after this step
+    new_slots: ctypes.Array = None  # where the keys behind the load stand, of a later chunk
+
+
+class Layered:
+    def __init__(self, conn, rows, query_rows=QUERY_ROWS):
+        self.conn, self.rows, self.query_rows = conn, rows, query_rows
+        self.pending, self.failed = [], []  # [Pending], [Load]
+        self.layer = rows.caches.count  # of fresh loads: the next to be completed
+        self.ticket = 0  # of its submission
+        self.told = []  # [Pending] of the ticket's items, in their order
+        self.metadata = None  # of the step whose rows were found
+        self.counts = dict.fromkeys(COUNTS, 0)
+
+    # ---- Between steps
+
+    def begin(self, loads):
+        """Of loads, those that are to be made exactly instead."""
+        fresh, failed = [], []
+        for load in loads:
+            try:
+                found = self.conn.attach(load.lease, load.first)
+            except Error as error:
+                logger.warning("spec_connector: request %s: %s", load.request_id, error)
+                failed.append(load)
+                continue
+            if found.request == 0 or found.matched_tokens != load.end:
+                failed.append(load)
+                if found.request != 0:
+                    self.conn.release(found.request)
+                continue
+            fresh.append(Pending(load, found.request, self.rows.slots(load.blocks),
+                                 [0] * self.rows.caches.count))
+        self.pending += fresh
+        self.failed += failed
+        self.layer = 0
+        try:
+            self.tell_ahead()
+        except Error as error:
+            logger.warning("spec_connector: %d loads come exactly: %s", len(fresh), error)
+            for one in fresh:
+                self.drop(one)
+            self.layer = self.rows.caches.count
+            return [one.load for one in fresh]
+        self.counts["loads"] += len(fresh)
+        self.counts["failed_loads"] += len(failed)
+        return []
+
+    def forget(self, request_id):
+        """It was preempted, or has ended: its blocks go to others."""
+        for one in [one for one in self.pending if one.load.request_id == request_id]:
+            self.drop(one)
+
+    def drop(self, one):
+        self.pending.remove(one)
+        self.conn.release(one.request)
+
+    def fail(self, one, status):
+        logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
+                       one.load.request_id, self.layer, status)
+        self.counts["failed_loads"] += 1
+        self.failed.append(one.load)
+        self.drop(one)
+
+    def finish(self):
+        """The end of a step: loads that failed in it."""
+        while self.layer < self.rows.caches.count and any(one.is_fresh for one in self.pending):
+            self.complete(self.layer, None, None, None)
+        for one in list(self.pending):
+            if one.computed >= one.load.prompt or (one.is_fresh and one.rows is None):
+                self.drop(one)  # of the prompt, or for it, no more rows are chosen
+            one.is_fresh, one.rows, one.new_slots = False, None, None
+        self.layer, self.metadata = self.rows.caches.count, None
+        failed, self.failed = self.failed, []
+        return failed
+
+    def abandon(self):
+        """Something broke: nothing is written any more when this returns."""
+        if self.ticket:
+            self.conn.wait_for(self.ticket)
+        self.ticket, self.pending = 0, []
+        self.watch(None)
+
+    def watch(self, deliver):
+        """Attention calls `deliver` from now on, as long as there is something to be delivered."""
+        backend.set_pending(deliver if self.pending else None)
+
+    # ---- A layer
+
+    def tell_ahead(self):
+        """Codes of the next layer come into their places from now on."""
+        self.ticket, self.told = 0, [one for one in self.pending if one.is_fresh]
+        if not self.told or self.layer == self.rows.caches.count:
+            return
+        self.items = self.describe(self.told, self.layer)
+        for item in self.items:
+            item.flags = abi.ITEM_AHEAD
+        self.ticket = self.conn.submit(self.items)
+        for one in self.told:
+            one.tickets[self.layer] = self.ticket
+
+    def describe(self, pendings, layer):
+        """Items of a layer; what they point to lives as long as they."""
+        items = (abi.Important * len(pendings))()
+        memories = [self.rows.into(layer, one.slots) for one in pendings]
+        for item, one, memory in zip(items, pendings, memories):
+            item.struct_size = ctypes.sizeof(abi.Important)
+            item.request, item.layer = one.request, layer
+            item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
+        return items
+
+    def await_codes(self):
+        if self.ticket == 0:
+            return
+        begin = time.perf_counter_ns()
+        self.conn.wait_for(self.ticket)
+        self.counts["wait_ns"] += time.perf_counter_ns() - begin
+        self.ticket = 0
+        for item, one in zip(self.items, self.told):
+            self.count(item)
+            if item.status != abi.OK or item.row_count != len(one.slots):
+                self.fail(one, item.status)
+
+    def deliver(self, name, impl, query, key, metadata):
+        """The rows that these queries need are in their places when it returns."""
+        layer = self.rows.caches.index.get(name)
+        if layer is None:  # it reads another layer's rows
+            return
+        if metadata is not self.metadata:
+            self.find_rows(metadata)
+            self.metadata = metadata
+        while self.layer < layer and any(one.is_fresh for one in self.pending):
+            self.complete(self.layer, None, None, None)  # nobody asked for it
+        self.complete(layer, impl, query, key)
+
+    def find_rows(self, metadata):
+        """Of each pending load, in this step's batch."""
+        starts, lengths = metadata.query_start_loc.tolist(), metadata.seq_lens.tolist()
+        table = metadata.block_table
+        for one in self.pending:
+            load, one.rows = one.load, None
+            column = load.first // self.rows.caches.block
+            if column >= table.shape[1]:
+                continue
+            for row, block in enumerate(table[:len(starts) - 1, column].tolist()):
+                if block == load.blocks[0] and lengths[row] > load.end:
+                    one.rows = starts[row], starts[row + 1], lengths[row]
+                    one.computed = lengths[row]
+                    if not one.is_fresh:
+                        self.place_new_keys(one, table[row])
+                    break
+
+    def place_new_keys(self, one, blocks):
+        """Keys of earlier chunks stand in the cache, and so do this chunk's by now."""
+        block, begin, end = self.rows.caches.block, one.load.end, one.rows[2]
+        held = blocks[begin // block:-(-end // block)].tolist()
+        slots = self.rows.slots(held, begin % block)
+        one.new_slots = (ctypes.c_int64 * (end - begin)).from_buffer(slots)
+
+    def complete(self, layer, impl, query, key):
+        """Without queries, and where a load has no rows in the batch, it comes exactly."""
+        is_next = layer == self.layer
+        if is_next:
+            self.await_codes()
+        ready = [one for one in self.pending if (is_next if one.is_fresh else query is not None
+                                                 and one.rows is not None and one.tickets[layer])]
+        if ready:
+            self.choose(layer, ready, impl, query, key)
+        if is_next:
+            self.layer += 1
+            try:
+                self.tell_ahead()
+            except Error as error:  # the layer is asked for at once, where it is used
+                logger.debug("spec_connector: layer %d is not told ahead: %s", self.layer, error)
+
+    def choose(self, layer, ready, impl, query, key):
+        begin = time.perf_counter_ns()
+        items, keep = self.describe(ready, layer), []
+        for item, one in zip(items, ready):
+            item.refine_of = one.tickets[layer]
+            item.flags = 0 if one.is_fresh else abi.ITEM_RESCORE
+            if one.rows is None or query is None:
+                item.select = ctypes.pointer(abi.EXACTLY)
+                self.counts["lossless_layers"] += 1
+            else:
+                asked = self.queries(one, impl, query)
+                keys = (self.keys(one, key) if one.new_slots is None
+                        else self.rows.into(layer, one.new_slots))
+                keep += asked, keys
+                item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
+        status = self.conn.get(items)
+        refused = status < 0 and all(item.status == abi.OK for item in items)
+        for item, one in zip(items, ready):
+            item.status = status if refused else item.status
+            self.judge(item, one, layer)
+        self.counts["choose_ns"] += time.perf_counter_ns() - begin
+
+    def judge(self, item, one, layer):
+        self.count(item)
+        if one.is_fresh:
+            if item.status != abi.OK or item.row_count != len(one.slots):
+                self.fail(one, item.status)
+                return
+            self.counts["layers"] += 1
+            self.counts["rows"] += item.row_count
+            self.counts["exact_rows"] += item.exact_rows
+        elif item.status == abi.OK:
+            self.counts["rescored_layers"] += 1
+        elif item.status in (abi.E_STALE, abi.E_BUSY):
+            one.tickets[layer] = 0  # forgotten for want of room: the rows stay what they are
+        else:
+            self.fail(one, item.status)
+
+    def count(self, item):
+        self.counts["wanted_bytes"] += item.wanted_bytes
+        self.counts["read_bytes"] += item.read_bytes
+
+    # ---- What an item points to
+
+    def queries(self, one, impl, query):
+        first, end, length = one.rows
+        first = max(first, end - self.query_rows)
+        rows, element = query[first:end], query.element_size()
+        return abi.Queries(
+            dtype=DTYPES[query.dtype], data=rows.data_ptr(), row_count=end - first,
+            byte_count=((end - first - 1) * rows.stride(0) + (rows.shape[1] - 1) * rows.stride(1)
+                        + rows.shape[2]) * element,
+            row_stride_bytes=rows.stride(0) * element, head_stride_bytes=rows.stride(1) * element,
+            first_position=length - (end - first), scale=impl.scale)
+
+    def keys(self, one, key):
+        first, end, _ = one.rows
+        rows, element = key[first:end], key.element_size()
+        size = ((end - first - 1) * rows.stride(0) + (rows.shape[1] - 1) * rows.stride(1)
+                + rows.shape[2]) * element
+        return abi.Memory(
+            dtype=DTYPES[key.dtype], k_base=rows.data_ptr(), k_bytes=size,
+            token_stride_bytes=rows.stride(0) * element, head_stride_bytes=rows.stride(1) * element)

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Layered loads through vLLM's own CPU attention over a small cache, without an engine: rows of
+several requests in one batch, by direct calls of the plugin beside it. Needs vLLM, else skipped."""
+import ctypes
+import os
+import sys
+import tempfile
+import time
+import types
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODEL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(HERE))), "models",
+                     "opt-recall")
+sys.path.insert(0, os.path.dirname(HERE))
+try:
+    import torch
+    import vllm
+    from vllm import _custom_ops as ops
+    from vllm.config import set_current_vllm_config
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.attention.backends.cpu_attn import (CPUAttentionBackendImpl, CPUAttentionMetadata,
+                                                     _get_attn_isa)
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec
+except ImportError as error:
+    print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
+    sys.exit(77)
+from spec_connector import Connector, Model, abi  # noqa: E402
+from spec_connector.vllm import backend  # noqa: E402
+from spec_connector.vllm.layered import Layered  # noqa: E402
+from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
+from spec_connector.vllm.messages import Load  # noqa: E402
+
+BLOCK, LAYERS, HEADS, QUERY_HEADS, SIZE, BLOCKS = 32, 3, 2, 4, 32, 80
+TOKENS = 256  # of a document
+NAMES = [f"model.layers.{i}.self_attn.attn" for i in range(LAYERS)]
+PPM = 50_000
+
+
+def ids(seed):
+    return b"".join((seed * 1000 + i).to_bytes(4, "little") for i in range(TOKENS))
+
+
+def rows_memory(k, v):
+    return abi.Memory(dtype=abi.DTYPE_F32, k_base=k.data_ptr(), v_base=v.data_ptr(),
+                      k_bytes=k.nbytes, v_bytes=v.nbytes, token_stride_bytes=HEADS * SIZE * 4,
+                      head_stride_bytes=SIZE * 4)
+
+
+class Sequence:
+    """A request: its blocks, and what it asks in each step."""
+
+    def __init__(self, seed, first_block, load=True, new=(40,)):
+        dice = torch.Generator().manual_seed(seed)
+        self.seed, self.is_loaded, self.new, self.computed = seed, load, list(new), TOKENS
+        count = sum(new)
+        self.blocks = list(range(first_block, first_block - (-(TOKENS + count) // BLOCK)))
+        self.query = torch.randn(LAYERS, count, QUERY_HEADS, SIZE, generator=dice) * 2
+        self.key = torch.randn(LAYERS, count, HEADS, SIZE, generator=dice)
+        self.value = torch.randn(LAYERS, count, HEADS, SIZE, generator=dice)
+
+    def load(self, lease):
+        return Load(f"request {self.seed}", lease, 0, TOKENS, self.blocks[:TOKENS // BLOCK], True,
+                    TOKENS + sum(self.new))
+
+
+class Engine:
+    """What a worker's step does, of a model that is nothing but attention."""
+
+    def __init__(self, config, folder, settings):
+        self.isa = _get_attn_isa(torch.float32, BLOCK, SIZE)
+        with set_current_vllm_config(config):
+            self.impls = [backend.Impl(QUERY_HEADS, SIZE, 0.2, HEADS, None, None, "auto")
+                          for _ in NAMES]
+        self.layers = [types.SimpleNamespace(layer_name=name, impl=impl, isa=self.isa,
+                                             _k_scale_float=1.0, _v_scale_float=1.0)
+                       for name, impl in zip(NAMES, self.impls)]
+        self.caches = [torch.zeros(BLOCKS, HEADS, BLOCK, 2 * SIZE) for _ in NAMES]
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=HEADS, head_size=SIZE,
+                                 dtype=torch.float32)
+        fake = types.SimpleNamespace(
+            compilation_config=types.SimpleNamespace(
+                static_forward_context=dict(zip(NAMES, self.layers))),
+            model_config=types.SimpleNamespace(dtype=torch.float32))
+        self.way = Direct(Caches(fake, KVCacheGroupSpec(NAMES, spec),
+                                 dict(zip(NAMES, self.caches))), vllm.__version__)
+        self.conn = Connector(
+            {"path": os.path.join(folder, "kv"), "disk_bytes": "256MiB", "segment_bytes": "4MiB",
+             "preset": "layered", **settings},
+            Model(LAYERS, HEADS, QUERY_HEADS, SIZE, abi.DTYPE_F32, b"test"))
+        self.layered = Layered(self.conn, self.way)
+        self.stored = {}
+
+    def close(self):
+        backend.set_pending(None)
+        self.conn.close()
+
+    def store(self, seed):
+        dice = torch.Generator().manual_seed(1000 + seed)
+        found = self.conn.lookup(ids(seed))
+        self.stored[seed] = torch.randn(LAYERS, 2, TOKENS, HEADS, SIZE, generator=dice)
+        for layer, (k, v) in enumerate(self.stored[seed]):
+            memory = rows_memory(k, v)
+            tickets = self.conn.store((abi.StoreParams * 1)(abi.StoreParams(
+                request=found.request, layer=layer, token_count=TOKENS,
+                memory=ctypes.pointer(memory))), want_tickets=True)
+        assert self.conn.wait(tickets) == [abi.OK]
+        self.conn.release(found.request)
+        end = time.monotonic() + 20  # until its codes are made
+        while self.conn.stats()["building"] and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def begin(self, sequences):
+        loads = []
+        for one in sequences:
+            if one.is_loaded and one.computed == TOKENS:
+                loads.append(one.load(self.conn.lookup(ids(one.seed), peek=True,
+                                                       max_tokens=TOKENS).lease))
+        rest = self.layered.begin(loads) if loads else []
+        self.layered.watch(self.layered.deliver)
+        return rest
+
+    def metadata(self, sequences):
+        counts = [one.new[0] for one in sequences]
+        starts = torch.tensor([sum(counts[:i]) for i in range(len(counts) + 1)], dtype=torch.int32)
+        lengths = torch.tensor([one.computed + one.new[0] for one in sequences], dtype=torch.int32)
+        table = torch.full((len(sequences), 20), 7, dtype=torch.int32)  # what was there before
+        for i, one in enumerate(sequences):
+            table[i, :len(one.blocks)] = torch.tensor(one.blocks, dtype=torch.int32)
+        slots = torch.tensor([one.blocks[at // BLOCK] * BLOCK + at % BLOCK for one in sequences
+                              for at in range(one.computed, one.computed + one.new[0])])
+        plan = ops.cpu_attn_get_scheduler_metadata(
+            num_reqs=len(sequences), num_heads=QUERY_HEADS, num_kv_heads=HEADS, head_dim=SIZE,
+            seq_lens=lengths, dtype=torch.float32, query_start_loc=starts, causal=True,
+            sliding_window_size=-1, isa=self.isa, enable_kv_split=True)
+        return CPUAttentionMetadata(sum(counts), max(counts), starts, int(lengths.max()), lengths,
+                                    table, slots, plan)
+
+    def forward(self, sequences, layers=range(LAYERS)):
+        """[layer][sequence]: what attention says."""
+        metadata, said = self.metadata(sequences), []
+        for layer in layers:
+            query, key, value = (torch.cat([
+                getattr(one, part)[layer, one.computed - TOKENS:one.computed - TOKENS + one.new[0]]
+                for one in sequences]) for part in ("query", "key", "value"))
+            impl, cache = self.impls[layer], self.caches[layer]
+            impl.do_kv_cache_update(self.layers[layer], key, value, cache, metadata.slot_mapping)
+            output = torch.empty_like(query)
+            impl.forward(self.layers[layer], query, key, value, cache, metadata, output)
+            said.append(output.split([one.new[0] for one in sequences]))
+        return said
+
+    def step(self, sequences, layers=range(LAYERS)):
+        self.begin(sequences)
+        said = self.forward(sequences, layers)
+        failed = self.layered.finish()
+        self.layered.watch(self.layered.deliver)
+        for one in sequences:
+            one.computed += one.new.pop(0)
+        return said, failed
+
+    def rows(self, one, layer):
+        """[K, V] of the document, as they stand in the cache."""
+        parts = []
+        for block in one.blocks[:TOKENS // BLOCK]:
+            flat = self.caches[layer][block].reshape(HEADS, 2, BLOCK * SIZE)
+            k = flat[:, 0].reshape(HEADS, SIZE, BLOCK).permute(2, 0, 1)
+            v = flat[:, 1].reshape(HEADS, BLOCK, SIZE).permute(1, 0, 2)
+            parts.append(torch.stack([k, v]))
+        return torch.cat(parts, 1)
+
+    def one_call(self, one, layer, first, end):
+        """What the plugin gives plainly for queries [first, end) of the new rows: rows, bits."""
+        found = self.conn.lookup(ids(one.seed), max_tokens=TOKENS)
+        rows = torch.zeros(2, TOKENS, HEADS, SIZE)
+        query = one.query[layer, max(first, end - 128):end].contiguous()
+        asked = abi.Queries(
+            dtype=abi.DTYPE_F32, data=query.data_ptr(), byte_count=query.nbytes,
+            row_count=len(query), row_stride_bytes=QUERY_HEADS * SIZE * 4,
+            head_stride_bytes=SIZE * 4, first_position=TOKENS + end - len(query), scale=0.2)
+        key = one.key[layer, :end].contiguous()
+        memory, keys = rows_memory(*rows), rows_memory(key, key)
+        bits = (ctypes.c_uint64 * (TOKENS // 64))()
+        item = (abi.Important * 1)(abi.Important(
+            request=found.request, layer=layer, queries=ctypes.pointer(asked),
+            new_keys=ctypes.pointer(keys), destination=ctypes.pointer(memory),
+            exact_bits=ctypes.addressof(bits), exact_bit_words=len(bits)))
+        assert self.conn.get(item) == abi.OK
+        self.conn.release(found.request)
+        return rows, torch.tensor([bool(bits[i // 64] >> (i % 64) & 1) for i in range(TOKENS)])
+
+
+class Backend(unittest.TestCase):
+    config = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.config = EngineArgs(model=MODEL, dtype="float32", block_size=BLOCK, max_model_len=1024,
+                                kv_cache_memory_bytes=16 << 20).create_engine_config()
+
+    def engine(self, **settings):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        engine = Engine(self.config, folder.name, settings)
+        self.addCleanup(engine.close)
+        for seed in (1, 2):
+            engine.store(seed)
+        return engine
+
+    def same(self, a, b):
+        self.assertTrue(torch.equal(a.contiguous().view(torch.int32),
+                                    b.contiguous().view(torch.int32)))
+
+    def test_exact_rows_are_those_that_were_stored(self):
+        engine = self.engine(layered={"exact_ppm": 10**6})
+        one = Sequence(1, 10)
+        engine.step([one])
+        for layer in range(LAYERS):
+            self.same(engine.rows(one, layer), engine.stored[1][layer])
+
+    def test_rows_are_those_of_one_call(self):
+        engine = self.engine()
+        one = Sequence(1, 10, new=(200,))  # the last 128 of a long chunk ask
+        said, failed = engine.step([one])
+        self.assertEqual(failed, [])
+        for layer in range(LAYERS):
+            rows, bits = engine.one_call(one, layer, 0, 200)
+            self.assertEqual(int(bits.sum()), -(-TOKENS * PPM // 10**6))
+            self.same(engine.rows(one, layer), rows)
+            self.assertFalse(torch.equal(rows, engine.stored[1][layer]))
+            plain = torch.empty_like(said[layer][0])
+            one.computed, one.new = TOKENS, [200]
+            CPUAttentionBackendImpl.forward(
+                engine.impls[layer], engine.layers[layer], one.query[layer], one.key[layer],
+                one.value[layer], engine.caches[layer], engine.metadata([one]), plain)
+            self.same(said[layer][0], plain)
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def test_two_of_four_load_each_as_alone(self):
+        engine = self.engine()
+        alone = {}
+        for seed in (1, 2):
+            one = Sequence(seed, 10)
+            alone[seed] = engine.step([one])[0], [engine.rows(one, i) for i in range(LAYERS)]
+        batch = [Sequence(3, 10, load=False), Sequence(1, 20),
+                 Sequence(4, 30, load=False, new=(1,)), Sequence(2, 40)]
+        said, _ = engine.step(batch)
+        for i, seed in ((1, 1), (3, 2)):
+            for layer in range(LAYERS):
+                self.same(engine.rows(batch[i], layer), alone[seed][1][layer])
+                self.same(said[layer][i], alone[seed][0][layer][0])
+
+    def test_a_stale_place_of_the_table_is_no_load(self):
+        engine = self.engine()
+        one, short = Sequence(1, 7), Sequence(3, 60, load=False, new=(5,))
+        short.computed, short.blocks = TOKENS, [60]
+        metadata = engine.metadata([one])
+        metadata.block_table = torch.stack([metadata.block_table[0]] * 2)
+        metadata.seq_lens = torch.tensor([9, TOKENS + 40])  # the first one's row is stale
+        metadata.query_start_loc = torch.tensor([0, 5, 45])
+        engine.begin([one])
+        engine.layered.find_rows(metadata)
+        self.assertEqual(engine.layered.pending[0].rows, (5, 45, TOKENS + 40))
+        engine.layered.finish()
+
+    def test_later_chunks_add_their_rows(self):
+        engine = self.engine()
+        one, other = Sequence(1, 10, new=(33, 47, 20)), Sequence(2, 40, new=(30, 1, 1))
+        engine.step([one, other])
+        self.assertEqual(len(engine.layered.pending), 2)
+        for first, end in ((33, 80), (80, 100)):
+            engine.step([other, one])
+            for layer in range(LAYERS):
+                rows, bits = engine.one_call(one, layer, 0, 33)
+                for begin, to in ((33, 80), (80, 100))[:1 + (end == 100)]:
+                    bits = bits | engine.one_call(one, layer, begin, to)[1]
+                rows[:, bits] = engine.stored[1][layer][:, bits]
+                self.assertGreater(int(bits.sum()), -(-TOKENS * PPM // 10**6))
+                self.same(engine.rows(one, layer), rows)
+        self.assertEqual(engine.layered.pending, [])
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def test_layers_nobody_asks_for_come_exactly(self):
+        engine = self.engine()
+        one = Sequence(1, 10)
+        engine.step([one], [1])
+        rows, _ = engine.one_call(one, 1, 0, 40)
+        self.same(engine.rows(one, 1), rows)
+        for layer in (0, 2):
+            self.same(engine.rows(one, layer), engine.stored[1][layer])
+
+    def test_what_is_not_in_the_batch_comes_exactly(self):
+        engine = self.engine()
+        one, other = Sequence(1, 10), Sequence(3, 40, load=False)
+        engine.begin([one])
+        engine.forward([other])
+        self.assertEqual(engine.layered.finish(), [])
+        for layer in range(LAYERS):
+            self.same(engine.rows(one, layer), engine.stored[1][layer])
+        self.assertEqual(engine.layered.pending, [])
+
+    def test_a_load_that_fails_is_told(self):
+        engine = self.engine()
+        one, other = Sequence(1, 10), Sequence(3, 40, load=False)
+        engine.begin([one])
+        engine.forward([one, other], [0])
+        engine.conn.reset()
+        said = engine.forward([one, other], [1, 2])
+        failed = engine.layered.finish()
+        self.assertEqual([load.request_id for load in failed], ["request 1"])
+        self.assertEqual(engine.layered.pending, [])
+        self.assertEqual(len(said), 2)
+
+    def test_without_room_for_rankings_it_is_lossless(self):
+        engine = self.engine(layered={"refine_bytes": 0})
+        rest = engine.begin([Sequence(1, 10)])
+        self.assertEqual([load.request_id for load in rest], ["request 1"])
+        self.assertEqual(engine.layered.finish(), [])
+        self.assertIsNone(backend._pending)
+
+    def test_a_request_that_ends_is_let_go(self):
+        engine = self.engine()
+        one = Sequence(1, 10, new=(33, 47))
+        engine.step([one])
+        engine.layered.forget("request 1")
+        engine.layered.watch(engine.layered.deliver)
+        self.assertIsNone(backend._pending)
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+        before = [cache.clone() for cache in engine.caches]
+        other = Sequence(5, 10, load=False)  # has its blocks now
+        engine.step([other])
+        for layer in range(LAYERS):
+            self.same(engine.rows(other, layer), self.document(before[layer], other))
+
+    def document(self, cache, one):
+        engine = types.SimpleNamespace(caches=[cache])
+        return Engine.rows(engine, one, 0)
+
+    def test_the_class_is_vllms_own_where_no_layered_loads_are_asked_for(self):
+        for extra, ours in (({}, False), ({"layered": False}, False), ({"layered": True}, True)):
+            config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(
+                kv_connector_extra_config=extra))
+            with mock.patch.object(backend, "get_current_vllm_config_or_none", lambda: config):
+                self.assertIs(backend.Backend.get_impl_cls(),
+                              backend.Impl if ours else CPUAttentionBackendImpl)
+        with mock.patch.object(backend, "get_current_vllm_config_or_none", lambda: None):
+            self.assertIs(backend.Backend.get_impl_cls(), CPUAttentionBackendImpl)
+        self.assertEqual(backend.Backend.get_name(), "CPU_ATTN")
+
+
+if __name__ == "__main__":
+    unittest.main()
