@@ -94,11 +94,11 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how,
                          ? NULL
                          : token_at(memory, part, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
-            how->kernels->code_decode(&code, scales, codes, n, run * channels, channels,
-                                      how->dst_dtype, how->streams, dst);
-            for (uint64_t i = 0; i < n; i++)
+            for (uint64_t i = 0; run > 0 && i < n; i++) /* of one head any stride will do */
                 if (dst[i] != NULL)
                     dst[i] += memory->head_stride_bytes;
+            how->kernels->code_decode(&code, scales, codes, n, run * channels, channels,
+                                      how->dst_dtype, how->streams, dst);
         }
     }
 }

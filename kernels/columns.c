@@ -21,7 +21,7 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
 {
     struct sc_kernels_run run = {.offset = UINT64_MAX};
     int64_t slot = slot_of(memory, token);
-    uint64_t left = token_end - token;
+    uint64_t left = token_end - token, slots;
     if (slot < 0 || is_skipped(skipped, token)) {
         while (++run.count < left &&
                (slot_of(memory, token + run.count) < 0 || is_skipped(skipped, token + run.count)))
@@ -37,6 +37,8 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
     run.offset = block + at * memory->token_stride_bytes;
     if (memory->token_stride_bytes != memory->element_bytes)
         left = 1;
+    slots = (uint64_t)INT64_MAX - (uint64_t)slot + 1; /* there is none behind the last */
+    left = left < slots ? left : slots;
     while (++run.count < left && slot_of(memory, token + run.count) == slot + (int64_t)run.count &&
            !is_skipped(skipped, token + run.count))
         continue;
@@ -102,7 +104,9 @@ void sc_kernels_columns_move(const struct sc_kernels_memory *memory,
     uint64_t bytes = to->count * memory->element_bytes;
     for (uint64_t h = head_first; h < head_end; h++) {
         uint8_t *base = memory->k_base + h * memory->head_stride_bytes;
-        for (uint64_t i = 0; i < head_size; i++, base += memory->k_element_stride_bytes)
-            memmove(base + to->offset, base + from->offset, bytes);
+        for (uint64_t i = 0; i < head_size; i++) {
+            uint8_t *column = base + i * memory->k_element_stride_bytes;
+            memmove(column + to->offset, column + from->offset, bytes);
+        }
     }
 }

@@ -319,9 +319,10 @@ void sc_kernels_rows_compact(const struct sc_kernels_memory *memory, uint64_t he
         struct offsets from = offsets_of(memory, memory->slots ? (uint64_t)memory->slots[rows[r]]
                                                                : (uint64_t)rows[r]);
         for (uint32_t part = is_columns ? 1 : 0; part < 2; part++) {
-            uint8_t *base = base_of(memory, part) + first * memory->head_stride_bytes;
-            for (uint64_t h = 0; h < count; h++, base += memory->head_stride_bytes)
-                memcpy(base + to.part[part], base + from.part[part], piece_bytes);
+            for (uint64_t h = 0; h < count; h++) {
+                uint8_t *base = base_of(memory, part) + (first + h) * memory->head_stride_bytes;
+                memmove(base + to.part[part], base + from.part[part], piece_bytes);
+            }
         }
     }
 }

@@ -534,9 +534,92 @@ static void scores_of_columns_are_those_of_rows(void **state)
     for_all(check_scores);
 }
 
+/* ---- Numbers at their ends ----------------------------------------------------------------------
+ */
+
+/* The check lets a slot be any where block_stride_bytes is 0. */
+static void no_run_goes_behind_the_last_slot(void **state)
+{
+    (void)state;
+    static const int64_t SLOTS[] = {INT64_MAX - 1, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN};
+    const struct sc_kernels_memory memory = {.token_stride_bytes = 2,
+                                             .block_tokens = 5, /* of which the last is the third */
+                                             .slots = SLOTS,
+                                             .k_element_stride_bytes = 10,
+                                             .element_bytes = 2};
+    struct sc_kernels_run run = sc_kernels_columns_run(&memory, NULL, 0, 5);
+    assert_int_equal(run.offset, 2);
+    assert_int_equal(run.count, 2);
+    run = sc_kernels_columns_run(&memory, NULL, 3, 5);
+    assert_int_equal(run.offset, 4);
+    assert_int_equal(run.count, 1);
+    run = sc_kernels_columns_run(&memory, NULL, 2, 4);
+    assert_true(run.offset == UINT64_MAX);
+    assert_int_equal(run.count, 1);
+}
+
+/* Of one head any head stride will do, of one element any of those: a sanitizer watches. */
+static void a_stride_that_is_not_needed_leads_nowhere(void **state)
+{
+    (void)state;
+    const struct shape one = {6, 1, 1};
+    static const uint32_t ROWS[] = {1, 2, 5};
+    float k[6], v[6];
+    for (uint32_t i = 0; i < 6; i++) {
+        k[i] = (float)i;
+        v[i] = (float)(10 + i);
+    }
+    struct sc_kernels_memory memory = {.k_base = (uint8_t *)k,
+                                       .v_base = (uint8_t *)v,
+                                       .token_stride_bytes = 4,
+                                       .head_stride_bytes = UINT64_MAX - 3,
+                                       .element_bytes = 4};
+    for (uint32_t columns = 0; columns < 2; columns++) {
+        memory.k_element_stride_bytes = columns != 0 ? UINT64_MAX - 7 : 0;
+        sc_kernels_rows_compact(&memory, one.heads, 4, columns != 0 ? 0 : UINT64_MAX, ROWS, 3);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_true(k[i] == (columns == 0 ? (float)ROWS[i] : k[i]));
+    }
+    struct sc_kernels_decode how = {.kernels = sc_kernels_get(SC_KERNELS_REF),
+                                    .head_count = 1,
+                                    .head_size = 1,
+                                    .bits = 4,
+                                    .dtype = SC_KERNELS_F32,
+                                    .dst_dtype = SC_KERNELS_F32};
+    uint8_t *scales, *codes;
+    codes_make(&one, how.dtype, how.bits, &scales, &codes);
+    sc_kernels_part_decode(&how, &memory, 1, 0, one.tokens, scales, codes);
+    free(scales);
+    free(codes);
+}
+
+/* Rows that lie over each other are of no use, and no reason to copy what overlaps. */
+static void rows_over_each_other_are_moved(void **state)
+{
+    (void)state;
+    static const uint32_t ROWS[] = {1, 2};
+    uint8_t bytes[64], want[64];
+    for (uint32_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = want[i] = (uint8_t)i;
+    struct sc_kernels_memory memory = {.k_base = bytes,
+                                       .v_base = bytes + 32,
+                                       .token_stride_bytes = 3,
+                                       .head_stride_bytes = 8,
+                                       .element_bytes = 1};
+    for (uint32_t i = 0; i < 2; i++) {
+        memmove(want + 3 * i, want + 3 * ROWS[i], 8);
+        memmove(want + 32 + 3 * i, want + 32 + 3 * ROWS[i], 8);
+    }
+    sc_kernels_rows_compact(&memory, 1, 8, UINT64_MAX, ROWS, 2);
+    assert_memory_equal(bytes, want, sizeof(bytes));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_run_goes_behind_the_last_slot),
+        cmocka_unit_test(a_stride_that_is_not_needed_leads_nowhere),
+        cmocka_unit_test(rows_over_each_other_are_moved),
         cmocka_unit_test(every_level_turns_as_the_reference),
         cmocka_unit_test(pack_finds_every_element),
         cmocka_unit_test(unpack_writes_every_element_and_nothing_else),
