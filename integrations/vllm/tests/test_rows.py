@@ -18,7 +18,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 from spec_connector import Connector, Model, abi  # noqa: E402
-from spec_connector.connector import Identity  # noqa: E402
+from spec_connector.connector import Error, Identity  # noqa: E402
 from spec_connector.vllm import layout, staged  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
@@ -259,6 +259,46 @@ class Prompts(unittest.TestCase):
         for was, now in zip(caches.bytes_of([5, 2]), target.bytes_of([0, 1])):
             self.assertTrue(torch.equal(was, now))
         self.assertEqual(conn.stats()["requests_open"], 0)
+
+    def test_a_load_that_is_abandoned_writes_nothing_later(self):
+        conn, tokens = self.open(torch.float32), list(range(1, 65))
+        caches = RealCaches(torch.float32, 32)
+        rows = open_rows(caches, {})
+        self.compute(caches, tokens, [5, 2])
+        self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2])
+        lease = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
+                            multiple_of=32).lease
+        submit, wait_for, begun, ended = conn.submit, conn.wait_for, [], []
+        conn.submit = lambda items: begun.append(submit(items)) or begun[-1]
+        conn.wait_for = lambda ticket: ended.append(ticket) or wait_for(ticket)
+        for broken_layer in range(LAYERS):
+            into = open_rows(RealCaches(torch.float32, 32), {})
+            loading = Loading(conn, into, [Load("load", lease, 0, 64, [0, 1])], Counts())
+            with mock.patch.object(into, "arrived", side_effect=MemoryError):
+                with self.assertRaises(MemoryError):
+                    loading.await_layer(broken_layer)
+            loading.abandon()
+            self.assertEqual(begun, ended)
+            self.assertEqual(conn.stats()["requests_open"], 0)
+
+    def test_a_submission_that_is_refused_fails_the_loads_alone(self):
+        conn, tokens = self.open(torch.float32), list(range(1, 33))
+        caches = RealCaches(torch.float32, 32)
+        self.compute(caches, tokens, [5])
+        self.store(conn, Saving(conn, open_rows(caches, {}), Counts()), tokens, [5])
+        submit = conn.submit
+        for refused in range(LAYERS):
+            target = open_rows(RealCaches(torch.float32, 32), {})
+            calls = [submit] * refused + [Error("submit", abi.E_BUSY, "planted")]
+            with mock.patch.object(conn, "submit", side_effect=lambda items: (
+                    calls.pop(0)(items) if callable(calls[0]) else self.throw(calls[0]))):
+                self.assertEqual(self.load(conn, target, tokens, [3]), 1)
+            self.assertEqual(conn.stats()["requests_open"], 0)
+        self.assertEqual(self.load(conn, target, tokens, [3]), 0)
+
+    @staticmethod
+    def throw(error):
+        raise error
 
     def test_rows_from_before_a_reset_are_not_stored_after_it(self):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)

@@ -76,9 +76,14 @@ class SpecConnector(KVConnectorBase_V1):
         side, self._side = self._side, None
         if isinstance(side, Worker):
             self._reason = f"{where}: {error}"
-            if self.has_connector_metadata():
-                side.fail(self._connector_metadata)
             self._errors |= side.errors
+            if self.has_connector_metadata():
+                self._errors.update(b for load in self._connector_metadata.loads
+                                    for b in load.blocks)
+            try:
+                side.abandon()
+            except Exception as again:  # pylint: disable=broad-except
+                logger.error("spec_connector: what was under way could not be ended: %s", again)
         # The connector stays open: threads of it may still write where a submission told them to.
 
     @property

@@ -55,7 +55,15 @@ class Loading:
             item.request, item.layer = request, self.layer
             item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
             item.select = ctypes.pointer(abi.EXACTLY)
-        self.ticket = self.conn.submit(self.items)
+        try:
+            self.ticket = self.conn.submit(self.items)
+        except Error as error:  # nothing was begun
+            logger.warning("spec_connector: layer %d of %d loads: %s", self.layer, len(self.good),
+                           error)
+            for load, request, _ in self.good:
+                self.fail(load, "other")
+                self.conn.release(request)
+            self.good = []
 
     def await_layer(self, layer):
         """Until rows of layers up to this one are in place, or their loads have failed."""
@@ -73,7 +81,7 @@ class Loading:
                 self.conn.release(request)
             self.good, self.layer = good, self.layer + 1
             self.submit()
-            self.rows.arrived(self.layer - 1, [place for _, _, place in good])
+            self.rows.arrived(self.layer - 1, [place for _, _, place in self.good])
 
     def finish(self):
         """Layers that no attention asked for too: what was promised is there, or told."""
@@ -83,3 +91,11 @@ class Loading:
             self.counts.add("tokens", "loaded", load.end - load.first)
         self.good = []
         return self.failed
+
+    def abandon(self):
+        """Something broke: nothing is written into the caches any more when this returns."""
+        if self.ticket:
+            self.conn.wait_for(self.ticket)
+        for _, request, _ in self.good:
+            self.conn.release(request)
+        self.ticket, self.good = 0, []

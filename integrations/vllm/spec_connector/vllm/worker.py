@@ -78,13 +78,12 @@ class Worker:
             self.saving.distrust(load)
         self.loading = None
 
-    def fail(self, metadata):
-        """Something broke: no row of this step's loads counts."""
-        self.loading = None
+    def abandon(self):
+        """Something broke: nothing is written into the caches any more when this returns."""
+        if self.loading is not None:
+            self.loading.abandon()
         if self.layered is not None:
             self.layered.abandon()
-        for load in metadata.loads:
-            self.errors.update(load.blocks)
 
     def close(self):
         if self.conn is not None:
