@@ -199,11 +199,10 @@ class Api(ctypes.Structure):
 STRUCTURES = {
     "spec_error": Error, "spec_bytes": Bytes, "spec_memory": Memory, "spec_queries": Queries,
     "spec_provenance": Provenance, "spec_select": Select, "spec_model": Model,
-    "spec_open_params": OpenParams, "spec_extra_key": ExtraKey,
-    "spec_lookup_params": LookupParams, "spec_lookup_result": LookupResult,
-    "spec_important": Important, "spec_store_params": StoreParams,
-    "spec_attach_params": AttachParams, "spec_maintain_params": MaintainParams,
-    "spec_stats": Stats, "spec_api": Api,
+    "spec_open_params": OpenParams, "spec_extra_key": ExtraKey, "spec_lookup_params": LookupParams,
+    "spec_lookup_result": LookupResult, "spec_important": Important,
+    "spec_store_params": StoreParams, "spec_attach_params": AttachParams,
+    "spec_maintain_params": MaintainParams, "spec_stats": Stats, "spec_api": Api,
 }
 
 

@@ -22,15 +22,17 @@ try:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.attention.backends.cpu_attn import (CPUAttentionBackendImpl, CPUAttentionMetadata,
                                                      _get_attn_isa)
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec
 except ImportError as error:
     print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
     sys.exit(77)
-from spec_connector import Connector, Model, abi  # noqa: E402
+from spec_connector import Connector, Model, abi, plugin  # noqa: E402
 from spec_connector.vllm import backend  # noqa: E402
 from spec_connector.vllm.layered import Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
 from spec_connector.vllm.messages import Load  # noqa: E402
+from spec_connector.vllm.worker import Loading  # noqa: E402
 
 BLOCK, LAYERS, HEADS, QUERY_HEADS, SIZE, BLOCKS = 32, 3, 2, 4, 32, 80
 TOKENS = 256  # of a document
@@ -219,6 +221,15 @@ class Backend(unittest.TestCase):
         for layer in range(LAYERS):
             self.same(engine.rows(one, layer), engine.stored[1][layer])
 
+    def test_lossless_loads_are_exact_whatever_is_configured(self):
+        engine = self.engine()
+        one = Sequence(1, 10)
+        lease = engine.conn.lookup(ids(1), peek=True, max_tokens=TOKENS).lease
+        loading = Loading(engine.conn, engine.cache, [one.load(lease)])
+        self.assertEqual(loading.finish(), [])
+        for layer in range(LAYERS):
+            self.same(engine.rows(one, layer), engine.stored[1][layer])
+
     def test_rows_are_those_of_one_call(self):
         engine = self.engine()
         one = Sequence(1, 10, new=(200,))  # the last 128 of a long chunk ask
@@ -347,6 +358,22 @@ class Backend(unittest.TestCase):
         with mock.patch.object(backend, "get_current_vllm_config_or_none", lambda: None):
             self.assertIs(backend.Backend.get_impl_cls(), CPUAttentionBackendImpl)
         self.assertEqual(backend.Backend.get_name(), "CPU_ATTN")
+
+    def test_the_backend_is_registered_where_nobody_else_is(self):
+        member = AttentionBackendEnum.CPU_ATTN
+        self.addCleanup(member.clear_override)
+        member.clear_override()
+        self.assertFalse(plugin.is_registered())
+        plugin.register()
+        self.assertTrue(plugin.is_registered())
+        self.assertIs(member.get_class(), backend.Backend)
+        register_backend(member, "somebody.else.Backend")
+        plugin.register()
+        self.assertFalse(plugin.is_registered())
+        member.clear_override()
+        with mock.patch("vllm.__version__", "0.33.0"):
+            plugin.register()
+        self.assertFalse(plugin.is_registered())
 
 
 if __name__ == "__main__":

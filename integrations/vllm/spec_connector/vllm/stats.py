@@ -24,6 +24,7 @@ FAMILIES = {
                                 "rows that never came)"),
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
                           "corrupt_ranges, no_space, collisions, evicted_chunks"),
+    "layered": ("counter", "Layered loads: layered.COUNTS; bytes and rows of those alone"),
     "hook_calls": ("hook", "Calls of the connector by the engine"),
     "hook_seconds": ("hook", "Time inside them"),
 }
@@ -64,7 +65,7 @@ class SpecStats(KVConnectorStats):
 class Counts:
     def __init__(self):
         self.counts, self.levels = Counter(), {}
-        self.plugin, self.asked_ns = Counter(), 0
+        self.before, self.asked_ns = Counter(), 0
 
     def add(self, family, label, number=1):
         self.counts[f"{family}/{label}"] += number
@@ -73,16 +74,21 @@ class Counts:
         self.counts["hook_calls/" + name] += 1
         self.counts["hook_seconds/" + name] += ns / 1e9
 
+    def grown(self, family, numbers):
+        """Counters that somebody else keeps: what came to them since the last time."""
+        for name, number in numbers.items():
+            before = self.before[family, name]
+            if number != before:
+                self.add(family, name, number - before)
+                self.before[family, name] = number
+
     def _ask(self, conn):
         """The plugin's counters, once a second."""
         now = time.monotonic_ns()
         if now - self.asked_ns < SECOND_NS:
             return
         self.asked_ns, stats = now, conn.stats()
-        for name in PLUGIN:
-            if stats[name] != self.plugin[name]:
-                self.add("plugin", name, stats[name] - self.plugin[name])
-                self.plugin[name] = stats[name]
+        self.grown("plugin", {name: stats[name] for name in PLUGIN})
         self.levels = {name: stats[name] for name in LEVELS}
 
     def take(self, conn=None):

@@ -73,6 +73,7 @@ class Worker:
         failed = self.loading.finish() if self.loading is not None else []
         if self.layered is not None:
             failed = failed + self.layered.finish()
+            self.counts.grown("layered", self.layered.counts)
         for load in failed:
             self.errors.update(load.blocks)
             self.saving.distrust(load)

@@ -1,0 +1,280 @@
+"""layered: questions about long texts, smollm2; rows of a text by codes and the questions' choice.
+
+Each question is a suffix of its text (recall_text, 1,024 and 2,048 tokens, 96 a length). Measured
+beside the same engine's whole prefill: the first new token's distribution (KL), with rows from the
+engine's own prefix cache (noise) and layered (K 4 bits, V 2, 5 % exact); the choice among ten
+continuations, by the prefix cache and layered; what the plugin wanted of the store. Then, through
+the same way with exact_ppm 1000000, logprobs that are bit-identical to lossless loads'; and four
+requests in one batch, of which two load: each answers as alone.
+
+--quick: two texts of 1,024 tokens, three questions each; --prompts N: N texts a length. float16
+where the processor has AVX-512, else float32: rows have twice the bytes there, codes do not; bytes
+are told at both widths.
+"""
+import json
+import os
+import sys
+import tempfile
+import time
+
+from . import engines
+from .engines import Host, verdict, words_of
+
+DATA = os.path.join(engines.ROOT, "..", "shared", "data", "eval", "recall_text_dev.jsonl")
+KL_MAX, BYTES_MAX = .002, .29
+STEP, BLOCK = 4096, 32
+SPEC = "spec"
+
+
+def entries(args):
+    lengths, texts, questions = ((1024,), 2, 3) if args.quick else ((1024, 2048), 12, 8)
+    texts = args.prompts or texts
+    with open(DATA, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [{**row, "queries": row["queries"][:questions]}
+            for length in lengths for row in [r for r in rows if r["tokens"] == length][:texts]]
+
+
+# ---- In the engine's process --------------------------------------------------------------------
+
+class Seen:
+    """The last step's hidden states, and logits of any of their rows."""
+
+    def __init__(self, llm):
+        engine = llm.llm_engine.engine_core.engine_core
+        self.model = engine.model_executor.driver_worker.worker.model_runner.model
+        self.states = None
+        self.model.register_forward_hook(self.keep)
+        self.llm = llm
+
+    def keep(self, _module, _inputs, output):
+        self.states = output
+
+    def ask(self, prompts, spec=None, skip=False):
+        """Log probabilities of what follows each new token of the one step that computes these."""
+        import torch
+        from vllm import SamplingParams
+        params = SamplingParams(max_tokens=1, temperature=0.0, skip_reading_prefix_cache=skip,
+                                extra_args={"kv_transfer_params": {SPEC: spec or {}}})
+        said = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], params,
+                                 use_tqdm=False)
+        counts = [len(ids) - answer.num_cached_tokens for ids, answer in zip(prompts, said)]
+        assert sum(counts) == len(self.states), (counts, len(self.states))
+        return [part for part in self.states.split(counts)], [a.num_cached_tokens for a in said]
+
+    def scores(self, states, count):
+        import torch
+        return torch.log_softmax(self.model.compute_logits(states[-count:]).double(), -1)
+
+
+_seen = {}
+
+
+def seen_of(llm):
+    if id(llm) not in _seen:
+        _seen.clear()
+        _seen[id(llm)] = Seen(llm)
+    return _seen[id(llm)]
+
+
+def ids_of(llm, text):
+    return llm.get_tokenizer().encode(text, add_special_tokens=False)
+
+
+def pick(seen, prefix, query, choices, spec):
+    """The likeliest continuation; each is a request with its own rows, all in one step."""
+    ids = [ids_of(seen.llm, choice) for choice in choices]
+    parts, _ = seen.ask([prefix + query + one for one in ids], spec)
+    totals = []
+    for states, one in zip(parts, ids):
+        scores = seen.scores(states, len(one) + 1)
+        totals.append(sum(float(scores[j, token]) for j, token in enumerate(one)))
+    return totals.index(max(totals))
+
+
+def plain(llm, folder, rows):
+    """Whole prefills, kept; then the engine's own prefix cache beside them."""
+    import torch
+    seen, said = seen_of(llm), []
+    for row in rows:
+        prefix = ids_of(llm, row["prefix"])
+        asked = [ids_of(llm, q["query"]) for q in row["queries"]]
+        whole = [seen.scores(seen.ask([prefix + ids], skip=True)[0][0], 1)[0] for ids in asked]
+        torch.save(torch.stack(whole), os.path.join(folder, row["id"] + ".pt"))
+        seen.ask([prefix + [1]])
+        for i, (query, ids) in enumerate(zip(row["queries"], asked)):
+            (states,), (cached,) = seen.ask([prefix + ids])
+            said.append({"kl": kl(whole[i], seen.scores(states, 1)[0]), "cached": cached,
+                         "choice": pick(seen, prefix, ids, query["choices"], None)})
+    return said
+
+
+def kl(p, q):
+    return float((p.exp() * (p - q)).sum())
+
+
+def codes_are_made(conn):
+    end = time.monotonic() + 120
+    while time.monotonic() < end and conn.stats()["building"]:
+        time.sleep(0.05)
+
+
+def side_of():
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+    return get_kv_transfer_group()._side
+
+
+def loaded(llm, folder, rows):
+    """Texts are stored; then each question loads its text's rows, and stores nothing."""
+    import torch
+    seen, side, said = seen_of(llm), side_of(), []
+    for row in rows:
+        prefix = ids_of(llm, row["prefix"])
+        whole = torch.load(os.path.join(folder, row["id"] + ".pt"))
+        seen.ask([prefix + [1]])
+        seen.ask([[1]], {"store": False})  # saves go in front of the next step
+        codes_are_made(side.conn)
+        for i, query in enumerate(row["queries"]):
+            ids, before = ids_of(llm, query["query"]), dict(side.layered.counts)
+            (states,), (cached,) = seen.ask([prefix + ids], {"store": False})
+            grown = {n: v - before[n] for n, v in side.layered.counts.items()}
+            said.append({"kl": kl(whole[i], seen.scores(states, 1)[0]), "cached": cached, **grown,
+                         "label": query["label"],
+                         "choice": pick(seen, prefix, ids, query["choices"], {"store": False})})
+    return said
+
+
+def logprobs(llm, rows):
+    """Bits of what follows each new token, of a question of each text."""
+    seen, said = seen_of(llm), []
+    for row in rows:
+        ids = ids_of(llm, row["prefix"]) + ids_of(llm, row["queries"][0]["query"])
+        (states,), (cached,) = seen.ask([ids], {"store": False})
+        said.append([cached, seen.scores(states, 8).flatten().numpy().tobytes().hex()[:1 << 20]])
+    return said
+
+
+def batch(llm, rows):
+    """Ids of four requests, two of which have stored texts: together, then each alone."""
+    from vllm import SamplingParams
+    params = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True,
+                            extra_args={"kv_transfer_params": {SPEC: {"store": False}}})
+    side, prompts = side_of(), []
+    for row in rows[:2]:
+        prompts += [ids_of(llm, row["prefix"]) + ids_of(llm, row["queries"][0]["query"]),
+                    ids_of(llm, row["prefix"])[300:700]]
+    calls = [prompts] + [[ids] for ids in prompts]
+    before, said = side.layered.counts["loads"], []
+    for call in calls:
+        for answer in llm.generate([{"prompt_token_ids": ids} for ids in call], params,
+                                   use_tqdm=False):
+            said.append([answer.num_cached_tokens, list(answer.outputs[0].token_ids)])
+    return {"together": said[:4], "alone": said[4:],
+            "loads": side.layered.counts["loads"] - before}
+
+
+# ---- Beside it ----------------------------------------------------------------------------------
+
+def dtype_here():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return "float16" if " avx512f " in file.read() else "float32"
+
+
+def engine_words(args, store=None, ppm=50_000, layered=True, **more):
+    return words_of(args, BLOCK, store, extra={"layered": layered},
+                    plugin={"preset": "layered", "layered": {"exact_ppm": ppm}},
+                    dtype=dtype_here(), max_model_len=STEP, max_num_batched_tokens=STEP,
+                    kv_cache_memory_bytes=3 << 30, max_num_seqs=16, **more)
+
+
+def row_bytes(args, width):
+    with open(os.path.join(args.model, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return 2 * config["num_key_value_heads"] * size * width
+
+
+def judge(args, rows, own, layered):
+    """Prints a line a length; whether all of it holds."""
+    ok, at = True, 0
+    width = 2 if dtype_here() == "float16" else 4
+    for length in sorted({row["tokens"] for row in rows}):
+        count = sum(len(row["queries"]) for row in rows if row["tokens"] == length)
+        a, b = own[at:at + count], layered[at:at + count]
+        at += count
+        right = sum(x["choice"] == x["label"] for x in b)
+        noise = sum(x["kl"] for x in a) / count
+        mean = sum(x["kl"] for x in b) / count
+        most = max(x["kl"] for x in b)
+        same = sum(x["choice"] == y["choice"] for x, y in zip(a, b))
+        delivered = sum(x["rows"] for x in b)
+        wanted = sum(x["wanted_bytes"] for x in b)
+        narrow = wanted - sum(x["exact_rows"] for x in b) * row_bytes(args, width - 2)
+        whole = delivered * row_bytes(args, 2)
+        share, stored = (narrow if width > 2 else wanted) / whole, wanted / whole
+        holds = (mean <= KL_MAX and same == count and share <= BYTES_MAX
+                 and all(x["loads"] == 1 and x["cached"] > 0 for x in b))
+        ok &= verdict(
+            f"{length} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most {most:.4f}; "
+            f"own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; of 16-bit "
+            f"rows' bytes {share:.3f}" + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
+    return ok
+
+
+def site(folder):
+    """A folder with the wheel in it: vLLM finds the entry point as an operator's does."""
+    import subprocess
+    python, here = os.path.join(engines.ENV, "bin", "python"), engines.HERE
+    subprocess.run([os.path.join(here, "wheel"), python, folder], check=True)
+    wheel = next(name for name in os.listdir(folder) if name.endswith(".whl"))
+    subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet",
+                    "--no-deps", "--no-index", "--target", os.path.join(folder, "site"),
+                    os.path.join(folder, wheel)], check=True)
+    return {"PYTHONPATH": os.path.join(folder, "site") + os.pathsep + here}
+
+
+def exactly(host, args, store, rows):
+    """exact_ppm 1000000 beside lossless loads of the same store."""
+    said = []
+    for layered in (True, False):  # words write the configuration, so each before its engine
+        host.start(engine_words(args, store, 10**6, layered))
+        said.append(host.call("runs.layered:logprobs", rows=rows))
+        host.stop()
+    hits = min(cached for cached, _ in said[0])
+    return verdict(f"exact_ppm 1000000: logprobs of {len(rows)} questions bit-identical to "
+                   f"lossless loads', {hits} tokens or more from the store",
+                   said[0] == said[1] and hits > 0)
+
+
+def together(host, args, store, rows):
+    host.start(engine_words(args, store))
+    said = host.call("runs.layered:batch", rows=rows)
+    host.stop()
+    cached = [tokens for tokens, _ in said["together"]]
+    same = sum(a == b for a, b in zip(said["together"], said["alone"]))
+    return verdict(f"four requests in a batch, {cached} tokens loaded: {same} of 4 answer as alone",
+                   same == 4 and said["loads"] == 4 and cached[0] > 0 and cached[2] > 0
+                   and cached[1] == cached[3] == 0)
+
+
+def main(args):
+    if not os.path.exists(DATA):
+        print(f"skipped: {DATA} is absent: ../shared is not part of the repository")
+        sys.exit(engines.SKIPPED)
+    args.model = engines.model_of("smollm2") if "opt-recall" in args.model else args.model
+    if not os.path.isdir(args.model):
+        print(f"skipped: {args.model} is absent: tools/fetch-smollm2 makes it")
+        sys.exit(engines.SKIPPED)
+    rows = entries(args)
+    with tempfile.TemporaryDirectory() as folder:
+        with Host(folder, env=site(folder)) as host:
+            host.start(engine_words(args, None, enable_prefix_caching=True))
+            own = host.call("runs.layered:plain", folder=folder, rows=rows)
+            host.stop()
+            host.start(engine_words(args, folder))
+            layered = host.call("runs.layered:loaded", folder=folder, rows=rows)
+            host.stop()
+            ok = judge(args, rows, own, layered)
+            ok &= exactly(host, args, folder, rows[:4])
+            ok &= together(host, args, folder, rows)
+    return ok
