@@ -42,7 +42,7 @@ def words_of(args, block, store=None, *, extra=None, module=MODULE, plugin=None,
         words["kv_transfer_config"] = {
             "kv_connector": "SpecConnector", "kv_connector_module_path": module,
             "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-            "kv_connector_extra_config": {"config": config, **(extra or {})}}
+            "kv_connector_extra_config": {"config": config, "rows": args.rows, **(extra or {})}}
     return {**words, **engine}
 
 

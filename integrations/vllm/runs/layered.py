@@ -216,8 +216,9 @@ def judge(args, rows, own, layered):
                  and all(x["loads"] == 1 and x["cached"] > 0 for x in b))
         ok &= verdict(
             f"{length} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most {most:.4f}; "
-            f"own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; of 16-bit "
-            f"rows' bytes {share:.3f}" + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
+            f"own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; of "
+            f"16-bit rows' bytes {share:.3f}"
+            + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
     return ok
 
 
