@@ -45,13 +45,14 @@ def engine_tests(args, host, store):
                      max_num_batched_tokens=1024)
     host.start(words)
     asked(host, text + [3])
+    asked(host, [3], {"store": False})  # what is saved goes in front of the next step
     host.stop()
     host.start(words)  # with nothing in its own cache
     found = {}
     *found["layered"], said = asked(host, text + question, tokens=70)
     *found["another over the text"], _ = asked(host, text + other)
     *found["exact"], _ = asked(host, text + other, {"exact": True})
-    *found["another after the exact one"], _ = asked(host, text + other[::-1])
+    *found["another after the exact one"], _ = asked(host, text + [12] * 60)
     turn = text + question + said + other
     *found["the conversation goes on"], _ = asked(host, turn)
     *found["the conversation, exact"], _ = asked(host, turn[:-1] + [3], {"exact": True})

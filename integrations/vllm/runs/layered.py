@@ -217,8 +217,8 @@ def judge(args, rows, own, layered):
         ok &= verdict(
             f"{length} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most {most:.4f}; "
             f"own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; of "
-            f"16-bit rows' bytes {share:.3f}"
-            + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
+            "16-bit rows' bytes "
+            f"{share:.3f}" + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
     return ok
 
 
