@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 
-from .engines import (Host, asking, damage, differences, distance, prompts_of, rank_of, verdict,
+from .engines import (PREFIX, Host, asking, damage, differences, distance, prompts_of, rank_of, verdict,
                       words_of)
 
 ALIVE_SECONDS = 900
@@ -71,7 +71,8 @@ def alone(case):
         case.ok = verdict(f"{case.name}: the engine alone answers a prompt in one way", False)
         return plain
     host.start(case.words("one"))
-    case.same("cold", plain, host.ask(prompts)["answers"], pairs)
+    case.same("cold", plain, host.ask(prompts)["answers"], 0)
+    host.call("runs.inside:settle", prompts=prompts, count=2 * PREFIX)
     case.same("warm", plain, host.ask(prompts)["answers"])
     host.stop()
     case.same("restarted", plain, host.once(case.words("one"), prompts)["answers"])
@@ -97,11 +98,9 @@ def in_turn(case, plain):
 def chunked(case):
     step = {"max_num_batched_tokens": 64}
     plain = case.host.once(case.words(**step), case.prompts)["answers"]
-    case.same("chunks of 64, cold", plain, case.host.once(case.words("chunked", **step),
-                                                          case.prompts)["answers"],
-              len(plain) // 2)
-    case.same("chunks of 64, restarted", plain,
-              case.host.once(case.words("chunked", **step), case.prompts)["answers"])
+    for part, least in (("cold", 0), ("restarted", None)):
+        run = case.host.once(case.words("chunked", **step), case.prompts)["answers"]
+        case.same(f"chunks of 64, {part}", plain, run, least)
 
 
 def own(host, words, prompts, tokens=24):
@@ -149,7 +148,7 @@ def processes(case, folder):
     prompts = case.prompts[:16]
     with Host(folder, "apart", apart=True) as host:
         plain = host.once(case.words(**ranks), prompts)["answers"]
-        for part, least in (("cold", len(prompts) // 2), ("restarted", None)):
+        for part, least in (("cold", 0), ("restarted", None)):
             case.same(f"{name}, {part}", plain,
                       host.once(case.words("apart", **ranks), prompts)["answers"], least)
 
