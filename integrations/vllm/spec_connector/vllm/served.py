@@ -6,9 +6,13 @@ Holds: what is not known is refused in one line that names it.
 import json
 import os
 
+from vllm.logger import init_logger
+
 from .. import identity
 from ..connector import Connector, Identity, Model
 from .layout import DTYPES, row_dtype
+
+logger = init_logger("vllm.spec_connector")
 
 EXTRA_IMAGE = 1  # kinds of extra keys
 CACHE_DTYPES = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
@@ -105,22 +109,37 @@ def open_connector(config, kv_config, rank, role):
                      library=extra.get("library"))
 
 
+def adapter_of(lora):
+    """An adapter by its name, number and files; raises where there are none to read."""
+    facts = {"name": lora.lora_name, "number": lora.lora_int_id, "path": lora.lora_path}
+    config = os.path.join(lora.lora_path, "adapter_config.json")  # rank and scale
+    with open(config, "rb") as file:
+        facts["config"] = file.read()
+    return identity.weights_id(lora.lora_path, facts)
+
+
 def identity_of(request):
-    """None: this request's KV is of no prompt that token ids and keys could name."""
-    if request.prompt_embeds is not None:
+    """None: this request's KV is of no prompt that token ids and keys could name: embeddings, an
+    adapter whose files are not here, a session whose tokens and images are still replaced."""
+    if request.prompt_embeds is not None or request.resumable:
         return None
-    lora = request.lora_request
-    name = f"{lora.lora_name}:{lora.lora_int_id}:{lora.lora_path}" if lora is not None else ""
-    if lora is not None and os.path.isdir(lora.lora_path):
-        name += ":" + identity.weights_id(lora.lora_path, {}).hex()
+    try:
+        adapter = adapter_of(request.lora_request) if request.lora_request is not None else b""
+    except (OSError, ValueError) as error:
+        logger.warning("spec_connector: request %s: its adapter: %s", request.request_id, error)
+        return None
     extra = tuple((EXTRA_IMAGE, f.mm_position.offset, f.mm_position.length, f.identifier.encode())
                   for f in sorted(request.mm_features, key=lambda f: f.mm_position.offset))
-    return Identity(salt=(request.cache_salt or "").encode(), lora=name.encode(), extra=extra)
+    # a salt may be any text of a client's, halves of surrogate pairs too
+    salt = (request.cache_salt or "").encode("utf-8", "surrogatepass")
+    return Identity(salt=salt, lora=adapter, extra=extra)
 
 
 def asked(request, name, default=True):
-    """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}."""
-    return ((request.kv_transfer_params or {}).get("spec") or {}).get(name, default)
+    """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}. What is
+    no mapping says nothing: it comes from a client."""
+    words = (request.kv_transfer_params or {}).get("spec")
+    return words.get(name, default) if isinstance(words, dict) else default
 
 
 def may_be_lossy(request):

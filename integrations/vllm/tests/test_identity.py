@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""What requests' KV depends on, by vLLM's own requests and scheduler, without an engine. Needs vLLM
+(integrations/vllm/setup-test)."""
+import os
+import sys
+import tempfile
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+try:
+    from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
+    from vllm.v1.core.sched.scheduler import Scheduler as TheirScheduler
+    from vllm.v1.request import Request, StreamingUpdate
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+from spec_connector.vllm import scheduler, served  # noqa: E402
+
+
+def request_of(tokens=(1, 2, 3), words=None, **more):
+    params = SamplingParams(max_tokens=4, extra_args={"kv_transfer_params": words})
+    return Request("r", list(tokens), params, None, **more)
+
+
+class Adapters(unittest.TestCase):
+    """A LoRA adapter's folder, whose files are changed."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.write("adapter_config.json", b'{"r": 8, "lora_alpha": 16}')
+        self.write("adapter_model.safetensors", bytes(4096))
+
+    def write(self, name, data):
+        with open(os.path.join(self.folder.name, name), "wb") as file:
+            file.write(data)
+
+    def identity(self, name="one", number=1, path=None):
+        lora = LoRARequest(name, number, path or self.folder.name)
+        return served.identity_of(request_of(lora_request=lora))
+
+    def test_adapters_that_differ_in_anything_are_others(self):
+        seen = [self.identity(), served.identity_of(request_of()), self.identity("two"),
+                self.identity(number=2)]
+        self.assertEqual(self.identity(), seen[0])
+        self.write("adapter_model.safetensors", bytes(4095) + b"x")
+        seen.append(self.identity())
+        self.write("adapter_config.json", b'{"r": 8, "lora_alpha": 32}')
+        seen.append(self.identity())
+        self.assertEqual(len(set(seen)), 6)
+
+    def test_an_adapter_whose_files_are_not_here_is_not_served(self):
+        self.assertIsNone(self.identity(path="someone/on-a-hub"))
+        os.remove(os.path.join(self.folder.name, "adapter_model.safetensors"))
+        self.assertIsNone(self.identity())
+
+
+class Requests(unittest.TestCase):
+    def test_salts_part(self):
+        salts = [None, "a", "b", "\ud800", "\udc00"]
+        found = [served.identity_of(request_of(cache_salt=salt)) for salt in salts]
+        self.assertEqual(len(set(found)), len(salts))
+
+    def test_a_clients_words_are_taken_or_ignored(self):
+        for words in (None, {}, {"spec": None}, {"spec": 1}, {"spec": "load"}, {"spec": ["load"]},
+                      {"spec": {}}):
+            self.assertTrue(served.asked(request_of(words=words), "load"), words)
+        self.assertFalse(served.asked(request_of(words={"spec": {"load": False}}), "load"))
+
+    def test_a_session_is_served_when_its_tokens_stay(self):
+        """vLLM takes the last sampled token of a session back when the next input comes."""
+        ours = object.__new__(scheduler.Scheduler)
+        ours.tracked = {}
+        request = request_of(resumable=True)
+        self.assertIsNone(ours.track(request))
+        for token in (7, 8):
+            request.append_output_token_ids(token)
+        request.num_computed_tokens = 4
+        theirs = mock.Mock(spec=TheirScheduler, hash_block_size=32, log_stats=False)
+        update = SimpleNamespace(mm_features=None, prompt_token_ids=[5, 6], arrival_time=0.0,
+                                 sampling_params=request.sampling_params, max_tokens=4)
+        self.assertLessEqual(set(vars(update)), set(StreamingUpdate.__dataclass_fields__))
+        TheirScheduler._update_request_as_session(theirs, request, update)
+        self.assertEqual(list(request.all_token_ids), [1, 2, 3, 7, 5, 6])
+        request.resumable = False  # that was its last input
+        self.assertEqual(list(ours.track(request).known()), [1, 2, 3, 7, 5, 6])
+
+
+if __name__ == "__main__":
+    unittest.main()
