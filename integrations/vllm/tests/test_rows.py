@@ -102,9 +102,8 @@ class Prompts(unittest.TestCase):
         saving.save(metadata)
         stored = saving.stored[name]
         end = stored.end
-        if stored.ticket:
-            self.assertEqual(conn.wait([stored.ticket]), [abi.OK])
-            stored.ticket = 0
+        self.assertEqual(conn.wait(stored.tickets), [abi.OK] * len(stored.tickets))
+        stored.tickets = []
         saving.save(SpecMetadata([], [], [name]))
         return end
 
@@ -299,6 +298,40 @@ class Prompts(unittest.TestCase):
     @staticmethod
     def throw(error):
         raise error
+
+    def saves(self, saving, tokens, poll):
+        """Two saves of a request that then ends; poll: what the plugin says of their tickets."""
+        with mock.patch.object(saving.conn, "poll", poll):
+            for first in (0, 32):
+                ids = array.array("I", tokens[first:first + 32]).tobytes()
+                saving.save(SpecMetadata([], [Save("r", first + 32, ids, [5 + first // 32],
+                                                   Identity())], [], saving.conn.epoch()))
+            saving.save(SpecMetadata([], [], ["r"]))
+        saving.conn.wait(saving.tickets)
+        saving.tickets = []
+
+    def test_a_store_that_is_under_way_holds_up_none_behind_it(self):
+        conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
+        saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 65))
+        self.compute(caches, tokens, [5, 6])
+        self.saves(saving, tokens, lambda ticket: abi.PENDING)
+        self.assertEqual(conn.stats()["stored_tokens"], 64)
+        self.assertEqual(self.load(conn, saving.rows, tokens, [9, 10]), 0)
+        self.assertEqual(conn.stats()["requests_open"], 0)
+
+    def test_a_store_that_was_given_up_begins_anew(self):
+        conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
+        saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 65))
+        self.compute(caches, tokens, [5, 6])
+        with mock.patch.object(conn, "store", side_effect=lambda params, want_tickets: [77]):
+            saving.save(SpecMetadata([], [Save("r", 32, array.array("I", tokens[:32]).tobytes(),
+                                               [5], Identity())], [], conn.epoch()))
+        with mock.patch.object(conn, "poll", lambda ticket: abi.E_BUSY):
+            saving.save(SpecMetadata([], [Save("r", 64, array.array("I", tokens[32:]).tobytes(),
+                                               [6], Identity())], [], conn.epoch()))
+        saving.save(SpecMetadata([], [], ["r"]))
+        conn.wait(saving.tickets)
+        self.assertEqual(conn.stats()["stored_tokens"], 64)
 
     def test_rows_from_before_a_reset_are_not_stored_after_it(self):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)

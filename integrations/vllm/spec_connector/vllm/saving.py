@@ -25,7 +25,7 @@ class Stored:
     request: int = 0  # of the plugin; 0: none
     known: int = 0    # tokens that the plugin has
     end: int = 0      # rows [0, end) are stored, or on their way
-    ticket: int = 0
+    tickets: list = dataclasses.field(default_factory=list)  # of stores that may be under way
     is_bad: bool = False  # it computed on rows that never came
     computed_on: int = abi.PROVENANCE_EXACT
     has_gap: bool = False  # rows that were not stored in time are lost
@@ -65,13 +65,8 @@ class Saving:
         if stored.is_bad:
             self.counts.add("dropped_saves", "distrust")
             return None
-        if stored.ticket:
-            ended = self.conn.poll(stored.ticket)
-            if ended == abi.PENDING:
-                return None  # the next save has these rows too
-            stored.ticket = 0
-            if ended != abi.OK:
-                self.release(stored)  # given up: where it is good to go on, a lookup says
+        if not self.is_good(stored):
+            self.release(stored)  # given up: where it is good to go on, a lookup says
         if stored.request == 0:
             known = len(stored.tokens) // 4
             found = self.conn.lookup(bytes(stored.tokens), exact=save.lossy is None,
@@ -92,6 +87,13 @@ class Saving:
             stored.has_gap = True
             self.counts.add("tokens", "gap", save.end - end)
         return (stored, first, end, place) if end > first else None
+
+    def is_good(self, stored):
+        """Whether no store of it was given up. One that is under way holds up none behind it: the
+        request may have ended, and its blocks gone to others, before that one has."""
+        ends = [(ticket, self.conn.poll(ticket)) for ticket in stored.tickets]
+        stored.tickets = [ticket for ticket, end in ends if end == abi.PENDING]
+        return all(end in (abi.OK, abi.PENDING) for _, end in ends)
 
     def store(self, steps):
         params = (abi.StoreParams * len(steps))()
@@ -116,15 +118,16 @@ class Saving:
                 return
         for ticket, (stored, first, end, _) in zip(tickets, steps):
             self.counts.add("tokens", "stored", end - first)
-            stored.ticket, stored.end = ticket, end
+            stored.tickets.append(ticket)
+            stored.end = end
             stored.known = max(stored.known, end)
 
     def release(self, stored):
         if stored.request:
             self.conn.release(stored.request)
-        if stored.ticket:
-            self.tickets.append(stored.ticket)
-        stored.request = stored.ticket = stored.end = 0
+        self.tickets += stored.tickets
+        stored.tickets = []
+        stored.request = stored.end = 0
 
     def forget(self, request_id):
         stored = self.stored.pop(request_id, None)
