@@ -15,8 +15,8 @@ import os
 import tempfile
 import time
 
-from .engines import (PREFIX, Host, asking, damage, differences, distance, prompts_of, rank_of, verdict,
-                      words_of)
+from .engines import (PREFIX, Host, asking, damage, differences, distance, prompts_of, rank_of,
+                      verdict, words_of)
 
 ALIVE_SECONDS = 900
 

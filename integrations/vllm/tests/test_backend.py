@@ -31,8 +31,9 @@ from spec_connector import Connector, Model, abi, plugin  # noqa: E402
 from spec_connector.vllm import backend  # noqa: E402
 from spec_connector.vllm.layered import Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
+from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load  # noqa: E402
-from spec_connector.vllm.worker import Loading  # noqa: E402
+from spec_connector.vllm.stats import Counts  # noqa: E402
 
 BLOCK, LAYERS, HEADS, QUERY_HEADS, SIZE, BLOCKS = 32, 3, 2, 4, 32, 80
 TOKENS = 256  # of a document
@@ -225,7 +226,7 @@ class Backend(unittest.TestCase):
         engine = self.engine()
         one = Sequence(1, 10)
         lease = engine.conn.lookup(ids(1), peek=True, max_tokens=TOKENS).lease
-        loading = Loading(engine.conn, engine.cache, [one.load(lease)])
+        loading = Loading(engine.conn, engine.way, [one.load(lease)], Counts())
         self.assertEqual(loading.finish(), [])
         for layer in range(LAYERS):
             self.same(engine.rows(one, layer), engine.stored[1][layer])
