@@ -195,31 +195,22 @@ def row_bytes(args, width):
 
 
 def judge(args, rows, own, layered):
-    """Prints a line a length; whether all of it holds."""
-    ok, at = True, 0
-    width = 2 if dtype_here() == "float16" else 4
-    for length in sorted({row["tokens"] for row in rows}):
-        count = sum(len(row["queries"]) for row in rows if row["tokens"] == length)
-        a, b = own[at:at + count], layered[at:at + count]
-        at += count
-        right = sum(x["choice"] == x["label"] for x in b)
-        noise = sum(x["kl"] for x in a) / count
-        mean = sum(x["kl"] for x in b) / count
-        most = max(x["kl"] for x in b)
-        same = sum(x["choice"] == y["choice"] for x, y in zip(a, b))
-        delivered = sum(x["rows"] for x in b)
-        wanted = sum(x["wanted_bytes"] for x in b)
-        narrow = wanted - sum(x["exact_rows"] for x in b) * row_bytes(args, width - 2)
-        whole = delivered * row_bytes(args, 2)
-        share, stored = (narrow if width > 2 else wanted) / whole, wanted / whole
-        holds = (mean <= KL_MAX and same == count and share <= BYTES_MAX
-                 and all(x["loads"] == 1 and x["cached"] > 0 for x in b))
-        ok &= verdict(
-            f"{length} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most {most:.4f}; "
-            f"own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; of "
-            "16-bit rows' bytes "
-            f"{share:.3f}" + (f" (with 32-bit rows {stored:.3f})" if width > 2 else ""), holds)
-    return ok
+    """Prints a line; whether it holds."""
+    count, width = len(layered), 2 if dtype_here() == "float16" else 4
+    noise, mean = (sum(x["kl"] for x in said) / count for said in (own, layered))
+    most = max(x["kl"] for x in layered)
+    same = sum(x["choice"] == y["choice"] for x, y in zip(own, layered, strict=True))
+    right = sum(x["choice"] == x["label"] for x in layered)
+    wanted, exact = (sum(x[name] for x in layered) for name in ("wanted_bytes", "exact_rows"))
+    whole = sum(x["rows"] for x in layered) * row_bytes(args, 2)
+    share = (wanted - exact * row_bytes(args, width - 2)) / whole
+    holds = (mean <= KL_MAX and same == count and share <= BYTES_MAX
+             and all(x["loads"] == 1 and x["cached"] > 0 for x in layered))
+    wide = f" (with 32-bit rows {wanted / whole:.3f})" if width > 2 else ""
+    return verdict(
+        f"{rows[0]['tokens']} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most "
+        f"{most:.4f}; own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; "
+        f"of 16-bit rows' bytes {share:.3f}{wide}", holds)
 
 
 def site(folder):
@@ -269,13 +260,16 @@ def main(args):
     rows = entries(args)
     with tempfile.TemporaryDirectory() as folder:
         with Host(folder, env=site(folder)) as host:
-            host.start(engine_words(args, None, enable_prefix_caching=True))
-            own = host.call("runs.layered:plain", folder=folder, rows=rows)
-            host.stop()
-            host.start(engine_words(args, folder))
-            layered = host.call("runs.layered:loaded", folder=folder, rows=rows)
-            host.stop()
-            ok = judge(args, rows, own, layered)
+            ok = True
+            for length in sorted({row["tokens"] for row in rows}):
+                some = [row for row in rows if row["tokens"] == length]
+                host.start(engine_words(args, None, enable_prefix_caching=True))
+                own = host.call("runs.layered:plain", folder=folder, rows=some)
+                host.stop()
+                host.start(engine_words(args, folder))
+                layered = host.call("runs.layered:loaded", folder=folder, rows=some)
+                host.stop()
+                ok &= judge(args, some, own, layered)
             ok &= exactly(host, args, folder, rows[:4])
             ok &= together(host, args, folder, rows)
     return ok

@@ -28,11 +28,13 @@ except ImportError as error:
     print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
     sys.exit(77)
 from spec_connector import Connector, Model, abi, plugin  # noqa: E402
+from spec_connector.connector import Identity  # noqa: E402
 from spec_connector.vllm import backend  # noqa: E402
 from spec_connector.vllm.layered import Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
-from spec_connector.vllm.messages import Load  # noqa: E402
+from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
+from spec_connector.vllm.saving import Saving  # noqa: E402
 from spec_connector.vllm.stats import Counts  # noqa: E402
 
 BLOCK, LAYERS, HEADS, QUERY_HEADS, SIZE, BLOCKS = 32, 3, 2, 4, 32, 80
@@ -291,6 +293,41 @@ class Backend(unittest.TestCase):
                 self.assertGreater(int(bits.sum()), -(-TOKENS * PPM // 10**6))
                 self.same(engine.rows(one, layer), rows)
         self.assertEqual(engine.layered.pending, [])
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def saved(self, engine, one, lossy):
+        """After one save of a request's whole blocks: what is stored of it, exactly and at all."""
+        tokens = ids(one.seed) + b"".join(i.to_bytes(4, "little") for i in range(BLOCK))
+        saving = Saving(engine.conn, engine.way, Counts())
+        save = Save("request", TOKENS + BLOCK, tokens, one.blocks[:TOKENS // BLOCK + 1], Identity(),
+                    lossy)
+        saving.save(SpecMetadata(saves=[save], epoch=engine.conn.epoch()))
+        ticket = saving.stored["request"].ticket
+        if ticket:
+            self.assertEqual(engine.conn.wait([ticket]), [abi.OK])
+        return [engine.conn.lookup(tokens, peek=True, exact=exact).stored_tokens
+                for exact in (True, False)]
+
+    def test_what_is_computed_on_codes_is_stored_as_lossy(self):
+        engine = self.engine()
+        one, other = Sequence(1, 10), Sequence(2, 30)
+        engine.step([one, other])
+        self.assertEqual(self.saved(engine, one, (0, TOKENS)), [TOKENS, TOKENS + BLOCK])
+        self.assertEqual(self.saved(engine, other, None), [TOKENS + BLOCK] * 2)
+
+    def test_rows_of_codes_are_never_stored(self):
+        engine = self.engine()
+        one = Sequence(1, 10)
+        engine.step([one])
+        engine.conn.reset()  # the store has lost what they came from
+        self.assertEqual(self.saved(engine, one, (0, TOKENS)), [0, 0])
+        self.assertEqual(self.saved(engine, one, None), [TOKENS + BLOCK] * 2)
+
+    def test_what_breaks_leaves_nothing_under_way(self):
+        engine = self.engine()
+        engine.begin([Sequence(1, 10), Sequence(2, 30)])
+        engine.layered.abandon()
+        self.assertIsNone(backend._pending)
         self.assertEqual(engine.conn.stats()["requests_open"], 0)
 
     def test_layers_nobody_asks_for_come_exactly(self):

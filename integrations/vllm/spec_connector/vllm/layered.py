@@ -122,7 +122,9 @@ class Layered:
         """Something broke: nothing is written any more when this returns."""
         if self.ticket:
             self.conn.wait_for(self.ticket)
-        self.ticket, self.pending = 0, []
+        self.ticket = 0
+        for one in list(self.pending):
+            self.drop(one)
         self.watch(None)
 
     def watch(self, deliver):

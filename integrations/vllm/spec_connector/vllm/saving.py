@@ -77,6 +77,10 @@ class Saving:
                 self.release(stored)
                 self.counts.add("dropped_saves", "reset")
                 return None
+            if save.lossy is not None and stored.end < save.lossy[1]:
+                stored.is_bad = True  # rows of codes would be stored as if they had been computed
+                self.counts.add("dropped_saves", "distrust")
+                return None
         first = stored.end
         if first >= save.end:
             return None
