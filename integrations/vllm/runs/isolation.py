@@ -53,11 +53,12 @@ def engine_tests(args, host, store):
     *found["another over the text"], _ = asked(host, text + other)
     *found["exact"], _ = asked(host, text + other, {"exact": True})
     *found["another after the exact one"], _ = asked(host, text + [12] * 60)
+    lossy = (len(text + question + said) - 1) // BLOCK * BLOCK - len(text)
     turn = text + question + said + other
+    host.call("runs.inside:settle", prompts=[turn], count=len(text) + lossy)
     *found["the conversation goes on"], _ = asked(host, turn)
     *found["the conversation, exact"], _ = asked(host, turn[:-1] + [3], {"exact": True})
     host.stop()
-    lossy = (len(text + question + said) - 1) // BLOCK * BLOCK - len(text)
     want = {"layered": [0, 512], "another over the text": [0, 512], "exact": [0, 512],
             "another after the exact one": [512, 0], "the conversation goes on": [512, lossy],
             "the conversation, exact": [512, 0]}

@@ -19,6 +19,7 @@ import time
 
 from . import engines
 from .engines import Host, verdict, words_of
+from .inside import SETTLE_SECONDS, settle
 
 DATA = os.path.join(engines.ROOT, "..", "shared", "data", "eval", "recall_text_dev.jsonl")
 KL_MAX, BYTES_MAX = .002, .29
@@ -113,9 +114,15 @@ def kl(p, q):
     return float((p.exp() * (p - q)).sum())
 
 
-def codes_are_made(conn):
-    end = time.monotonic() + 120
-    while time.monotonic() < end and conn.stats()["building"]:
+def store(llm, side, prefix):
+    """The text is computed, stored, seen by the scheduler, and its codes are made."""
+    seen_of(llm).ask([prefix + [1]])
+    seen_of(llm).ask([[1]], {"store": False})  # saves go in front of the next step
+    settle(llm, [prefix], len(prefix) // BLOCK * BLOCK)
+    end = time.monotonic() + SETTLE_SECONDS
+    while side.conn.stats()["building"]:
+        if time.monotonic() > end:
+            raise TimeoutError("codes are not made")
         time.sleep(0.05)
 
 
@@ -131,9 +138,7 @@ def loaded(llm, folder, rows):
     for row in rows:
         prefix = ids_of(llm, row["prefix"])
         whole = torch.load(os.path.join(folder, row["id"] + ".pt"))
-        seen.ask([prefix + [1]])
-        seen.ask([[1]], {"store": False})  # saves go in front of the next step
-        codes_are_made(side.conn)
+        store(llm, side, prefix)
         for i, query in enumerate(row["queries"]):
             ids, before = ids_of(llm, query["query"]), dict(side.layered.counts)
             (states,), (cached,) = seen.ask([prefix + ids], {"store": False})

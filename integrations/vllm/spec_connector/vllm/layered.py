@@ -6,6 +6,9 @@ engine's own queries (docs/layered.md).
                       layer l + 1 is decoded while l computes, vLLM's own attention runs
     later chunks      of the same prompt score anew (SPEC_ITEM_RESCORE): each adds its own rows
 
+By the writer's way (staged.py) they go through staging memory, two layers in turn; a later chunk is
+delivered anew there, and of it those rows are put in that are exact and were not before.
+
 Which rows of a batch are a load's: those of the request that has the load's first block in its
 place of the block table and tokens behind it; the block is fresh, so there is one.
 
@@ -18,6 +21,7 @@ import ctypes
 import dataclasses
 import time
 
+import torch
 from vllm.logger import init_logger
 
 from .. import abi
@@ -38,12 +42,17 @@ class Pending:
     """A load whose prompt is being computed."""
     load: object  # messages.Load
     request: int  # of the plugin
-    slots: ctypes.Array
+    place: object  # of rows.take(): where its rows come into in this step
     tickets: list  # by layer, of the submission that decoded it; 0: it cannot be completed
+    exact: list  # by layer, which rows are exact; of the writer's way alone
     is_fresh: bool = True  # begun in this step
     rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
     computed: int = 0  # of the prompt, after this step
-    new_slots: ctypes.Array = None  # where the keys behind the load stand, of a later chunk
+    new_keys: object = None  # of rows.source(), of a later chunk: the keys behind the load
+
+    @property
+    def count(self):
+        return self.load.end - self.load.first
 
 
 class Layered:
@@ -60,7 +69,7 @@ class Layered:
 
     def begin(self, loads):
         """Of loads, those that are to be made exactly instead."""
-        fresh, failed = [], []
+        fresh, failed, rest = [], [], []
         for load in loads:
             try:
                 found = self.conn.attach(load.lease, load.first)
@@ -68,13 +77,15 @@ class Layered:
                 logger.warning("spec_connector: request %s: %s", load.request_id, error)
                 failed.append(load)
                 continue
-            if found.request == 0 or found.matched_tokens != load.end:
-                failed.append(load)
-                if found.request != 0:
-                    self.conn.release(found.request)
+            is_whole = found.request != 0 and found.matched_tokens == load.end
+            place = self.rows.take(load.blocks) if is_whole else None
+            if place is not None:
+                count = self.rows.caches.count
+                fresh.append(Pending(load, found.request, place, [0] * count, [None] * count))
                 continue
-            fresh.append(Pending(load, found.request, self.rows.slots(load.blocks),
-                                 [0] * self.rows.caches.count))
+            (rest if is_whole else failed).append(load)
+            if found.request != 0:
+                self.conn.release(found.request)
         self.pending += fresh
         self.failed += failed
         self.layer = 0
@@ -85,10 +96,10 @@ class Layered:
             for one in fresh:
                 self.drop(one)
             self.layer = self.rows.caches.count
-            return [one.load for one in fresh]
+            return rest + [one.load for one in fresh]
         self.counts["loads"] += len(fresh)
         self.counts["failed_loads"] += len(failed)
-        return []
+        return rest
 
     def forget(self, request_id):
         """It was preempted, or has ended: its blocks go to others."""
@@ -113,7 +124,7 @@ class Layered:
         for one in list(self.pending):
             if one.computed >= one.load.prompt or (one.is_fresh and one.rows is None):
                 self.drop(one)  # of the prompt, or for it, no more rows are chosen
-            one.is_fresh, one.rows, one.new_slots = False, None, None
+            one.is_fresh, one.rows, one.new_keys = False, None, None
         self.layer, self.metadata = self.rows.caches.count, None
         failed, self.failed = self.failed, []
         return failed
@@ -148,7 +159,7 @@ class Layered:
     def describe(self, pendings, layer):
         """Items of a layer; what they point to lives as long as they."""
         items = (abi.Important * len(pendings))()
-        memories = [self.rows.into(layer, one.slots) for one in pendings]
+        memories = [self.rows.into(layer, one.place) for one in pendings]
         for item, one, memory in zip(items, pendings, memories):
             item.struct_size = ctypes.sizeof(abi.Important)
             item.request, item.layer = one.request, layer
@@ -163,8 +174,8 @@ class Layered:
         self.counts["wait_ns"] += time.perf_counter_ns() - begin
         self.ticket = 0
         for item, one in zip(self.items, self.told):
-            self.count(item)
-            if item.status != abi.OK or item.row_count != len(one.slots):
+            self.add(item)
+            if item.status != abi.OK or item.row_count != one.count:
                 self.fail(one, item.status)
 
     def deliver(self, name, impl, query, key, metadata):
@@ -193,23 +204,30 @@ class Layered:
                     one.rows = starts[row], starts[row + 1], lengths[row]
                     one.computed = lengths[row]
                     if not one.is_fresh:
-                        self.place_new_keys(one, table[row])
+                        self.find_room(one, table[row].tolist())
                     break
 
-    def place_new_keys(self, one, blocks):
-        """Keys of earlier chunks stand in the cache, and so do this chunk's by now."""
-        block, begin, end = self.rows.caches.block, one.load.end, one.rows[2]
-        held = blocks[begin // block:-(-end // block)].tolist()
-        slots = self.rows.slots(held, begin % block)
-        one.new_slots = (ctypes.c_int64 * (end - begin)).from_buffer(slots)
+    def find_room(self, one, blocks):
+        """Of a later chunk. Keys of earlier ones stand in the cache, or are kept, and so are this
+        one's by now. Without them, or room for rows, the chunk chooses nothing."""
+        if not self.rows.is_in_place:
+            one.place = self.rows.take(one.load.blocks)
+        one.new_keys, end = self.rows.source(blocks, one.load.end, one.rows[2])
+        if one.place is None or end < one.rows[2]:
+            one.rows = None
+
+    def can_choose(self, one, layer):
+        """Whether a later chunk may add rows: to what was delivered, or by a delivery anew."""
+        return one.rows is not None and (one.tickets[layer] or not self.rows.is_in_place)
 
     def complete(self, layer, impl, query, key):
         """Without queries, and where a load has no rows in the batch, it comes exactly."""
         is_next = layer == self.layer
         if is_next:
             self.await_codes()
-        ready = [one for one in self.pending if (is_next if one.is_fresh else query is not None
-                                                 and one.rows is not None and one.tickets[layer])]
+        ready = [one for one in self.pending
+                 if (is_next if one.is_fresh
+                     else query is not None and self.can_choose(one, layer))]
         if ready:
             self.choose(layer, ready, impl, query, key)
         if is_next:
@@ -223,41 +241,61 @@ class Layered:
         begin = time.perf_counter_ns()
         items, keep = self.describe(ready, layer), []
         for item, one in zip(items, ready):
-            item.refine_of = one.tickets[layer]
-            item.flags = 0 if one.is_fresh else abi.ITEM_RESCORE
+            if one.is_fresh or self.rows.is_in_place:
+                item.refine_of = one.tickets[layer]
+                item.flags = 0 if one.is_fresh else abi.ITEM_RESCORE
             if one.rows is None or query is None:
                 item.select = ctypes.pointer(abi.EXACTLY)
                 self.counts["lossless_layers"] += 1
             else:
                 asked = self.queries(one, impl, query)
-                keys = (self.keys(one, key) if one.new_slots is None
-                        else self.rows.into(layer, one.new_slots))
+                keys = (self.keys(one, key) if one.new_keys is None
+                        else self.rows.outof(layer, one.new_keys))
                 keep += asked, keys
                 item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
+            if not self.rows.is_in_place:
+                keep.append(torch.zeros(-(-one.count // 64), dtype=torch.int64))
+                item.exact_bits, item.exact_bit_words = keep[-1].data_ptr(), len(keep[-1])
         status = self.conn.get(items)
         refused = status < 0 and all(item.status == abi.OK for item in items)
         for item, one in zip(items, ready):
             item.status = status if refused else item.status
-            self.judge(item, one, layer)
+            if self.judge(item, one, layer) and not self.rows.is_in_place:
+                self.put(item, one, layer)
         self.counts["choose_ns"] += time.perf_counter_ns() - begin
 
-    def judge(self, item, one, layer):
-        self.count(item)
+    def put(self, item, one, layer):
+        """Rows of staging go into the cache; of a later chunk, those that it made exact."""
+        words = (ctypes.c_uint8 * (8 * item.exact_bit_words)).from_address(item.exact_bits)
+        bits = torch.frombuffer(words, dtype=torch.uint8).unsqueeze(1)
+        exact = (bits >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()[:one.count]
         if one.is_fresh:
-            if item.status != abi.OK or item.row_count != len(one.slots):
+            self.rows.arrived(layer, [one.place])
+            one.exact[layer] = exact
+        else:
+            self.rows.put(layer, one.place, exact & ~one.exact[layer])
+            one.exact[layer] |= exact
+
+    def judge(self, item, one, layer):
+        """Whether its rows are there, and are to stay."""
+        self.add(item)
+        if one.is_fresh:
+            if item.status != abi.OK or item.row_count != one.count:
                 self.fail(one, item.status)
-                return
+                return False
             self.counts["layers"] += 1
             self.counts["rows"] += item.row_count
             self.counts["exact_rows"] += item.exact_rows
-        elif item.status == abi.OK:
+            return True
+        if item.status == abi.OK:
             self.counts["rescored_layers"] += 1
         elif item.status in (abi.E_STALE, abi.E_BUSY):
             one.tickets[layer] = 0  # forgotten for want of room: the rows stay what they are
         else:
             self.fail(one, item.status)
+        return item.status == abi.OK
 
-    def count(self, item):
+    def add(self, item):
         self.counts["wanted_bytes"] += item.wanted_bytes
         self.counts["read_bytes"] += item.read_bytes
 

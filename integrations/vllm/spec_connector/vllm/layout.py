@@ -64,6 +64,8 @@ class Direct:
     take() and source() say which rows; into() and outof() are their memory in one layer's cache,
     which lives as long as what take() or source() gave is kept."""
 
+    is_in_place = True  # rows come to where they stay
+
     def __init__(self, caches, version):
         self.caches = caches
         self.element = caches.tensors[0].element_size()
@@ -120,7 +122,8 @@ class Direct:
     def source(self, blocks, first, end):
         """Where rows [first, end) are now, and how far they go."""
         block = self.caches.block
-        return self.slots(blocks[first // block:end // block], first % block), end
+        slots = self.slots(blocks[first // block:-(-end // block)], first % block)
+        return (ctypes.c_int64 * (end - first)).from_buffer(slots), end
 
     def slots(self, blocks, skipped=0):
         """Of the tokens of these blocks, but for the first `skipped`, as a C array."""

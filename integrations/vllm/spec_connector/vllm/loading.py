@@ -23,7 +23,6 @@ class Loading:
         self.layer, self.layers = 0, rows.caches.count
         self.ticket, self.items = 0, None
         self.good, self.failed = [], []  # [(load, request, place)], [load]
-        rows.begin()
         for load in loads:
             try:
                 found = conn.attach(load.lease, load.first)

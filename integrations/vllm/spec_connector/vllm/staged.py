@@ -61,6 +61,8 @@ class Staged:
     """The same calls as layout.Direct has. staging_bytes: of rows that come; ring_bytes: of rows
     that are kept until they are stored."""
 
+    is_in_place = False
+
     def __init__(self, caches, staging_bytes, ring_bytes):
         self.caches = caches
         self.row = caches.heads * caches.size * caches.row_dtype.itemsize
@@ -142,6 +144,13 @@ class Staged:
         for first, slots in places:
             key, value = self.staging[layer % 2, :, first:first + len(slots)]
             self.originals[layer](module, key, value, tensor, slots)
+
+    def put(self, layer, place, wanted):
+        """Of the rows of a place, those that are wanted."""
+        first, slots = place
+        key, value = self.staging[layer % 2, :, first:first + len(slots)][:, wanted]
+        self.originals[layer](self.caches.modules[layer], key, value, self.caches.tensors[layer],
+                              slots[wanted])
 
     def source(self, blocks, first, end):
         if self.ring is None:

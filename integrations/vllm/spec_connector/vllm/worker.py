@@ -7,7 +7,7 @@ Threads: the engine's one.
 from vllm.logger import init_logger
 
 from .. import abi
-from .layout import Caches, Direct
+from .layout import Caches
 from .loading import Loading
 from .rows import open_rows
 from .saving import Saving
@@ -22,10 +22,9 @@ def layered_of(config, conn, rows):
     from .layered import QUERY_ROWS, Layered
     others = [name for name, module in zip(rows.caches.names, rows.caches.modules)
               if not isinstance(module.impl, Impl)]
-    reason = f"the attention of {others[0]} is not the connector's" if others else (
-        None if isinstance(rows, Direct) else "rows go by the writer's way")
-    if reason is not None:
-        logger.warning("spec_connector: layered: %s: loads are lossless", reason)
+    if others:
+        logger.warning("spec_connector: layered: the attention of %s is not the connector's: its "
+                       "loads are lossless", others[0])
         return None
     extra = config.kv_transfer_config.kv_connector_extra_config
     return Layered(conn, rows, int(extra.get("query_rows", QUERY_ROWS)))
@@ -50,6 +49,8 @@ class Worker:
             self.layered = layered_of(self.config, self.conn, rows)
 
     def save(self, metadata):
+        """The first of a step."""
+        self.rows.begin()
         self.saving.save(metadata)
         if self.layered is not None:
             for request_id in metadata.ended:
