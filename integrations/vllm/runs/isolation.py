@@ -46,6 +46,7 @@ def engine_tests(args, host, store):
     host.start(words)
     asked(host, text + [3])
     asked(host, [3], {"store": False})  # what is saved goes in front of the next step
+    host.call("runs.inside:settle", prompts=[text], count=len(text))
     host.stop()
     host.start(words)  # with nothing in its own cache
     found = {}

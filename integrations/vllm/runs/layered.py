@@ -19,7 +19,6 @@ import time
 
 from . import engines
 from .engines import Host, verdict, words_of
-from .inside import SETTLE_SECONDS, settle
 
 DATA = os.path.join(engines.ROOT, "..", "shared", "data", "eval", "recall_text_dev.jsonl")
 KL_MAX, BYTES_MAX = .002, .29
@@ -116,6 +115,7 @@ def kl(p, q):
 
 def store(llm, side, prefix):
     """The text is computed, stored, seen by the scheduler, and its codes are made."""
+    from .inside import SETTLE_SECONDS, settle
     seen_of(llm).ask([prefix + [1]])
     seen_of(llm).ask([[1]], {"store": False})  # saves go in front of the next step
     settle(llm, [prefix], len(prefix) // BLOCK * BLOCK)
