@@ -37,7 +37,7 @@ COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes
           "rescored_layers", "lossless_layers", "wait_ns", "choose_ns")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)  # each is itself
 class Pending:
     """A load whose prompt is being computed."""
     load: object  # messages.Load
@@ -50,6 +50,8 @@ class Pending:
     computed: int = 0  # of the prompt, after this step
     new_keys: object = None  # of rows.source(), of a later chunk: the keys behind the load
 
+    asked: tuple = None  # (layout, queries, keys, the first row of each): of this step's layers
+
     @property
     def count(self):
         return self.load.end - self.load.first
@@ -61,7 +63,7 @@ class Layered:
         self.pending, self.failed = [], []  # [Pending], [Load]
         self.layer = rows.caches.count  # of fresh loads: the next to be completed
         self.ticket = 0  # of its submission
-        self.told = []  # [Pending] of the ticket's items, in their order
+        self.told, self.items = [], None  # [Pending] of the ticket's items, in their order
         self.metadata = None  # of the step whose rows were found
         self.counts = dict.fromkeys(COUNTS, 0)
 
@@ -124,7 +126,7 @@ class Layered:
         for one in list(self.pending):
             if one.computed >= one.load.prompt or (one.is_fresh and one.rows is None):
                 self.drop(one)  # of the prompt, or for it, no more rows are chosen
-            one.is_fresh, one.rows, one.new_keys = False, None, None
+            one.is_fresh, one.rows, one.new_keys, one.asked = False, None, None, None
         self.layer, self.metadata = self.rows.caches.count, None
         failed, self.failed = self.failed, []
         return failed
@@ -238,9 +240,11 @@ class Layered:
                 logger.debug("spec_connector: layer %d is not told ahead: %s", self.layer, error)
 
     def choose(self, layer, ready, impl, query, key):
-        begin = time.perf_counter_ns()
-        items, keep = self.describe(ready, layer), []
+        begin, keep = time.perf_counter_ns(), []
+        is_told = ready == self.told and layer == self.layer  # the same items go on
+        items = self.items if is_told else self.describe(ready, layer)
         for item, one in zip(items, ready):
+            item.flags = 0
             if one.is_fresh or self.rows.is_in_place:
                 item.refine_of = one.tickets[layer]
                 item.flags = 0 if one.is_fresh else abi.ITEM_RESCORE
@@ -248,10 +252,10 @@ class Layered:
                 item.select = ctypes.pointer(abi.EXACTLY)
                 self.counts["lossless_layers"] += 1
             else:
-                asked = self.queries(one, impl, query)
-                keys = (self.keys(one, key) if one.new_keys is None
-                        else self.rows.outof(layer, one.new_keys))
-                keep += asked, keys
+                asked, keys = self.ask(one, impl, query, key)
+                if one.new_keys is not None:
+                    keys = self.rows.outof(layer, one.new_keys)
+                    keep.append(keys)
                 item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
             if not self.rows.is_in_place:
                 keep.append(torch.zeros(-(-one.count // 64), dtype=torch.int64))
@@ -301,22 +305,35 @@ class Layered:
 
     # ---- What an item points to
 
-    def queries(self, one, impl, query):
-        first, end, length = one.rows
-        first = max(first, end - self.query_rows)
-        rows, element = query[first:end], query.element_size()
-        return abi.Queries(
-            dtype=DTYPES[query.dtype], data=rows.data_ptr(), row_count=end - first,
-            byte_count=((end - first - 1) * rows.stride(0) + (rows.shape[1] - 1) * rows.stride(1)
-                        + rows.shape[2]) * element,
-            row_stride_bytes=rows.stride(0) * element, head_stride_bytes=rows.stride(1) * element,
-            first_position=length - (end - first), scale=impl.scale)
+    def ask(self, one, impl, query, key):
+        """A load's queries and new keys: described once a step, then moved from layer to layer."""
+        layout = query.stride(), key.stride(), query.dtype, key.dtype
+        if one.asked is None or one.asked[0] != layout:
+            first = max(one.rows[0], one.rows[1] - self.query_rows)
+            one.asked = (layout, self.queries(one, query, first), self.keys(one, key),
+                         first * query.stride(0) * query.element_size(),
+                         one.rows[0] * key.stride(0) * key.element_size())
+        _, asked, keys, query_at, key_at = one.asked
+        asked.data, asked.scale = query.data_ptr() + query_at, impl.scale
+        keys.k_base = key.data_ptr() + key_at
+        return asked, keys
+
+    def queries(self, one, query, first):
+        count, element = one.rows[1] - first, query.element_size()
+        return abi.Queries(dtype=DTYPES[query.dtype], row_count=count,
+                           byte_count=reach(query, count) * element,
+                           row_stride_bytes=query.stride(0) * element,
+                           head_stride_bytes=query.stride(1) * element,
+                           first_position=one.rows[2] - count)
 
     def keys(self, one, key):
-        first, end, _ = one.rows
-        rows, element = key[first:end], key.element_size()
-        size = ((end - first - 1) * rows.stride(0) + (rows.shape[1] - 1) * rows.stride(1)
-                + rows.shape[2]) * element
-        return abi.Memory(
-            dtype=DTYPES[key.dtype], k_base=rows.data_ptr(), k_bytes=size,
-            token_stride_bytes=rows.stride(0) * element, head_stride_bytes=rows.stride(1) * element)
+        element = key.element_size()
+        return abi.Memory(dtype=DTYPES[key.dtype],
+                          k_bytes=reach(key, one.rows[1] - one.rows[0]) * element,
+                          token_stride_bytes=key.stride(0) * element,
+                          head_stride_bytes=key.stride(1) * element)
+
+
+def reach(rows, count):
+    """Elements from the first to behind the last one of so many rows."""
+    return (count - 1) * rows.stride(0) + (rows.shape[1] - 1) * rows.stride(1) + rows.shape[2]

@@ -69,6 +69,7 @@ class Direct:
     def __init__(self, caches, version):
         self.caches = caches
         self.element = caches.tensors[0].element_size()
+        self.shapes = [self._shape(tensor) for tensor in caches.tensors]
         for layer, name in enumerate(caches.names):
             self._check(version, name, layer)
         for layer, name in enumerate(caches.names):
@@ -130,18 +131,23 @@ class Direct:
         block = self.caches.block
         return abi.int64s([b * block + i for b in blocks for i in range(block)][skipped:])
 
-    def into(self, layer, slots):
-        tensor, element, caches = self.caches.tensors[layer], self.element, self.caches
+    def _shape(self, tensor):
+        """A layer's description, without slots, as bytes."""
+        element, caches = self.element, self.caches
         base, rows = tensor.data_ptr(), caches.block * caches.size * element
         total = tensor.untyped_storage().data_ptr() + tensor.untyped_storage().nbytes() - base
-        return abi.Memory(
+        return bytes(abi.Memory(
             dtype=DTYPES[caches.row_dtype], k_base=base, v_base=base + rows, k_bytes=total,
             v_bytes=total - rows, token_stride_bytes=element,
             k_element_stride_bytes=caches.block * element,
             v_token_stride_bytes=caches.size * element,
             head_stride_bytes=tensor.stride(1) * element,
-            block_stride_bytes=tensor.stride(0) * element, block_tokens=caches.block,
-            slots=ctypes.addressof(slots), slot_count=len(slots))
+            block_stride_bytes=tensor.stride(0) * element, block_tokens=caches.block))
+
+    def into(self, layer, slots):
+        memory = abi.Memory.from_buffer_copy(self.shapes[layer])
+        memory.slots, memory.slot_count = ctypes.addressof(slots), len(slots)
+        return memory
 
     outof = into
 
