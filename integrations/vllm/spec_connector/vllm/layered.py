@@ -49,7 +49,6 @@ class Pending:
     rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
     computed: int = 0  # of the prompt, after this step
     new_keys: object = None  # of rows.source(), of a later chunk: the keys behind the load
-
     asked: tuple = None  # (layout, queries, keys, the first row of each): of this step's layers
 
     @property
