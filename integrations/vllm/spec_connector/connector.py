@@ -164,6 +164,8 @@ class Connector:
                      result.provenance.kind, bytes(result.lease), result.state, result.load_ns)
 
     def release(self, request):
+        if not self._conn:
+            return abi.E_STALE  # it ended with all others
         error = abi.Error()
         return self._check("release", self._api.release(self._conn, request, error), error,
                            also=(abi.E_STALE,))
@@ -178,9 +180,15 @@ class Connector:
         return ticket.value
 
     def wait_for(self, ticket, timeout_ns=abi.FOREVER):
-        """Each item's status says how it ended; raises only if nothing was written."""
+        """Each item's status says how it ended. A plugin that cannot wait any more (an invariant of
+        its own broke) may still write: it is closed, which ends its threads, and this raises."""
+        if not self._conn:
+            return abi.E_STALE  # close has ended it
         error = abi.Error()
         status = self._api.get_important_wait(self._conn, ticket, timeout_ns, error)
+        if status == abi.E_POISONED:
+            self.close()
+            raise Error("get_important_wait", status, error.text.decode(errors="replace"))
         return status
 
     def get(self, items):

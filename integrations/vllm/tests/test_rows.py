@@ -280,6 +280,25 @@ class Prompts(unittest.TestCase):
             self.assertEqual(begun, ended)
             self.assertEqual(conn.stats()["requests_open"], 0)
 
+    def test_a_plugin_that_cannot_wait_any_more_is_closed(self):
+        """Its threads may write until then, into blocks that vLLM gives to others."""
+        conn, tokens = self.open(torch.float32), list(range(1, 65))
+        caches = RealCaches(torch.float32, 32)
+        rows = open_rows(caches, {})
+        self.compute(caches, tokens, [5, 2])
+        self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2])
+        lease = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
+                            multiple_of=32).lease
+        loading = Loading(conn, rows, [Load("load", lease, 0, 64, [0, 1])], Counts())
+        api, closed = conn._api, []
+        conn._api = types.SimpleNamespace(
+            get_important_wait=lambda *args: abi.E_POISONED,
+            close=lambda handle: closed.append(api.close(handle)))
+        with self.assertRaises(Error):
+            loading.await_layer(0)
+        self.assertEqual(len(closed), 1)
+        loading.abandon()
+
     def test_a_submission_that_is_refused_fails_the_loads_alone(self):
         conn, tokens = self.open(torch.float32), list(range(1, 33))
         caches = RealCaches(torch.float32, 32)

@@ -16,6 +16,7 @@ try:
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
+from spec_connector.vllm import SpecConnector, Worker  # noqa: E402
 from spec_connector.vllm.stats import Counts, SpecStats  # noqa: E402
 
 TRANSFER = types.SimpleNamespace(
@@ -52,6 +53,20 @@ class Stats(unittest.TestCase):
         counts.take(Conn(read_bytes=5))
         counts.asked_ns = 0  # a second has passed
         self.assertEqual(counts.take(Conn(read_bytes=12)).data["counts"], {"plugin/read_bytes": 7})
+
+    def test_counters_that_cannot_be_had_end_no_engine(self):
+        class Broken(Conn):
+            def stats(self):
+                raise RuntimeError("no counters")
+
+        connector = object.__new__(SpecConnector)
+        connector._side, connector._counts = object.__new__(Worker), Counts()
+        connector._side.conn, connector._side.errors, connector._errors = Broken(), {8}, {7}
+        connector._side.abandon, connector._connector_metadata = lambda: None, None
+        connector._counts.add("tokens", "loaded", 3)
+        self.assertEqual(connector.get_kv_connector_stats().data["counts"], {"tokens/loaded": 3})
+        self.assertIsNone(connector._side)
+        self.assertEqual(connector.get_block_ids_with_load_errors(), {7, 8})
 
     def test_sides_and_steps_add_up(self):
         one = SpecStats({"counts": {"requests/hit": 1}, "levels": {"poisoned": 0}})

@@ -92,7 +92,11 @@ class SpecConnector(KVConnectorBase_V1):
 
     def get_kv_connector_stats(self):
         conn = self._side.conn if isinstance(self._side, Worker) else None
-        return self._counts.take(conn)
+        try:
+            return self._counts.take(conn)
+        except Exception as error:  # pylint: disable=broad-except
+            self._give_up("get_kv_connector_stats", error)
+            return self._counts.take()
 
     @classmethod
     def build_kv_connector_stats(cls, data=None):
