@@ -7,6 +7,7 @@ ask     {"prompts": [[token id, ...], ...], "sampling": of SamplingParams, "batc
          "turns": how many, "more": what each prompt has beside its ids (cache_salt)}
         turns above 1: each prompt is a conversation's first turn; the next one's prompt is all that
         was said, and the first again
+        lora: [name, number, path] of an adapter
         -> {"answers": [{"prompt": how many tokens, "cached": how many of them were not computed,
             "external": how many of those the connector had (one at a time alone), "ids": [...],
             "logprobs": [{token: value}, ...], "prompt_logprobs": likewise}, ...],
@@ -54,8 +55,10 @@ class Host:
     def grown(self, before):
         return {name: value - before.get(name, 0) for name, value in self.counts().items()}
 
-    def ask(self, prompts, sampling, batch, turns, more):
+    def ask(self, prompts, sampling, batch, turns, more, lora=None):
         from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
+        adapter = LoRARequest(*lora) if lora else None
         params, prompts = SamplingParams(**sampling), [list(ids) for ids in prompts]
         first, answers, begun = [list(ids) for ids in prompts], [], self.counts()
         for _ in range(turns):
@@ -63,7 +66,7 @@ class Host:
             outputs = []
             for call in [asked] if batch else [[prompt] for prompt in asked]:
                 before = self.counts()
-                made = self.llm.generate(call, params, use_tqdm=False)
+                made = self.llm.generate(call, params, use_tqdm=False, lora_request=adapter)
                 external = None if batch else self.grown(before).get("external")
                 outputs += [(answer, external) for answer in made]
             for i, (answer, external) in enumerate(outputs):

@@ -152,8 +152,8 @@ class Host:
         return said
 
 
-def asking(prompts, batch=False, tokens=24, turns=1, more=None, **sampling):
-    return {"prompts": prompts, "batch": batch, "turns": turns, "more": more,
+def asking(prompts, batch=False, tokens=24, turns=1, more=None, lora=None, **sampling):
+    return {"prompts": prompts, "batch": batch, "turns": turns, "more": more, "lora": lora,
             "sampling": {"max_tokens": tokens, "temperature": 0.0, "logprobs": 20,
                          "ignore_eos": True, **sampling}}
 

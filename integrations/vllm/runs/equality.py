@@ -72,7 +72,7 @@ def alone(case):
         return plain
     host.start(case.words("one"))
     case.same("cold", plain, host.ask(prompts)["answers"], 0)
-    host.call("runs.inside:settle", prompts=prompts, count=2 * PREFIX)
+    host.call("runs.inside:settle", prompts=prompts, count=PREFIX)
     case.same("warm", plain, host.ask(prompts)["answers"])
     host.stop()
     case.same("restarted", plain, host.once(case.words("one"), prompts)["answers"])

@@ -2,10 +2,12 @@
 the engine. Scheduler and worker are in this process."""
 import array
 import time
+import types
 
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 
 SETTLE_SECONDS = 60
+POISONED = -14
 
 
 def sides(llm):
@@ -27,3 +29,50 @@ def settle(llm, prompts, count):
             if time.monotonic() > end:
                 raise TimeoutError(f"{seen} tokens of a prompt are stored, expected {count}")
             time.sleep(0.01)
+
+
+def reset(llm):
+    return llm.reset_prefix_cache(reset_connector=True)
+
+
+def make_stale(llm):
+    """The next load's lease is stale: all is forgotten between its promise and its attach."""
+    _, worker = sides(llm)
+    attach, connector, llm.failed = worker.conn.attach, get_kv_transfer_group(), []
+    told = connector.get_block_ids_with_load_errors
+
+    def late(lease, from_token=0):
+        worker.conn.attach = attach
+        worker.conn.reset()
+        return attach(lease, from_token)
+
+    def tell():
+        blocks = told()
+        llm.failed += blocks
+        return blocks
+
+    worker.conn.attach, connector.get_block_ids_with_load_errors = late, tell
+
+
+def failed_blocks(llm):
+    return len(llm.failed)
+
+
+def poison(llm, first):
+    """From the first call of this name on every call of the plugin but for stats says so, as one
+    does whose invariant broke: our builds for tests abort there instead."""
+    state = {"is_poisoned": False}
+
+    def guard(name, call):
+        def run(*args):
+            state["is_poisoned"] |= name == first
+            return POISONED if state["is_poisoned"] else call(*args)
+        return run
+
+    for side in sides(llm):
+        table = side.conn._api
+        names = [field for field, _ in table._fields_]
+        side.conn._api = types.SimpleNamespace(**{
+            name: guard(name, getattr(table, name)) for name in names
+            if callable(getattr(table, name)) and name not in ("close", "stats")},
+            close=table.close, stats=table.stats)
