@@ -1,10 +1,14 @@
 """What tests do inside an engine's process, by an order `call`; each function's first argument is
 the engine. Scheduler and worker are in this process."""
 import array
+import statistics
 import time
 import types
 
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
+
+from spec_connector.connector import Identity
+from spec_connector.vllm.messages import Load, Save, SpecMetadata
 
 SETTLE_SECONDS = 60
 POISONED = -14
@@ -76,3 +80,90 @@ def poison(llm, first):
             name: guard(name, getattr(table, name)) for name in names
             if callable(getattr(table, name)) and name not in ("close", "stats")},
             close=table.close, stats=table.stats)
+
+
+def idle_us(llm, rounds=2000):
+    """A layer's two hooks, no load pending."""
+    del llm
+    connector, taken = get_kv_transfer_group(), []
+    for _ in range(rounds):
+        start = time.perf_counter_ns()
+        connector.wait_for_layer_load("model.layers.0.self_attn")
+        connector.save_kv_layer("model.layers.0.self_attn", None, None)
+        taken.append(time.perf_counter_ns() - start)
+    return statistics.median(taken) / 1000
+
+
+def timed(conn, name, spent):
+    """From now on spent[0] grows by what this call of the connection takes."""
+    call = getattr(conn, name)
+
+    def run(*args):
+        start = time.perf_counter_ns()
+        try:
+            return call(*args)
+        finally:
+            spent[0] += time.perf_counter_ns() - start
+    setattr(conn, name, run)
+
+
+def loading_us(llm, prompts, block, rounds=50):
+    """(ours, the plugin's) for a layer of loads of all prompts, into the last blocks there are."""
+    reader, worker = sides(llm)
+    blocks, ours, plugin, spent = worker.caches.tensors[0].shape[0], [], [], [0]
+    for name in ("submit", "wait_for"):
+        timed(worker.conn, name, spent)
+    for _ in range(rounds):
+        loads = []
+        for i, prompt in enumerate(prompts):
+            ids = array.array("I", prompt[:257]).tobytes()
+            found = reader.conn.lookup(ids, peek=True, exact=True, multiple_of=block)
+            held = [blocks - 1 - (i * 8 + j) for j in range(256 // block)]
+            loads.append(Load(f"r{i}", found.lease, 0, 256, held))
+        worker.start(SpecMetadata(loads))
+        for name in worker.caches.names:
+            spent[0], start = 0, time.perf_counter_ns()
+            worker.await_layer(name)
+            taken = time.perf_counter_ns() - start
+            ours.append(taken - spent[0])
+            plugin.append(spent[0])
+        worker.finish()
+        if worker.errors:
+            raise RuntimeError(f"loads failed: blocks {sorted(worker.errors)}")
+    for name in ("submit", "wait_for"):
+        delattr(worker.conn, name)
+    return statistics.median(ours) / 1000, statistics.median(plugin) / 1000
+
+
+def store_rows(llm, tokens):
+    """Any rows of these tokens, out of the caches; as many as a call takes from them."""
+    _, worker = sides(llm)
+    block = worker.caches.block
+    blocks = [i % (worker.caches.tensors[0].shape[0] - 1) + 1 for i in range(len(tokens) // block)]
+    end = len(blocks) * block
+    save = Save("rows", end, array.array("I", tokens[:end]).tobytes(), blocks, Identity())
+    worker.saving.save(SpecMetadata([], [save], [], worker.conn.epoch()))
+    worker.conn.wait(worker.saving.stored["rows"].tickets)
+    worker.saving.stored["rows"].tickets = []
+    worker.saving.save(SpecMetadata([], [], ["rows"]))
+    settle(llm, [tokens], end // 2)
+
+
+def match_us(llm, count, rounds=50):
+    """What the scheduler's side takes for a request that it sees the first time."""
+    from vllm import SamplingParams
+    from vllm.v1.request import Request
+    core = llm.llm_engine.engine_core.engine_core
+    connector, taken = core.scheduler.connector, {"absent": [], "found": []}
+    stored = list(range(7, 7 + count))
+    store_rows(llm, stored)
+    for i in range(rounds):
+        for kind, tokens in (("absent", [7 + i] * count), ("found", stored)):
+            request = Request(f"timed-{kind}-{i}", tokens, SamplingParams(max_tokens=1), None)
+            start = time.perf_counter_ns()
+            matched, _ = connector.get_num_new_matched_tokens(request, 0)
+            taken[kind].append(time.perf_counter_ns() - start)
+            connector.request_finished(request, [])
+            if (matched > count // 2) != (kind == "found"):
+                raise RuntimeError(f"{matched} tokens of a request that is {kind}")
+    return {kind: statistics.median(times) / 1000 for kind, times in taken.items()}
