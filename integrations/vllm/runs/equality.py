@@ -145,8 +145,10 @@ def processes(case, folder):
     """Scheduler and workers in processes of their own, as `vllm serve` has them."""
     ranks = {"tensor_parallel_size": case.args.tp} if case.args.tp > 1 else {}
     name = f"{case.args.tp} ranks" if ranks else "processes"
-    prompts = case.prompts[:16]
-    with Host(folder, "apart", apart=True) as host:
+    prompts, cores = case.prompts[:16], sorted(os.sched_getaffinity(0))
+    # left to itself vLLM wants a NUMA node a rank
+    bind = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores[:case.args.tp]))} if ranks else {}
+    with Host(folder, "apart", env=bind, apart=True) as host:
         plain = host.once(case.words(**ranks), prompts)["answers"]
         for part, least in (("cold", 0), ("restarted", None)):
             case.same(f"{name}, {part}", plain,
