@@ -106,7 +106,8 @@ static const struct sc_config_row rows[] = {
      .multiple_of = 4 * KIB},
     {{"max_requests", "integer", "64", "1 .. 65536",
       "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY. "
-      "Peeks are none; 16 of them may run at the same moment."},
+      "A released one counts until its stores have ended. Peeks are none; 16 of them "
+      "may run at the same moment."},
      .kind = KIND_INTEGER,
      MEMBER(max_requests),
      .min = 1,
@@ -126,7 +127,8 @@ static const struct sc_config_row rows[] = {
     {{"lease_ns_max", "integer", "30000000000", "0 .. 86400000000000",
       "How long a lease may promise, in nanoseconds, and how long dropped rows keep their place. "
       "The same in all processes of a store. 0: no leases, and lookup in a reader or a rank set "
-      "promises nothing."},
+      "promises nothing. Below 0.1 s a reader, which follows its writer every 25 ms, mostly "
+      "misses, and may find dropped what it has begun to load (CORRUPT)."},
      .kind = KIND_INTEGER,
      MEMBER(lease_ns_max),
      .max = 86400000000000ull},
