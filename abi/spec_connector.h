@@ -813,7 +813,7 @@ struct spec_api {
      * release are not [ABI-161]. A release makes the handle STALE at once, and wait is still due.
      * Items that were delivered by then, or by a reset, stay what they are; one that is being
      * delivered ends as it would have, or is STALE; the others are STALE. close ends all, and needs
-     * no wait [ABI-162].
+     * no wait [ABI-162]. POISONED comes at once: the items stay with the plugin until close.
      *   ret_ticket  written on SPEC_OK only
      * Errors: submit: INVALID, STALE as get_important, BUSY (64 submissions, or max_requests, were
      * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), and those of the
