@@ -6,6 +6,7 @@
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -184,6 +185,14 @@ static void abi_174_a_prompt_as_large_as_the_disk_finds_room(void **state)
 
 /* ---- 089 ---- */
 
+/* Says of a prompt that is not there any more when that was, and whether it was evicted. */
+static void say_if_lost(struct fixture *fx, const struct prompt *prompt, const char *when)
+{
+    if (matched(fx, prompt) == 0)
+        print_message("    lost %s: %" PRIu64 " chunks evicted, %" PRIu64 " dropped\n", when,
+                      fixture_stats(fx).evicted_chunks, fixture_stats(fx).dropped_chunks);
+}
+
 /* The file system refuses to let files grow, then lets them again; nobody opens anything anew. */
 static void abi_089_after_a_full_device_stores_are_tried_again(void **state)
 {
@@ -202,6 +211,7 @@ static void abi_089_after_a_full_device_stores_are_tried_again(void **state)
         assert_true(matched(fx, &prompt) == 0 || kept_all);
         prompt_free(&prompt);
     }
+    say_if_lost(fx, &before, "while files may not grow");
     fixture_check(fx, &before, stored ? 299 : 0); /* loads go on */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     struct prompt after = prompt_make(2550, 300);
@@ -212,9 +222,12 @@ static void abi_089_after_a_full_device_stores_are_tried_again(void **state)
     }
     if (conf_options.require_hits)
         assert_true(again);
+    say_if_lost(fx, &after, "when it had been stored");
     fixture_check(fx, &after, again ? 299 : 0);
     prompt_free(&after);
+    say_if_lost(fx, &before, "when files grow again");
     fixture_reopen(fx);
+    say_if_lost(fx, &before, "by the reopening");
     fixture_check(fx, &before, stored ? 299 : 0);
     prompt_free(&before);
 }

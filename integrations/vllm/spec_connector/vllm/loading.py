@@ -21,7 +21,7 @@ class Loading:
     def __init__(self, conn, rows, loads, counts):
         self.conn, self.rows, self.counts = conn, rows, counts
         self.layer, self.layers = 0, rows.caches.count
-        self.ticket, self.items = 0, None
+        self.ticket, self.items = 0, ()
         self.good, self.failed = [], []  # [(load, request, place)], [load]
         for load in loads:
             try:
@@ -44,16 +44,22 @@ class Loading:
         self.failed.append(load)
         self.counts.add("failed_loads", reason)
 
+    def describe(self):
+        """Items, but for what differs between layers."""
+        items = (abi.Important * len(self.good))()
+        for item, (_, request, _) in zip(items, self.good):
+            item.struct_size, item.request = ctypes.sizeof(abi.Important), request
+            item.deadline_ns, item.select = LOAD_NS, ctypes.pointer(abi.EXACTLY)
+        return items
+
     def submit(self):
         if not self.good or self.layer == self.layers:
             return
+        if len(self.items) != len(self.good):
+            self.items = self.describe()
         self.memories = [self.rows.into(self.layer, place) for _, _, place in self.good]
-        self.items = (abi.Important * len(self.good))()
-        for item, (_, request, _), memory in zip(self.items, self.good, self.memories):
-            item.struct_size = ctypes.sizeof(abi.Important)
-            item.request, item.layer = request, self.layer
-            item.destination, item.deadline_ns = ctypes.pointer(memory), LOAD_NS
-            item.select = ctypes.pointer(abi.EXACTLY)
+        for item, memory in zip(self.items, self.memories):
+            item.layer, item.destination = self.layer, ctypes.pointer(memory)
         try:
             self.ticket = self.conn.submit(self.items)
         except Error as error:  # nothing was begun
