@@ -259,14 +259,18 @@ class Prompts(unittest.TestCase):
             self.assertTrue(torch.equal(was, now))
         self.assertEqual(conn.stats()["requests_open"], 0)
 
-    def test_a_load_that_is_abandoned_writes_nothing_later(self):
+    def kept(self):
+        """Two blocks are stored: the store, the rows of the caches they are of, and a lease."""
         conn, tokens = self.open(torch.float32), list(range(1, 65))
         caches = RealCaches(torch.float32, 32)
         rows = open_rows(caches, {})
         self.compute(caches, tokens, [5, 2])
         self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2])
-        lease = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
-                            multiple_of=32).lease
+        return conn, rows, conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True,
+                                       exact=True, multiple_of=32).lease
+
+    def test_a_load_that_is_abandoned_writes_nothing_later(self):
+        conn, _, lease = self.kept()
         submit, wait_for, begun, ended = conn.submit, conn.wait_for, [], []
         conn.submit = lambda items: begun.append(submit(items)) or begun[-1]
         conn.wait_for = lambda ticket: ended.append(ticket) or wait_for(ticket)
@@ -282,13 +286,7 @@ class Prompts(unittest.TestCase):
 
     def test_a_plugin_that_cannot_wait_any_more_is_closed(self):
         """Its threads may write until then, into blocks that vLLM gives to others."""
-        conn, tokens = self.open(torch.float32), list(range(1, 65))
-        caches = RealCaches(torch.float32, 32)
-        rows = open_rows(caches, {})
-        self.compute(caches, tokens, [5, 2])
-        self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2])
-        lease = conn.lookup(array.array("I", tokens + [7]).tobytes(), peek=True, exact=True,
-                            multiple_of=32).lease
+        conn, rows, lease = self.kept()
         loading = Loading(conn, rows, [Load("load", lease, 0, 64, [0, 1])], Counts())
         api, closed = conn._api, []
         conn._api = types.SimpleNamespace(

@@ -77,14 +77,18 @@ class SpecConnector(KVConnectorBase_V1):
         if isinstance(side, Worker):
             self._reason = f"{where}: {error}"
             self._errors |= side.errors
-            if self.has_connector_metadata():
-                self._errors.update(b for load in self._connector_metadata.loads
-                                    for b in load.blocks)
+            self._fail_loads()
             try:
                 side.abandon()
             except Exception as again:  # pylint: disable=broad-except
                 logger.error("spec_connector: what was under way could not be ended: %s", again)
         # The connector stays open: threads of it may still write where a submission told them to.
+
+    def _fail_loads(self):
+        """Of this step, if it is one."""
+        if self.has_connector_metadata():
+            for load in self._connector_metadata.loads:
+                self._errors.update(load.blocks)
 
     @property
     def requires_kv_delivery(self):
@@ -174,9 +178,8 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
-        if self._side is None and self.has_connector_metadata():  # the scheduler may not know yet
-            for load in self._connector_metadata.loads:
-                self._errors.update(load.blocks)
+        if self._side is None:  # the scheduler may not know yet
+            self._fail_loads()
         else:
             self._start()
 

@@ -52,6 +52,10 @@ class Caches:
         context = config.compilation_config.static_forward_context
         self.modules = [context[name] for name in self.names]
 
+    def slots_of(self, blocks):
+        """Numbers of the places of these blocks' tokens, in their order."""
+        return [b * self.block + i for b in blocks for i in range(self.block)]
+
     def write(self, layer, key, value, slots):
         """By the backend, as it writes rows of its own."""
         module = self.modules[layer]
@@ -128,8 +132,7 @@ class Direct:
 
     def slots(self, blocks, skipped=0):
         """Of the tokens of these blocks, but for the first `skipped`, as a C array."""
-        block = self.caches.block
-        return abi.int64s([b * block + i for b in blocks for i in range(block)][skipped:])
+        return abi.int64s(self.caches.slots_of(blocks)[skipped:])
 
     def _shape(self, tensor):
         """A layer's description, without slots, as bytes."""

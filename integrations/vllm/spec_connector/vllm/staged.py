@@ -124,13 +124,11 @@ class Staged:
         self.used = 0
 
     def take(self, blocks):
-        block = self.caches.block
-        count = len(blocks) * block
+        count = len(blocks) * self.caches.block
         if self.used + count > self.room:
             return None
         first, self.used = self.used, self.used + count
-        slots = torch.tensor([b * block + i for b in blocks for i in range(block)],
-                             dtype=torch.int64)
+        slots = torch.tensor(self.caches.slots_of(blocks), dtype=torch.int64)
         if self.ring is not None:
             self.ring.forget(slots)
         return first, slots
