@@ -199,7 +199,7 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
             &conn->stats.dropped_chunks,
             sc_plugin_chunk_count(conn, save->first, save->first + save->count),
             memory_order_relaxed);
-    if (status == SPEC_E_NO_SPACE)
+    if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->count);
     save->status = sc_plugin_ticket_status(status);
 }

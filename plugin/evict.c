@@ -16,7 +16,8 @@
  * A piece goes when its last run has gone, so that what is left of a prefix is its beginning.
  * What was asked for beyond the share goes too: for a pass as long as that until it would fit, and
  * if it finds no room though enough is free in sum, or the index is full, once nothing is on its
- * way out of quarantine.
+ * way out of quarantine. What a device that failed lately refuses lacks no room and asks for none:
+ * the job might run when that pause is over.
  *
  * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
  * records, and nothing is committed in between.

@@ -209,6 +209,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     request->pass_count = count;
     request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
     struct spec_error why = {.struct_size = sizeof(why)};
+    bool is_paused = sc_store_is_paused(conn->store); /* what that refuses lacks no room */
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
@@ -221,7 +222,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
                         request->pass[request->pass_saves - 1]->count;
         count_dropped(conn, begun_end, first + count);
         give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
-        if (status == SPEC_E_NO_SPACE)
+        if (status == SPEC_E_NO_SPACE && !is_paused)
             sc_plugin_evict_ask(conn, count);
     }
     /* Extents that were begun resolve their parts themselves. */

@@ -99,6 +99,14 @@ static bool segment_takes(const struct sc_store *store, uint64_t index)
     return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
 }
 
+bool sc_store_is_paused(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->space_lock);
+    bool is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
+    pthread_mutex_unlock(&store->space_lock);
+    return is_paused;
+}
+
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
 {
     struct sc_store_room room = {0};
@@ -127,8 +135,8 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     room.free_bytes += makeable;
     room.quarantine_bytes = store->quarantine_bytes;
     demand_look(store, piece_next, &room);
-    room.is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
     pthread_mutex_unlock(&store->space_lock);
+    room.is_paused = sc_store_is_paused(store);
     room.log_pieces_over = sc_store_log_pieces_over(store);
     *ret_room = room;
 }

@@ -341,9 +341,11 @@ struct sc_store_room {
     uint64_t piece_new; /* pieces from this one on were stored within an 8th of it; UINT64_MAX:
                          * none */
     uint64_t log_pieces_over; /* pieces that shall go because the log has no room, the oldest */
-    bool is_paused;           /* the device failed lately: extents are refused, whatever is free */
+    bool is_paused;           /* sc_store_is_paused */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
+/* The device failed lately: extents are refused, whatever is free. Any thread. */
+bool sc_store_is_paused(struct sc_store *store);
 /* So many rows would have been stored, had there been room: they count as demand. Any thread. */
 void sc_store_room_missed(struct sc_store *store, uint64_t rows);
 /* Bytes of pages that an extent of so many rows takes. */

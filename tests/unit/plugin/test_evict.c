@@ -232,6 +232,25 @@ static void what_could_not_be_written_down_is_when_nothing_else_goes(void **stat
     rig_done(&rig);
 }
 
+/* A prompt that is refused because the device failed lately asks for no room: a job that ran when
+ * that time is over would evict for it. */
+static void refused_while_paused(struct rig *rig, uint64_t seed, uint64_t tokens)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, tokens);
+    struct spec_lookup_result result = rig_lookup(rig, &prompt);
+    struct sc_store_room before, after;
+    rig_background(rig);
+    sc_store_room(rig->conn->store, &before);
+    assert_true(before.is_paused);
+    spec_ticket ticket = rig_store(rig, result.request, &prompt, 0, tokens);
+    assert_int_equal(rig->conn->jobs[SC_JOB_EVICT].state, 0);
+    assert_int_equal(rig_wait(rig, ticket), SPEC_E_NO_SPACE);
+    sc_store_room(rig->conn->store, &after);
+    assert_int_equal(after.demand_bytes, before.demand_bytes);
+    rig_release(rig, result.request);
+    rig_prompt_free(&prompt);
+}
+
 /* A pass that the device refused to write, though there was room, costs nobody else's rows: neither
  * at once nor when stores are tried again. */
 static void what_the_device_refuses_evicts_nothing(void **state)
@@ -246,6 +265,7 @@ static void what_the_device_refuses_evicts_nothing(void **state)
     assert_true(sc_io_sim_fault_fired(rig.disk, SC_SIM_NO_SPACE) > 0);
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
     assert_int_equal(read_one(&rig, 1, 100), 100);
+    refused_while_paused(&rig, 7, 50);
     pass_time(&rig, 6000000000); /* stores are refused for 5 s */
     for (uint64_t seed = 3; seed < 6; seed++) {
         assert_int_equal(fill_one(&rig, seed, 50), SPEC_OK);
