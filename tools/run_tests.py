@@ -33,7 +33,7 @@ import xml.etree.ElementTree
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUDGET_SECONDS = 1200  # for a clone alone on two cores
-TAIL_LINES = 40
+TAIL_LINES = 80
 BUILD_NICE = 10  # below the tests of the stage before
 EXPECTED_SKIPS = os.path.join(ROOT, "tools", "expected-skips.txt")
 
@@ -270,8 +270,7 @@ def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
     command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "900",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
-               "--test-output-size-failed", "4000000", "--no-tests=ignore",
-               "--output-on-failure"]
+               "--test-output-size-failed", "4000000", "--no-tests=ignore"]
     command += list(stage.ctest)
     if not slow and "-LE" not in stage.ctest:
         command += ["-LE", "slow"]
@@ -323,6 +322,8 @@ def test_stage(result, slow):
         result.fail("ctest", "no test ran, expected some")
     if status != 0 and result.count("failed") == 0:
         result.fail("ctest", "ended with status %d, expected 0" % status)
+    for line in failures(result):
+        say(line)
 
 
 def run_stages(stages, slow):
@@ -347,6 +348,17 @@ def names_of(names):
     return ", ".join(names[:3]) + (" and %d more" % more if more > 0 else "")
 
 
+def failures(result):
+    """A stage's failed cases, each with the end of what it printed: never the hundreds of lines of
+    the cases beside it, behind which whoever shows only a part of a log would lose it."""
+    lines = []
+    for case in result.cases:
+        if case.outcome == "failed":
+            lines.append("failed: %s: %s" % (result.stage.name, case.name))
+            lines += ["    | " + line for line in case.tail.split("\n") if case.tail]
+    return lines
+
+
 def summary(results, expected, total_s):
     """The lines of the summary and whether all is well. A skip for an unexpected reason counts as
     failed."""
@@ -364,10 +376,7 @@ def summary(results, expected, total_s):
     lines.append("total  %.0f s on %d cores (budget: %d s on two)"
                  % (total_s, cores(), BUDGET_SECONDS))
     for r in results:
-        for case in r.cases:
-            if case.outcome == "failed":
-                lines.append("failed: %s: %s" % (r.stage.name, case.name))
-                lines += ["    | " + line for line in case.tail.split("\n") if case.tail]
+        lines += failures(r)
     for title, groups in (("skipped", known), ("left out of a passing test", known_parts)):
         for why, names in groups.items():
             lines.append("%s: %d: %s (%s)" % (title, len(names), why, names_of(names)))
