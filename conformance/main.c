@@ -79,7 +79,7 @@ static void run_child(const struct conf_test *test, FILE *output)
 /* What the test said, without cmocka's frame around it. */
 static void print_output(FILE *output)
 {
-    static const char *const FRAME[] = {"[=====", "[ RUN ", "[  FAILED  ]", "[  PASSED  ]", " "};
+    static const char *const FRAME[] = {"[=====", "[ RUN ", "[  FAILED  ]", "[  PASSED  ]"};
     char line[1024];
     rewind(output);
     while (fgets(line, sizeof(line), output) != NULL) {

@@ -189,7 +189,7 @@ static void abi_174_a_prompt_as_large_as_the_disk_finds_room(void **state)
 static void say_if_lost(struct fixture *fx, const struct prompt *prompt, const char *when)
 {
     if (matched(fx, prompt) == 0)
-        print_message("    lost %s: %" PRIu64 " chunks evicted, %" PRIu64 " dropped\n", when,
+        print_message("lost %s: %" PRIu64 " chunks evicted, %" PRIu64 " dropped\n", when,
                       fixture_stats(fx).evicted_chunks, fixture_stats(fx).dropped_chunks);
 }
 
