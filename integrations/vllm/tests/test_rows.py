@@ -19,7 +19,7 @@ except ImportError as error:
     sys.exit(77)
 from spec_connector import Connector, Model, abi  # noqa: E402
 from spec_connector.connector import Error, Identity  # noqa: E402
-from spec_connector.vllm import layout, staged  # noqa: E402
+from spec_connector.vllm import layout, memories, staged  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
 from spec_connector.vllm.rows import open_rows  # noqa: E402
@@ -145,16 +145,16 @@ class Prompts(unittest.TestCase):
                 self.assertFalse(any(t.any() for t in target.bytes_of([2, 3, 5, 6])))
 
     def test_a_wrong_entry_of_the_table_is_refused(self):
-        right = layout.Direct.into
+        right = layout.Direct._shape
 
-        def wrong(self, layer, slots):  # K as rows: right until two prompts part inside a block
-            memory = right(self, layer, slots)
+        def wrong(self, tensor):  # K as rows: right until two prompts part inside a block
+            memory = abi.Memory.from_buffer_copy(right(self, tensor))
             memory.k_element_stride_bytes = self.element
             memory.token_stride_bytes = self.caches.size * self.element
-            return memory
+            return memories.words_of(memory)
 
         caches = RealCaches(torch.float32, 32)
-        with mock.patch.object(layout.Direct, "into", wrong):
+        with mock.patch.object(layout.Direct, "_shape", wrong):
             with self.assertRaisesRegex(ValueError, "layer.0 is not laid out .* K False, V True"):
                 open_rows(caches, {"rows": "direct"})
             self.assertIsInstance(open_rows(caches, {}), staged.Staged)
@@ -283,6 +283,28 @@ class Prompts(unittest.TestCase):
             loading.abandon()
             self.assertEqual(begun, ended)
             self.assertEqual(conn.stats()["requests_open"], 0)
+
+    def test_a_load_that_fails_in_a_layer_leaves_the_others_theirs(self):
+        conn, rows, lease = self.kept()
+        for way in ("direct", "writer"):
+            for at in range(LAYERS):
+                target = RealCaches(torch.float32, 32)
+                loads = [Load(name, lease, 0, 64, blocks)
+                         for name, blocks in (("a", [0, 1]), ("b", [3, 4]), ("c", [6, 5]))]
+                loading = Loading(conn, open_rows(target, {"rows": way}), loads, Counts())
+                wait_for = conn.wait_for
+
+                def lose(ticket):
+                    wait_for(ticket)
+                    if loading.layer == at:
+                        loading.items[1].status = abi.E_CORRUPT
+
+                with mock.patch.object(conn, "wait_for", lose):
+                    self.assertEqual(loading.finish(), loads[1:2])
+                for blocks in ([0, 1], [6, 5]):
+                    for was, now in zip(rows.caches.bytes_of([5, 2]), target.bytes_of(blocks)):
+                        self.assertTrue(torch.equal(was, now))
+                self.assertEqual(conn.stats()["requests_open"], 0)
 
     def test_a_plugin_that_cannot_wait_any_more_is_closed(self):
         """Its threads may write until then, into blocks that vLLM gives to others."""

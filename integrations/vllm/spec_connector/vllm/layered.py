@@ -160,7 +160,7 @@ class Layered:
     def describe(self, pendings, layer):
         """Items of a layer; what they point to lives as long as they."""
         items = (abi.Important * len(pendings))()
-        memories = [self.rows.into(layer, one.place) for one in pendings]
+        memories = self.rows.into([one.place for one in pendings]).aim(layer)
         for item, one, memory in zip(items, pendings, memories):
             item.struct_size = ctypes.sizeof(abi.Important)
             item.request, item.layer = one.request, layer
@@ -253,8 +253,7 @@ class Layered:
             else:
                 asked, keys = self.ask(one, impl, query, key)
                 if one.new_keys is not None:
-                    keys = self.rows.outof(layer, one.new_keys)
-                    keep.append(keys)
+                    keys = self.rows.outof([one.new_keys]).aim(layer)[0]
                 item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
             if not self.rows.is_in_place:
                 keep.append(torch.zeros(-(-one.count // 64), dtype=torch.int64))

@@ -14,6 +14,7 @@ import ctypes
 import torch
 
 from .. import abi
+from .memories import Memories, place_of, words_of
 
 DTYPES = {torch.float32: abi.DTYPE_F32, torch.float16: abi.DTYPE_F16,
           torch.bfloat16: abi.DTYPE_BF16}
@@ -65,15 +66,15 @@ class Caches:
 class Direct:
     """Rows go between the plugin and the paged cache itself, by a description of it.
 
-    take() and source() say which rows; into() and outof() are their memory in one layer's cache,
-    which lives as long as what take() or source() gave is kept."""
+    take() and source() say which rows, one place each; into() and outof() describe several of
+    them, layer after layer (memories.py)."""
 
     is_in_place = True  # rows come to where they stay
 
     def __init__(self, caches, version):
         self.caches = caches
         self.element = caches.tensors[0].element_size()
-        self.shapes = [self._shape(tensor) for tensor in caches.tensors]
+        self.layers = [self._shape(tensor) for tensor in caches.tensors]
         for layer, name in enumerate(caches.names):
             self._check(version, name, layer)
         for layer, name in enumerate(caches.names):
@@ -99,7 +100,7 @@ class Direct:
         key, value = pattern(block, caches.heads, caches.size, caches.row_dtype)
         slots = torch.arange(block, dtype=torch.int64) + number * block
         caches.write(layer, key, value, slots)
-        memory = self.into(layer, self.take([number]))
+        memory = self.into([self.take([number])]).aim(layer)[0]
         parts = ((memory.k_base, memory.token_stride_bytes, memory.k_element_stride_bytes, key),
                  (memory.v_base, memory.v_token_stride_bytes, self.element, value))
         same = [torch.equal(self._view(tensor, base + number * memory.block_stride_bytes,
@@ -135,11 +136,11 @@ class Direct:
         return abi.int64s(self.caches.slots_of(blocks)[skipped:])
 
     def _shape(self, tensor):
-        """A layer's description, without slots, as bytes."""
+        """A layer's part of descriptions: all but the slots."""
         element, caches = self.element, self.caches
         base, rows = tensor.data_ptr(), caches.block * caches.size * element
         total = tensor.untyped_storage().data_ptr() + tensor.untyped_storage().nbytes() - base
-        return bytes(abi.Memory(
+        return words_of(abi.Memory(
             dtype=DTYPES[caches.row_dtype], k_base=base, v_base=base + rows, k_bytes=total,
             v_bytes=total - rows, token_stride_bytes=element,
             k_element_stride_bytes=caches.block * element,
@@ -147,10 +148,9 @@ class Direct:
             head_stride_bytes=tensor.stride(1) * element,
             block_stride_bytes=tensor.stride(0) * element, block_tokens=caches.block))
 
-    def into(self, layer, slots):
-        memory = abi.Memory.from_buffer_copy(self.shapes[layer])
-        memory.slots, memory.slot_count = ctypes.addressof(slots), len(slots)
-        return memory
+    def into(self, places):
+        return Memories(self.layers, [place_of(slots=ctypes.addressof(slots), slot_count=len(slots))
+                                      for slots in places], places)
 
     outof = into
 

@@ -4,10 +4,12 @@ Threads: the engine's one.
 """
 import ctypes
 
+import numpy as np
 from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
+from .memories import view_of
 
 logger = init_logger("vllm.spec_connector")
 
@@ -21,7 +23,7 @@ class Loading:
     def __init__(self, conn, rows, loads, counts):
         self.conn, self.rows, self.counts = conn, rows, counts
         self.layer, self.layers = 0, rows.caches.count
-        self.ticket, self.items = 0, ()
+        self.ticket, self.items = 0, None  # None: they are to be described (anew)
         self.good, self.failed = [], []  # [(load, request, place)], [load]
         for load in loads:
             try:
@@ -45,21 +47,23 @@ class Loading:
         self.counts.add("failed_loads", reason)
 
     def describe(self):
-        """Items, but for what differs between layers."""
-        items = (abi.Important * len(self.good))()
-        for item, (_, request, _) in zip(items, self.good):
+        """Items, which go from layer to layer."""
+        self.items = (abi.Important * len(self.good))()
+        self.memories = self.rows.into([place for _, _, place in self.good])
+        for item, memory, (_, request, _) in zip(self.items, self.memories.array, self.good):
             item.struct_size, item.request = ctypes.sizeof(abi.Important), request
+            item.destination = ctypes.pointer(memory)
             item.deadline_ns, item.select = LOAD_NS, ctypes.pointer(abi.EXACTLY)
-        return items
+        self.at, self.statuses, self.came = view_of(self.items, "layer", "status", "row_count")
+        self.wanted = np.array([load.end - load.first for load, _, _ in self.good])
 
     def submit(self):
         if not self.good or self.layer == self.layers:
             return
-        if len(self.items) != len(self.good):
-            self.items = self.describe()
-        self.memories = [self.rows.into(self.layer, place) for _, _, place in self.good]
-        for item, memory in zip(self.items, self.memories):
-            item.layer, item.destination = self.layer, ctypes.pointer(memory)
+        if self.items is None:
+            self.describe()
+        self.memories.aim(self.layer)
+        self.at[:] = self.layer
         try:
             self.ticket = self.conn.submit(self.items)
         except Error as error:  # nothing was begun
@@ -75,18 +79,24 @@ class Loading:
         while self.good and self.layer <= layer and self.layer < self.layers:
             self.conn.wait_for(self.ticket)
             self.ticket = 0
-            good = []
-            for item, (load, request, place) in zip(self.items, self.good):
-                if item.status == abi.OK and item.row_count == load.end - load.first:
-                    good.append((load, request, place))
-                    continue
-                logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
-                               load.request_id, self.layer, item.status)
-                self.fail(load, REASONS.get(item.status, "other"))
-                self.conn.release(request)
-            self.good, self.layer = good, self.layer + 1
+            if np.count_nonzero(self.statuses) or np.count_nonzero(self.came != self.wanted):
+                self.part()
+            self.layer += 1
             self.submit()
             self.rows.arrived(self.layer - 1, [place for _, _, place in self.good])
+
+    def part(self):
+        """Loads of which this layer came from those of which it did not."""
+        good = []
+        for item, (load, request, place) in zip(self.items, self.good):
+            if item.status == abi.OK and item.row_count == load.end - load.first:
+                good.append((load, request, place))
+                continue
+            logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
+                           load.request_id, self.layer, item.status)
+            self.fail(load, REASONS.get(item.status, "other"))
+            self.conn.release(request)
+        self.good, self.items = good, None
 
     def finish(self):
         """Layers that no attention asked for too: what was promised is there, or told."""

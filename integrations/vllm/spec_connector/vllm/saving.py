@@ -11,6 +11,7 @@ from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
+from .memories import view_of
 
 logger = init_logger("vllm.spec_connector")
 
@@ -101,17 +102,21 @@ class Saving:
 
     def store(self, steps):
         params = (abi.StoreParams * len(steps))()
+        memories = self.rows.outof([place for _, _, _, place in steps])
+        news = [bytes(stored.tokens[4 * stored.known:4 * end]) for stored, _, end, _ in steps]
+        for param, (stored, first, end, _), memory, new in zip(params, steps, memories.array, news):
+            param.struct_size = ctypes.sizeof(abi.StoreParams)
+            param.request, param.computed_on = stored.request, stored.computed_on
+            param.first_token, param.token_count = first, end - first
+            param.memory = ctypes.pointer(memory)
+            param.tokens = ctypes.cast(ctypes.c_char_p(new), ctypes.c_void_p) if new else None
+            param.tokens_count = len(new) // 4
+        at, ids, id_counts = view_of(params, "layer", "tokens", "tokens_count")
         for layer in range(self.rows.caches.count):
-            memories = [self.rows.outof(layer, place) for _, _, _, place in steps]
-            for param, (stored, first, end, _), memory in zip(params, steps, memories):
-                param.struct_size = ctypes.sizeof(abi.StoreParams)
-                param.request, param.layer = stored.request, layer
-                param.computed_on = stored.computed_on
-                param.first_token, param.token_count = first, end - first
-                param.memory = ctypes.pointer(memory)
-                new = bytes(stored.tokens[4 * stored.known:4 * end]) if layer == 0 else b""
-                param.tokens = ctypes.cast(ctypes.c_char_p(new), ctypes.c_void_p) if new else None
-                param.tokens_count = len(new) // 4
+            memories.aim(layer)
+            at[:] = layer
+            if layer > 0:  # the first one's call has taken them
+                ids[:] = id_counts[:] = 0
             try:
                 tickets = self.conn.store(params, want_tickets=True)
             except Error as error:

@@ -18,6 +18,7 @@ from vllm.logger import init_logger
 
 from .. import abi
 from .layout import DTYPES, pattern
+from .memories import Memories, place_of, words_of
 
 logger = init_logger("vllm.spec_connector")
 
@@ -74,6 +75,8 @@ class Staged:
         for layer, name in enumerate(caches.names):
             self._prove(name, layer)
         self.ring = Ring(caches, max(1, ring_bytes // (2 * caches.count * self.row)))
+        self.into_layers = [self._shape(self.staging[i % 2]) for i in range(caches.count)]
+        self.outof_layers = [self._shape(rows) for rows in self.ring.rows]
         self.originals = [module.impl.do_kv_cache_update for module in caches.modules]
         for layer, module in enumerate(caches.modules):
             module.impl.do_kv_cache_update = self._captured(layer)
@@ -107,18 +110,12 @@ class Staged:
                 self.ring = None
         return run
 
-    def _memory(self, rows, slots=None):
-        element = rows.element_size()
-        size = self.caches.size * element
-        memory = abi.Memory(dtype=DTYPES[self.caches.row_dtype], k_base=rows[0].data_ptr(),
-                            v_base=rows[1].data_ptr(), k_bytes=rows[0].numel() * element,
-                            v_bytes=rows[1].numel() * element, token_stride_bytes=self.row,
-                            head_stride_bytes=size)
-        if slots is not None:
-            memory.block_tokens = rows.shape[1]
-            memory.block_stride_bytes = rows.shape[1] * self.row
-            memory.slots, memory.slot_count = ctypes.addressof(slots), len(slots)
-        return memory
+    def _shape(self, rows):
+        """A layer's part of descriptions: where [k, v] rows begin, and how far apart they are."""
+        return words_of(abi.Memory(
+            dtype=DTYPES[self.caches.row_dtype], k_base=rows[0].data_ptr(),
+            v_base=rows[1].data_ptr(), token_stride_bytes=self.row,
+            head_stride_bytes=self.caches.size * rows.element_size()))
 
     def begin(self):
         self.used = 0
@@ -133,9 +130,10 @@ class Staged:
             self.ring.forget(slots)
         return first, slots
 
-    def into(self, layer, place):
-        first, slots = place
-        return self._memory(self.staging[layer % 2, :, first:first + len(slots)])
+    def into(self, places):
+        parts = [(first * self.row, len(slots) * self.row) for first, slots in places]
+        return Memories(self.into_layers, [place_of(k_base=at, v_base=at, k_bytes=size, v_bytes=size)
+                                           for at, size in parts], places)
 
     def arrived(self, layer, places):
         module, tensor = self.caches.modules[layer], self.caches.tensors[layer]
@@ -161,5 +159,9 @@ class Staged:
         count = int(gaps[0]) if len(gaps) else len(slots)
         return abi.int64s(positions[:count].tolist()), first + count
 
-    def outof(self, layer, positions):
-        return self._memory(self.ring.rows[layer], positions)
+    def outof(self, places):
+        room = self.ring.capacity * self.row
+        return Memories(self.outof_layers, [
+            place_of(k_bytes=room, v_bytes=room, block_tokens=self.ring.capacity,
+                     block_stride_bytes=room, slots=ctypes.addressof(positions),
+                     slot_count=len(positions)) for positions in places], places)
