@@ -5,6 +5,7 @@ import statistics
 import time
 import types
 
+from vllm import SamplingParams
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 
 from spec_connector.connector import Identity
@@ -80,6 +81,22 @@ def poison(llm, first):
             name: guard(name, getattr(table, name)) for name in names
             if callable(getattr(table, name)) and name not in ("close", "stats")},
             close=table.close, stats=table.stats)
+
+
+def speeds(llm, prompt, short, count):
+    """Seconds to the first token of a prompt, and those of `count` decoded tokens of another."""
+    took = []
+    for ids, tokens in ((prompt, 1), (short, count)):
+        start = time.perf_counter()
+        llm.generate([{"prompt_token_ids": ids}],
+                     SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True),
+                     use_tqdm=False)
+        took.append(time.perf_counter() - start)
+    return took
+
+
+def stored_tokens(llm):
+    return sides(llm)[1].conn.stats()["stored_tokens"]
 
 
 def idle_us(llm, rounds=2000):
