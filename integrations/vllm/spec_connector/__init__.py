@@ -8,7 +8,7 @@ The package carries libspec_connector.so and speaks its C ABI by ctypes: nothing
 nothing but the standard library is imported. vLLM's connector is spec_connector.vllm, which
 imports vllm.
 """
-from .connector import Connector, Error, Model
+from .connector import Connector, Error, Model, Poisoned
 from .library import load
 
 __all__ = ["Connector", "Error", "Model", "load"]

@@ -20,6 +20,11 @@ class Error(Exception):
         self.status = status
 
 
+class Poisoned(Exception):
+    """An invariant of the plugin's own broke: every call says so from now on. No Error: nobody
+    goes on with the next request."""
+
+
 @dataclasses.dataclass
 class Model:
     """What makes one model's KV differ from another's: spec_model, of this rank."""
@@ -124,6 +129,8 @@ class Connector:
         self._conn = None
 
     def _check(self, call, status, error, also=()):
+        if status == abi.E_POISONED:
+            raise Poisoned(f"{call}: {error.text.decode(errors='replace')}")
         if status < 0 and status not in also:
             raise Error(call, status, error.text.decode(errors="replace"))
         return status
@@ -188,12 +195,16 @@ class Connector:
         status = self._api.get_important_wait(self._conn, ticket, timeout_ns, error)
         if status == abi.E_POISONED:
             self.close()
-            raise Error("get_important_wait", status, error.text.decode(errors="replace"))
+            raise Poisoned(f"get_important_wait: {error.text.decode(errors='replace')}")
         return status
 
     def get(self, items):
         """Delivers a layer; returns the first status that is not OK."""
-        return self._api.get_important(self._conn, items, len(items), abi.Error())
+        error = abi.Error()
+        status = self._api.get_important(self._conn, items, len(items), error)
+        if status == abi.E_POISONED:
+            raise Poisoned(f"get_important: {error.text.decode(errors='replace')}")
+        return status
 
     def store(self, steps, want_tickets=False):
         """A layer of each of an array of abi.StoreParams. Tickets: 0 but for last layers."""

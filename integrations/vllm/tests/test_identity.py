@@ -39,12 +39,13 @@ class Adapters(unittest.TestCase):
         with open(os.path.join(self.folder.name, name), "wb") as file:
             file.write(data)
 
-    def identity(self, name="one", number=1, path=None):
+    def identity(self, name="one", number=1, path=None, adapters=None):
+        """adapters: of a scheduler that saw others before."""
         lora = LoRARequest(name, number, path or self.folder.name)
-        return served.identity_of(request_of(lora_request=lora))
+        return served.identity_of(request_of(lora_request=lora), adapters or served.Adapters())
 
     def test_adapters_that_differ_in_anything_are_others(self):
-        seen = [self.identity(), served.identity_of(request_of()), self.identity("two"),
+        seen = [self.identity(), served.identity_of(request_of(), None), self.identity("two"),
                 self.identity(number=2)]
         self.assertEqual(self.identity(), seen[0])
         self.write("adapter_model.safetensors", bytes(4095) + b"x")
@@ -59,10 +60,23 @@ class Adapters(unittest.TestCase):
         self.assertIsNone(self.identity())
 
 
+    def test_an_adapter_that_changes_under_an_engine_is_left_alone(self):
+        """The engine may still compute with what it read before."""
+        adapters = served.Adapters()
+        first = self.identity(adapters=adapters)
+        with mock.patch.object(served, "adapter_id", side_effect=AssertionError("read again")):
+            self.assertEqual(self.identity(adapters=adapters), first)
+        self.write("adapter_model.safetensors", bytes(4095) + b"x")
+        self.assertIsNone(self.identity(adapters=adapters))
+        self.write("adapter_model.safetensors", bytes(4096))  # as it was, to look at
+        self.assertIsNone(self.identity(adapters=adapters))
+        self.assertEqual(self.identity(), first)
+
+
 class Requests(unittest.TestCase):
     def test_salts_part(self):
         salts = [None, "a", "b", "\ud800", "\udc00"]
-        found = [served.identity_of(request_of(cache_salt=salt)) for salt in salts]
+        found = [served.identity_of(request_of(cache_salt=salt), None) for salt in salts]
         self.assertEqual(len(set(found)), len(salts))
 
     def test_a_clients_words_are_taken_or_ignored(self):
@@ -74,7 +88,7 @@ class Requests(unittest.TestCase):
     def test_a_session_is_served_when_its_tokens_stay(self):
         """vLLM takes the last sampled token of a session back when the next input comes."""
         ours = object.__new__(scheduler.Scheduler)
-        ours.tracked = {}
+        ours.tracked, ours.adapters = {}, served.Adapters()
         request = request_of(resumable=True)
         self.assertIsNone(ours.track(request))
         for token in (7, 8):

@@ -18,7 +18,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 from spec_connector import Connector, Model, abi  # noqa: E402
-from spec_connector.connector import Error, Identity  # noqa: E402
+from spec_connector.connector import Error, Identity, Poisoned  # noqa: E402
 from spec_connector.vllm import layout, memories, staged  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
@@ -314,10 +314,22 @@ class Prompts(unittest.TestCase):
         conn._api = types.SimpleNamespace(
             get_important_wait=lambda *args: abi.E_POISONED,
             close=lambda handle: closed.append(api.close(handle)))
-        with self.assertRaises(Error):
+        with self.assertRaises(Poisoned):
             loading.await_layer(0)
         self.assertEqual(len(closed), 1)
         loading.abandon()
+
+    def test_a_poisoned_plugin_is_no_request_s_error(self):
+        """Each would be told with a line, for ever."""
+        conn, rows, lease = self.kept()
+        api, says = conn._api, lambda *args: abi.E_POISONED
+        conn._api = types.SimpleNamespace(attach=says, lookup=says, poll=says, stats=says,
+                                          close=api.close)
+        with self.assertRaises(Poisoned):
+            Loading(conn, rows, [Load("load", lease, 0, 64, [0, 1])], Counts())
+        save = Save("r", 32, array.array("I", range(500, 532)).tobytes(), [1], Identity())
+        with self.assertRaises(Poisoned):
+            Saving(conn, rows, Counts()).save(SpecMetadata([], [save]))
 
     def test_a_submission_that_is_refused_fails_the_loads_alone(self):
         conn, tokens = self.open(torch.float32), list(range(1, 33))

@@ -156,3 +156,6 @@ class Direct:
 
     def arrived(self, layer, places):
         """Rows of these places are delivered."""
+
+    def end(self):
+        """Nothing is loaded or stored from now on."""

@@ -5,8 +5,8 @@
 A step asks for the same places in each layer: what differs is the layer's part. As rows of 64-bit
 words all places are moved on by one addition, not by a structure each.
 
-Holds: `array` stays where it is; an item that points to one of its elements points to the layer that
-it was aimed at last.
+Holds: `array` stays where it is; an item that points to one of its elements points to the layer
+that it was aimed at last.
 """
 import ctypes
 

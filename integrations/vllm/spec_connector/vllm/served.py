@@ -109,8 +109,8 @@ def open_connector(config, kv_config, rank, role):
                      library=extra.get("library"))
 
 
-def adapter_of(lora):
-    """An adapter by its name, number and files; raises where there are none to read."""
+def adapter_id(lora):
+    """Of its name, number and files."""
     facts = {"name": lora.lora_name, "number": lora.lora_int_id, "path": lora.lora_path}
     config = os.path.join(lora.lora_path, "adapter_config.json")  # rank and scale
     with open(config, "rb") as file:
@@ -118,13 +118,40 @@ def adapter_of(lora):
     return identity.weights_id(lora.lora_path, facts)
 
 
-def identity_of(request):
+class Adapters:
+    """Identities of adapters, which are read where one is used first. An engine keeps an adapter
+    in memory, or may read it again: files that changed since say no more what it computes with."""
+
+    def __init__(self):
+        self.known = {}  # name, number, path -> how the files stood, identity
+
+    def identity(self, lora):
+        """Raises where no files name it (any more)."""
+        which = lora.lora_name, lora.lora_int_id, lora.lora_path
+        stands = files_of(lora.lora_path)
+        if which not in self.known:
+            self.known[which] = stands, adapter_id(lora)
+        if self.known[which][0] != stands or files_of(lora.lora_path) != stands:
+            raise ValueError(f"{lora.lora_path} has changed since it was used first")
+        return self.known[which][1]
+
+
+def files_of(folder):
+    """What changes when a file of it does."""
+    with os.scandir(folder) as entries:
+        return sorted((e.name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+                      for e in entries for s in [os.stat(e.path)])
+
+
+def identity_of(request, adapters):
     """None: this request's KV is of no prompt that token ids and keys could name: embeddings, an
-    adapter whose files are not here, a session whose tokens and images are still replaced."""
+    adapter whose files are not here or have changed, a session whose tokens and images are still
+    replaced."""
     if request.prompt_embeds is not None or request.resumable:
         return None
     try:
-        adapter = adapter_of(request.lora_request) if request.lora_request is not None else b""
+        lora = request.lora_request
+        adapter = adapters.identity(lora) if lora is not None else b""
     except (OSError, ValueError) as error:
         logger.warning("spec_connector: request %s: its adapter: %s", request.request_id, error)
         return None

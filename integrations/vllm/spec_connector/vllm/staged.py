@@ -132,8 +132,9 @@ class Staged:
 
     def into(self, places):
         parts = [(first * self.row, len(slots) * self.row) for first, slots in places]
-        return Memories(self.into_layers, [place_of(k_base=at, v_base=at, k_bytes=size, v_bytes=size)
-                                           for at, size in parts], places)
+        return Memories(self.into_layers, [
+            place_of(k_base=at, v_base=at, k_bytes=size, v_bytes=size) for at, size in parts],
+            places)
 
     def arrived(self, layer, places):
         module, tensor = self.caches.modules[layer], self.caches.tensors[layer]
@@ -147,6 +148,9 @@ class Staged:
         key, value = self.staging[layer % 2, :, first:first + len(slots)][:, wanted]
         self.originals[layer](self.caches.modules[layer], key, value, self.caches.tensors[layer],
                               slots[wanted])
+
+    def end(self):
+        self.ring = None  # new rows are kept no more
 
     def source(self, blocks, first, end):
         if self.ring is None:

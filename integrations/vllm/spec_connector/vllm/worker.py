@@ -86,6 +86,8 @@ class Worker:
             self.loading.abandon()
         if self.layered is not None:
             self.layered.abandon()
+        if self.rows is not None:
+            self.rows.end()
 
     def close(self):
         if self.conn is not None:
