@@ -1,7 +1,8 @@
 /* spec-conformance: judges a shared object through the ABI, from outside.
  *
  *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
- *                       [--require-hits] [--patience SECONDS] [--list]
+ *                       [--require-hits] [--patience SECONDS]
+ *                       [--limit SECONDS] [--list]
  *
  *   for every test:  fork -> dlopen, open, test, close -> exit status
  *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
@@ -24,8 +25,7 @@
 
 #include "conformance/suite.h"
 
-#define TEST_SECONDS 240u /* then it hangs */
-#define CLAUSES      1000u
+#define CLAUSES 1000u
 #define EXTRA_DEFAULT                                                                              \
     "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"32MiB\", "        \
     "\"max_requests\": 16, \"max_request_tokens\": 8192"
@@ -45,6 +45,7 @@ struct tally {
 struct run {
     struct tally total, clauses[CLAUSES];
     const char *only;
+    unsigned limit_s; /* of a test: then it hangs */
     bool list;
 };
 
@@ -52,24 +53,26 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
-            "                        [--require-hits] [--patience SECONDS] [--list]\n"
+            "                        [--require-hits] [--patience SECONDS]\n"
+            "                        [--limit SECONDS] [--list]\n"
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
             "  --only          a clause (51, 051, ABI-051) or a test's name\n"
             "  --require-hits  a miss on what was stored fails\n"
-            "  --patience      how long what other processes do is awaited (default: 10)\n");
+            "  --patience      how long what other processes do is awaited (default: 10)\n"
+            "  --limit         a test that takes longer hangs, and fails (default: 240)\n");
     return 2;
 }
 
 /* ---- One test ---- */
 
 /* The child: its output goes to `output`, its exit status says how it ended. */
-static void run_child(const struct conf_test *test, FILE *output)
+static void run_child(const struct run *run, const struct conf_test *test, FILE *output)
 {
     if (dup2(fileno(output), 1) < 0 || dup2(fileno(output), 2) < 0)
         _exit(3);
-    alarm(TEST_SECONDS);
+    alarm(run->limit_s);
     struct CMUnitTest one = {test->name, test->run, test->bare ? fixture_setup_bare : fixture_setup,
                              fixture_teardown, NULL};
     int failed = _cmocka_run_group_tests("spec-conformance", &one, 1, NULL, NULL);
@@ -114,7 +117,7 @@ static void judge_test(struct run *run, const struct conf_test *test)
     shared->skipped = 0;
     pid_t pid = fork();
     if (pid == 0)
-        run_child(test, output);
+        run_child(run, test, output);
     int status = -1;
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         status = -1;
@@ -203,6 +206,7 @@ static bool parse(int argc, char **argv, struct run *run)
 {
     conf_options.extra = EXTRA_DEFAULT;
     conf_options.patience_s = 10;
+    run->limit_s = 240;
     for (int i = 1; i < argc; i++) {
         bool has_value = i + 1 < argc;
         if (strcmp(argv[i], "--list") == 0)
@@ -217,6 +221,8 @@ static bool parse(int argc, char **argv, struct run *run)
             conf_options.model_dir = argv[++i];
         else if (strcmp(argv[i], "--patience") == 0 && has_value)
             conf_options.patience_s = (uint32_t)strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--limit") == 0 && has_value)
+            run->limit_s = (unsigned)strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--only") == 0 && has_value)
             run->only = argv[++i];
         else if (argv[i][0] != '-' && conf_options.so == NULL)
