@@ -30,7 +30,7 @@ except ImportError as error:
 from spec_connector import Connector, Model, abi, plugin  # noqa: E402
 from spec_connector.connector import Identity  # noqa: E402
 from spec_connector.vllm import backend  # noqa: E402
-from spec_connector.vllm.layered import Layered  # noqa: E402
+from spec_connector.vllm.layered import QUERY_ROWS, Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
 from spec_connector.vllm.messages import Load, Save, SpecMetadata  # noqa: E402
@@ -181,7 +181,7 @@ class Engine:
         """What the plugin gives plainly for queries [first, end) of the new rows: rows, bits."""
         found = self.conn.lookup(ids(one.seed), max_tokens=TOKENS)
         rows = torch.zeros(2, TOKENS, HEADS, SIZE)
-        query = one.query[layer, max(first, end - 128):end].contiguous()
+        query = one.query[layer, max(first, end - QUERY_ROWS):end].contiguous()
         asked = abi.Queries(
             dtype=abi.DTYPE_F32, data=query.data_ptr(), byte_count=query.nbytes,
             row_count=len(query), row_stride_bytes=QUERY_HEADS * SIZE * 4,
@@ -241,7 +241,7 @@ class Backend(unittest.TestCase):
 
     def test_rows_are_those_of_one_call(self):
         engine = self.engine()
-        one = Sequence(1, 10, new=(200,))  # the last 128 of a long chunk ask
+        one = Sequence(1, 10, new=(200,))  # the last ones of a long chunk ask
         said, failed = engine.step([one])
         self.assertEqual(failed, [])
         for layer in range(LAYERS):
