@@ -140,7 +140,7 @@ class SpecConnector(KVConnectorBase_V1):
         return self._side.load_of(request, held, count)
 
     def build_connector_meta(self, scheduler_output):
-        metadata = self._build(scheduler_output) or SpecMetadata()
+        metadata = self._build(scheduler_output) or SpecMetadata(is_over=True)
         metadata.loads, self._loads = self._loads, []
         self._begun, self._admitted = self._admitted, []
         return metadata

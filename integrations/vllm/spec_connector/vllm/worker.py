@@ -51,10 +51,17 @@ class Worker:
     def save(self, metadata):
         """The first of a step."""
         self.rows.begin()
+        if metadata.is_over:
+            metadata.ended = self.requests()
         self.saving.save(metadata)
         if self.layered is not None:
             for request_id in metadata.ended:
                 self.layered.forget(request_id)
+
+    def requests(self):
+        """All that something is kept of."""
+        pending = self.layered.pending if self.layered is not None else []
+        return {*self.saving.stored, *(one.load.request_id for one in pending)}
 
     def start(self, metadata):
         loads = metadata.loads
