@@ -12,8 +12,8 @@ from .. import abi, plugin
 from ..connector import Error, Identity
 from . import isolation
 from .messages import Load, Save, SpecMetadata
-from .served import (Adapters, Refused, asked, identity_of, is_layered, may_be_lossy,
-                     open_connector)
+from .served import (Adapters, Refused, asked, counts_media, identity_of, is_layered,
+                     may_be_lossy, open_connector)
 
 logger = init_logger("vllm.spec_connector")  # below vllm, so that its level and format are taken
 
@@ -45,7 +45,7 @@ class Scheduler:
         self.block = kv_config.kv_cache_groups[0].kv_cache_spec.block_size
         self.conn = open_connector(config, kv_config, 0, abi.ROLE_READER)
         self.tracked, self.found, self.saves, self.ended = {}, {}, [], []
-        self.adapters = Adapters()
+        self.adapters, self.counts_media = Adapters(), counts_media(config)
         self.manager, self.kv_config = None, kv_config  # vLLM's; None: no layered loads
         self.wants_layered = is_layered(config)
 
@@ -63,7 +63,8 @@ class Scheduler:
         """None: its KV is neither found nor kept."""
         tracked = self.tracked.get(request.request_id)
         if tracked is None:
-            who = identity_of(request, self.adapters)
+            is_unnamed = self.counts_media and request.mm_features
+            who = None if is_unnamed else identity_of(request, self.adapters)
             tracked = None if who is None else Tracked(request, who)
             self.tracked[request.request_id] = tracked
         return tracked
