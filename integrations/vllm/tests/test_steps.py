@@ -107,6 +107,36 @@ class Steps(unittest.TestCase):
         self.end(request)
         self.assertEqual(self.local(WHOLE), 3 * BLOCK)
 
+    def step(self):
+        output = self.scheduler.schedule()
+        self.answer(output)
+        return output.kv_connector_metadata
+
+    def test_rows_from_before_a_reset_are_nobody_elses(self):
+        """vLLM resets nothing while a request runs, but tells the connector to."""
+        old = self.request("old", WHOLE, {"load": False})
+        self.scheduler.add_request(old)
+        for _ in range(3):
+            self.step()
+        self.assertFalse(self.scheduler.reset_prefix_cache(reset_connector=True))
+        self.assertEqual(self.local(WHOLE), 0)
+        saves = [save for _ in range(2 * BLOCK) for save in self.step().saves]
+        self.assertEqual(saves, [])
+        new = self.request("new", WHOLE, {"load": False})
+        self.scheduler.add_request(new)
+        self.step()
+        self.assertEqual(self.local(old.all_token_ids), len(WHOLE) // BLOCK * BLOCK)
+
+    def test_what_is_computed_anew_after_a_reset_is_everyones(self):
+        old = self.request("old", WHOLE, {"load": False})
+        self.scheduler.add_request(old)
+        self.step()
+        self.assertTrue(self.scheduler.reset_prefix_cache(reset_running_requests=True,
+                                                          reset_connector=True))
+        saves = [save for _ in range(3) for save in self.step().saves]
+        self.assertEqual([save.end for save in saves], [len(WHOLE) // BLOCK * BLOCK])
+        self.assertEqual(self.local(WHOLE), len(WHOLE) // BLOCK * BLOCK)
+
 
 if __name__ == "__main__":
     unittest.main()

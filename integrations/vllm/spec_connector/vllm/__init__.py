@@ -178,7 +178,7 @@ class SpecConnector(KVConnectorBase_V1):
 
     @guarded(False)
     def reset_cache(self):
-        return self._side.reset()
+        return self._side.reset(self._kv_cache_manager)
 
     # Worker
 

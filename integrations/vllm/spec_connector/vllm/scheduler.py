@@ -164,12 +164,17 @@ class Scheduler:
             self.save(tracked, request.num_computed_tokens)
         self.ended.append(request.request_id)
 
-    def reset(self):
+    def reset(self, manager):
+        """Of all; manager: vLLM's, which keeps its cache where requests run. What they hold and
+        will compute on it is found by nobody from now on, and so not stored as new either."""
         self.conn.reset()
         self.saves = []
-        for tracked in self.tracked.values():
-            if tracked is not None:
+        for request_id, tracked in self.tracked.items():
+            held = manager.get_block_ids(request_id)[0]
+            if tracked is not None and held:
                 tracked.is_old = True
+                isolation.isolate(manager, tracked.request, held, 0, self.block)
+        manager.evict_blocks(set(range(len(manager.block_pool.blocks))))
         return True
 
     def close(self):
