@@ -12,10 +12,12 @@ from unittest import mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 try:
+    import torch
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
     from vllm.renderers.base import BaseRenderer
     from vllm.v1.core.sched.scheduler import Scheduler as TheirScheduler
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
     from vllm.v1.request import Request, StreamingUpdate
 except ImportError as error:
     print(f"skipped: {error}")
@@ -152,6 +154,14 @@ class Engines(unittest.TestCase):
                 self.assertRaisesRegex(served.Refused, name, self.weights)
         with mock.patch.object(self.config, "weight_transfer_config", object()):
             self.assertRaisesRegex(served.Refused, "weight transfer", self.weights)
+
+    def test_models_of_sliding_windows_alone_are_refused(self):
+        """vLLM gives their blocks to others while the request runs, and puts block 0 in their
+        place: rows of it were stored under the tokens of a prefix that was found locally."""
+        spec = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32,
+                                 sliding_window=40)
+        self.caches.kv_cache_groups[0].kv_cache_spec = spec
+        self.assertRaisesRegex(served.Refused, "SlidingWindowSpec", self.weights)
 
     def test_loaders_and_what_makes_rows_of_images_part(self):
         seen = {self.weights()}

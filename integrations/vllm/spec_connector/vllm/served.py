@@ -47,7 +47,8 @@ def check(config, kv_config):
     if config.speculative_config is not None:
         raise Refused("speculative decoding")
     spec = groups[0].kv_cache_spec
-    if type(spec).__name__ not in ("FullAttentionSpec", "SlidingWindowSpec"):
+    # others give blocks back, or have none, while their request runs
+    if type(spec).__name__ != "FullAttentionSpec":
         raise Refused(f"a cache of {type(spec).__name__}")
     if config.cache_config.cache_dtype not in CACHE_DTYPES or row_dtype(config, spec) is None:
         raise Refused(f"a cache of {config.cache_config.cache_dtype} ({spec.dtype})")
