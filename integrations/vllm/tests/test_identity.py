@@ -77,6 +77,21 @@ class Adapters(unittest.TestCase):
         self.assertIsNone(self.identity(adapters=adapters))
         self.assertEqual(self.identity(), first)
 
+    def test_an_adapter_that_changes_before_the_engine_reads_it_names_no_rows(self):
+        """A request is asked for when it waits; its worker reads the files when it runs."""
+        ours = object.__new__(scheduler.Scheduler)
+        ours.tracked, ours.saves, ours.block = {}, [], 1
+        ours.adapters, ours.counts_media = served.Adapters(), False
+        request = request_of(lora_request=LoRARequest("one", 1, self.folder.name))
+        tracked = ours.track(request)
+        tracked.blocks = [4, 5, 6]
+        ours.save(tracked, 1)
+        self.assertEqual(len(ours.saves), 1)
+        self.write("adapter_model.safetensors", bytes(4095) + b"x")
+        ours.save(tracked, 2)
+        self.assertEqual(len(ours.saves), 1)
+        self.assertEqual(ours.ask(tracked, request, 0), (0, "disabled"))
+
 
 class Requests(unittest.TestCase):
     def test_salts_part(self):

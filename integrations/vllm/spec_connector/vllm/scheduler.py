@@ -69,6 +69,14 @@ class Scheduler:
             self.tracked[request.request_id] = tracked
         return tracked
 
+    def is_current(self, tracked):
+        """Whether its adapter's files are those that name it: a worker reads them when it runs."""
+        lora = tracked.request.lora_request
+        try:
+            return lora is None or self.adapters.identity(lora) == tracked.identity.lora
+        except (OSError, ValueError):
+            return False
+
     def match(self, request, computed):
         tracked = self.track(request)
         matched, outcome = self.ask(tracked, request, computed)
@@ -82,6 +90,8 @@ class Scheduler:
     def ask(self, tracked, request, computed):
         """How many tokens from `computed` on the store has, and a word for the counters."""
         if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
+            return 0, "disabled"
+        if not self.is_current(tracked):
             return 0, "disabled"
         if tracked.lossy is not None and computed <= tracked.lossy[0]:
             tracked.lossy = None  # it was preempted, and holds nothing of them any more
@@ -117,7 +127,7 @@ class Scheduler:
         end = min(computed, tracked.request.num_tokens) // self.block * self.block
         if end <= tracked.sent_tokens or tracked.is_old or not asked(tracked.request, "store"):
             return
-        if end // self.block > len(tracked.blocks):
+        if end // self.block > len(tracked.blocks) or not self.is_current(tracked):
             return
         ids = tracked.known()
         self.saves.append(Save(tracked.request.request_id, end,
