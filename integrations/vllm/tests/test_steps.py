@@ -15,6 +15,7 @@ from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
 from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
 from spec_connector import abi, plugin  # noqa: E402
+from spec_connector.vllm import SpecConnector  # noqa: E402
 from spec_connector.vllm.served import open_connector  # noqa: E402
 
 WHOLE = SYSTEM + DOCUMENT + QUESTION
@@ -100,6 +101,26 @@ class Steps(unittest.TestCase):
         for request in (one, two):
             self.end(request)
             self.assertEqual(self.local(request.all_token_ids), 0)
+
+    def test_who_shared_them_does_not_wait_for_one_that_ends(self):
+        one, two = (self.request(name, WHOLE + [tail] * BLOCK)
+                    for name, tail in (("one", 3), ("two", 4)))
+        for request in (one, two):
+            self.scheduler.add_request(request)
+        output = self.scheduler.schedule()
+        load, = output.kv_connector_metadata.loads
+        self.answer(output, load.blocks)
+        self.end(one)
+        output = self.scheduler.schedule()
+        self.assertEqual(output.kv_connector_metadata.lost, set(load.blocks))
+        worker = object.__new__(SpecConnector)  # one that has given up
+        worker._side, worker._errors = None, set()
+        worker._connector_metadata = output.kv_connector_metadata
+        worker.start_load_kv(None)
+        self.answer(output, worker.get_block_ids_with_load_errors())
+        self.assertEqual((two.num_computed_tokens, two.num_output_tokens), (0, 0))
+        self.assertEqual(self.step().lost, set())
+        self.assertEqual(two.num_output_tokens, 1)
 
     def test_one_block_that_never_came_takes_those_behind_it_along(self):
         request, output, blocks = self.begin()

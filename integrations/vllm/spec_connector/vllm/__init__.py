@@ -63,6 +63,7 @@ class SpecConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
         self._admitted, self._begun = [], []  # blocks of requests that begin: this step's, the last
+        self._shared = set()  # blocks that were not loaded, of several requests
         self._reason = None  # why the worker gave up, until the scheduler has been told
         self._counts = Counts()
         side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
@@ -142,6 +143,7 @@ class SpecConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         metadata = self._build(scheduler_output) or SpecMetadata(is_over=True)
         metadata.loads, self._loads = self._loads, []
+        metadata.lost, self._shared = self._shared, set()
         self._begun, self._admitted = self._admitted, []
         return metadata
 
@@ -153,11 +155,16 @@ class SpecConnector(KVConnectorBase_V1):
         """Blocks whose rows never came, and what was computed on them, leave vLLM's prefix cache,
         where they stand since they were allocated. vLLM computes them again, but may not get to it:
         their request may end first, or be preempted."""
-        lost = set(failed)
+        lost, sharers = set(failed), 0
         for held in self._begun:
             first = next((i for i, block in enumerate(held) if block in failed), len(held))
             lost.update(held[first:])
+            sharers += first < len(held)
         self._kv_cache_manager.evict_blocks(lost)
+        # the second one waits for the first to compute them, which may end before: told once more,
+        # it computes them as well
+        if sharers > 1 and self._kv_transfer_config.kv_load_failure_policy == "recompute":
+            self._shared = set(failed)
 
     def update_connector_output(self, connector_output):
         if connector_output.invalid_block_ids:
@@ -196,6 +203,7 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
+        self._errors |= self._get_connector_metadata().lost
         if self._side is None:  # the scheduler may not know yet
             self._fail_loads()
         else:
