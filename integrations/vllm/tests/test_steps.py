@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import test_isolation as base  # noqa: E402  # ends here where vLLM is not
@@ -15,10 +16,33 @@ from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
 from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
 from spec_connector import abi, plugin  # noqa: E402
-from spec_connector.vllm import SpecConnector  # noqa: E402
+from spec_connector.connector import Poisoned  # noqa: E402
+from spec_connector.vllm import SpecConnector, Worker, worker  # noqa: E402
 from spec_connector.vllm.served import open_connector  # noqa: E402
 
 WHOLE = SYSTEM + DOCUMENT + QUESTION
+
+
+class Ends(unittest.TestCase):
+    """Of a worker that cannot go on."""
+
+    def test_each_part_of_a_broken_worker_is_ended(self):
+        ours = object.__new__(Worker)
+        ours.loading, ours.layered, ours.rows = mock.Mock(), mock.Mock(), mock.Mock()
+        ours.loading.abandon.side_effect = ours.layered.abandon.side_effect = Poisoned
+        self.assertRaises(Poisoned, ours.abandon)
+        ours.layered.abandon.assert_called_once_with()
+        ours.rows.end.assert_called_once_with()
+
+    def test_a_worker_that_is_refused_keeps_no_rows(self):
+        ours, rows = object.__new__(Worker), mock.Mock()
+        ours.config, ours.kv_config = mock.MagicMock(), mock.MagicMock()
+        with (mock.patch.object(worker, "Caches"),
+              mock.patch.object(worker, "open_rows", return_value=rows),
+              mock.patch.object(worker, "open_connector", side_effect=OSError),
+              mock.patch("vllm.distributed.get_tensor_model_parallel_rank", return_value=0)):
+            self.assertRaises(OSError, ours.register, {})
+        rows.end.assert_called_once_with()
 
 
 class Steps(unittest.TestCase):

@@ -42,7 +42,11 @@ class Worker:
         rank = get_tensor_model_parallel_rank()
         caches = Caches(self.config, self.kv_config.kv_cache_groups[0], caches)
         rows = open_rows(caches, self.config.kv_transfer_config.kv_connector_extra_config)
-        self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
+        try:
+            self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
+        except Exception:
+            rows.end()  # what the engine computes is kept for nobody
+            raise
         self.rows, self.caches = rows, caches
         self.saving = Saving(self.conn, rows, self.counts)
         if is_layered(self.config):
@@ -89,12 +93,16 @@ class Worker:
 
     def abandon(self):
         """Something broke: nothing is written into the caches any more when this returns."""
-        if self.loading is not None:
-            self.loading.abandon()
-        if self.layered is not None:
-            self.layered.abandon()
-        if self.rows is not None:
-            self.rows.end()
+        try:
+            if self.loading is not None:
+                self.loading.abandon()
+        finally:  # a poisoned plugin refuses each
+            try:
+                if self.layered is not None:
+                    self.layered.abandon()
+            finally:
+                if self.rows is not None:
+                    self.rows.end()
 
     def close(self):
         if self.conn is not None:
