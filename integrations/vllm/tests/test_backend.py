@@ -29,7 +29,7 @@ except ImportError as error:
     sys.exit(77)
 from spec_connector import Connector, Model, abi, plugin  # noqa: E402
 from spec_connector.connector import Identity  # noqa: E402
-from spec_connector.vllm import backend  # noqa: E402
+from spec_connector.vllm import SpecConnector, Worker, backend  # noqa: E402
 from spec_connector.vllm.layered import QUERY_ROWS, Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
 from spec_connector.vllm.loading import Loading  # noqa: E402
@@ -388,6 +388,25 @@ class Backend(unittest.TestCase):
         engine.step([other])
         for layer in range(LAYERS):
             self.same(engine.rows(other, layer), self.document(before[layer], other))
+
+    def test_a_scheduler_that_gave_up_lets_all_go(self):
+        """It tells no more who ends, and whose blocks go to others."""
+        engine = self.engine()
+        one = Sequence(1, 10, new=(33, 47))
+        engine.step([one])
+        connector = object.__new__(SpecConnector)
+        connector._side, connector._loads, connector._admitted = None, [], []
+        connector._shared = set()
+        worker = object.__new__(Worker)
+        worker.rows, worker.layered = engine.way, engine.layered
+        worker.saving = Saving(engine.conn, engine.way, Counts())
+        worker.save(connector.build_connector_meta(None))
+        before = [cache.clone() for cache in engine.caches]
+        other = Sequence(5, 10, load=False)  # has its blocks now
+        engine.step([other])
+        for layer in range(LAYERS):
+            self.same(engine.rows(other, layer), self.document(before[layer], other))
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
 
     def document(self, cache, one):
         engine = types.SimpleNamespace(caches=[cache])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What requests' KV depends on, by vLLM's own requests and scheduler, without an engine. Needs vLLM
 (integrations/vllm/setup-test)."""
+import copy
 import os
 import sys
 import tempfile
@@ -9,16 +10,20 @@ from types import SimpleNamespace
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 try:
+    import torch
     from vllm import SamplingParams
     from vllm.lora.request import LoRARequest
+    from vllm.renderers.base import BaseRenderer
     from vllm.v1.core.sched.scheduler import Scheduler as TheirScheduler
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
     from vllm.v1.request import Request, StreamingUpdate
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 from spec_connector.vllm import scheduler, served  # noqa: E402
+from test_isolation import cache_config, engine_config  # noqa: E402
 
 
 def request_of(tokens=(1, 2, 3), words=None, **more):
@@ -72,6 +77,21 @@ class Adapters(unittest.TestCase):
         self.assertIsNone(self.identity(adapters=adapters))
         self.assertEqual(self.identity(), first)
 
+    def test_an_adapter_that_changes_before_the_engine_reads_it_names_no_rows(self):
+        """A request is asked for when it waits; its worker reads the files when it runs."""
+        ours = object.__new__(scheduler.Scheduler)
+        ours.tracked, ours.saves, ours.block = {}, [], 1
+        ours.adapters, ours.counts_media = served.Adapters(), False
+        request = request_of(lora_request=LoRARequest("one", 1, self.folder.name))
+        tracked = ours.track(request)
+        tracked.blocks = [4, 5, 6]
+        ours.save(tracked, 1)
+        self.assertEqual(len(ours.saves), 1)
+        self.write("adapter_model.safetensors", bytes(4095) + b"x")
+        ours.save(tracked, 2)
+        self.assertEqual(len(ours.saves), 1)
+        self.assertEqual(ours.ask(tracked, request, 0), (0, "disabled"))
+
 
 class Requests(unittest.TestCase):
     def test_salts_part(self):
@@ -88,7 +108,7 @@ class Requests(unittest.TestCase):
     def test_a_session_is_served_when_its_tokens_stay(self):
         """vLLM takes the last sampled token of a session back when the next input comes."""
         ours = object.__new__(scheduler.Scheduler)
-        ours.tracked, ours.adapters = {}, served.Adapters()
+        ours.tracked, ours.adapters, ours.counts_media = {}, served.Adapters(), False
         request = request_of(resumable=True)
         self.assertIsNone(ours.track(request))
         for token in (7, 8):
@@ -102,6 +122,77 @@ class Requests(unittest.TestCase):
         self.assertEqual(list(request.all_token_ids), [1, 2, 3, 7, 5, 6])
         request.resumable = False  # that was its last input
         self.assertEqual(list(ours.track(request).known()), [1, 2, 3, 7, 5, 6])
+
+    def test_images_that_vllm_numbers_are_of_no_prompt(self):
+        """The first image of each engine has one name, in a store that outlives them all."""
+        items = SimpleNamespace(get_all_counts=lambda: {"image": 1})
+        ours = object.__new__(scheduler.Scheduler)
+        ours.adapters = served.Adapters()
+        image = SimpleNamespace(identifier="renderer0-mm-1-image-0",
+                                mm_position=SimpleNamespace(offset=1, length=2))
+        for gib in (0, 4):
+            for caching in (False, True):
+                model = SimpleNamespace(
+                    multimodal_config=SimpleNamespace(mm_processor_cache_gb=gib))
+                config = SimpleNamespace(
+                    model_config=model,
+                    cache_config=SimpleNamespace(enable_prefix_caching=caching))
+                theirs = SimpleNamespace(model_config=model, config=config,
+                                         _validate_mm_uuids=lambda *_: None)
+                names = BaseRenderer._process_mm_uuids(theirs, {}, items, {},
+                                                       "renderer0-mm-1").get("image")
+                is_numbered = names == [image.identifier]
+                self.assertEqual(is_numbered, gib == 0 and not caching)
+                ours.tracked, ours.counts_media = {}, served.counts_media(config)
+                self.assertEqual(ours.track(request_of(mm_features=[image])) is None, is_numbered)
+                ours.tracked = {}
+                self.assertIsNotNone(ours.track(request_of()))
+        config.model_config.multimodal_config = None
+        self.assertFalse(served.counts_media(config))
+
+
+class Engines(unittest.TestCase):
+    """What the model's identity says of an engine."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.config, self.caches = engine_config(self.folder.name), cache_config()
+
+    def weights(self):
+        return served.describe(self.config, self.caches, 0).weights_id
+
+    def test_weights_that_are_not_the_files_are_refused(self):
+        self.weights()
+        for name in ("dummy", "tensorizer", "modelexpress", "ipc_cache", "somebodys"):
+            with mock.patch.object(self.config.load_config, "load_format", name):
+                self.assertRaisesRegex(served.Refused, name, self.weights)
+        with mock.patch.object(self.config, "weight_transfer_config", object()):
+            self.assertRaisesRegex(served.Refused, "weight transfer", self.weights)
+
+    def test_models_of_sliding_windows_alone_are_refused(self):
+        """vLLM gives their blocks to others while the request runs, and puts block 0 in their
+        place: rows of it were stored under the tokens of a prefix that was found locally."""
+        spec = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32,
+                                 sliding_window=40)
+        self.caches.kv_cache_groups[0].kv_cache_spec = spec
+        self.assertRaisesRegex(served.Refused, "SlidingWindowSpec", self.weights)
+
+    def test_loaders_and_what_makes_rows_of_images_part(self):
+        seen = {self.weights()}
+        with mock.patch.object(self.config.load_config, "load_format", "pt"):
+            seen.add(self.weights())
+        with mock.patch.object(self.config.load_config, "model_loader_extra_config", {"a": 1}):
+            seen.add(self.weights())
+        outer = copy.deepcopy(self.config.model_config.hf_config)
+        outer.vision_feature_layer = -1
+        with mock.patch.object(self.config.model_config, "hf_config", outer):
+            seen.add(self.weights())
+        for kwargs in ({"max_pixels": 1}, {"max_pixels": 2}):
+            media = SimpleNamespace(mm_processor_kwargs=kwargs, media_io_kwargs={})
+            with mock.patch.object(self.config.model_config, "multimodal_config", media):
+                seen.add(self.weights())
+        self.assertEqual(len(seen), 6)
 
 
 if __name__ == "__main__":

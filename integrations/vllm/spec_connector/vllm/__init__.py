@@ -62,6 +62,8 @@ class SpecConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
+        self._admitted, self._begun = [], []  # blocks of requests that begin: this step's, the last
+        self._shared = set()  # blocks that were not loaded, of several requests
         self._reason = None  # why the worker gave up, until the scheduler has been told
         self._counts = Counts()
         side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
@@ -128,8 +130,9 @@ class SpecConnector(KVConnectorBase_V1):
         return self._side.match(request, num_computed_tokens), False
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        held = blocks.get_block_ids()[0]
+        self._admitted.append(held)
         if num_external_tokens > 0:  # was promised: it is loaded, or told to have failed
-            held = blocks.get_block_ids()[0]
             load = self._load_of(request, held, num_external_tokens)
             self._loads.append(load or Load(request.request_id, b"", 0, 0, held))
 
@@ -138,15 +141,37 @@ class SpecConnector(KVConnectorBase_V1):
         return self._side.load_of(request, held, count)
 
     def build_connector_meta(self, scheduler_output):
-        metadata = self._build(scheduler_output) or SpecMetadata()
+        metadata = self._build(scheduler_output) or SpecMetadata(is_over=True)
         metadata.loads, self._loads = self._loads, []
+        metadata.lost, self._shared = self._shared, set()
+        self._begun, self._admitted = self._admitted, []
         return metadata
 
     @guarded(None)
     def _build(self, scheduler_output):
         return self._side.build(scheduler_output)
 
+    def _withdraw(self, failed):
+        """Blocks whose rows never came, and what was computed on them, leave vLLM's prefix cache,
+        where they stand since they were allocated. vLLM computes them again, but may not get to it:
+        their request may end first, or be preempted."""
+        lost, sharers = set(failed), 0
+        for held in self._begun:
+            first = next((i for i, block in enumerate(held) if block in failed), len(held))
+            lost.update(held[first:])
+            sharers += first < len(held)
+        self._kv_cache_manager.evict_blocks(lost)
+        # the second one waits for the first to compute them, which may end before: told once more,
+        # it computes them as well
+        if sharers > 1 and self._kv_transfer_config.kv_load_failure_policy == "recompute":
+            self._shared = set(failed)
+
     def update_connector_output(self, connector_output):
+        if connector_output.invalid_block_ids:
+            try:
+                self._withdraw(connector_output.invalid_block_ids)
+            except Exception as error:  # pylint: disable=broad-except
+                logger.error("spec_connector: blocks that were not loaded may be found: %s", error)
         told = connector_output.kv_connector_worker_meta
         if isinstance(told, SpecWorkerMetadata) and self._side is not None:
             logger.warning("spec_connector: nothing is promised from now on, since a worker gave "
@@ -160,7 +185,7 @@ class SpecConnector(KVConnectorBase_V1):
 
     @guarded(False)
     def reset_cache(self):
-        return self._side.reset()
+        return self._side.reset(self._kv_cache_manager)
 
     # Worker
 
@@ -178,6 +203,7 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
+        self._errors |= self._get_connector_metadata().lost
         if self._side is None:  # the scheduler may not know yet
             self._fail_loads()
         else:

@@ -132,12 +132,12 @@ class Layered:
 
     def abandon(self):
         """Something broke: nothing is written any more when this returns."""
+        backend.set_pending(None)
         if self.ticket:
             self.conn.wait_for(self.ticket)
         self.ticket = 0
         for one in list(self.pending):
             self.drop(one)
-        self.watch(None)
 
     def watch(self, deliver):
         """Attention calls `deliver` from now on, as long as there is something to be delivered."""

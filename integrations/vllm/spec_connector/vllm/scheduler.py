@@ -12,8 +12,8 @@ from .. import abi, plugin
 from ..connector import Error, Identity
 from . import isolation
 from .messages import Load, Save, SpecMetadata
-from .served import (Adapters, Refused, asked, identity_of, is_layered, may_be_lossy,
-                     open_connector)
+from .served import (Adapters, Refused, asked, counts_media, identity_of, is_layered,
+                     may_be_lossy, open_connector)
 
 logger = init_logger("vllm.spec_connector")  # below vllm, so that its level and format are taken
 
@@ -45,7 +45,7 @@ class Scheduler:
         self.block = kv_config.kv_cache_groups[0].kv_cache_spec.block_size
         self.conn = open_connector(config, kv_config, 0, abi.ROLE_READER)
         self.tracked, self.found, self.saves, self.ended = {}, {}, [], []
-        self.adapters = Adapters()
+        self.adapters, self.counts_media = Adapters(), counts_media(config)
         self.manager, self.kv_config = None, kv_config  # vLLM's; None: no layered loads
         self.wants_layered = is_layered(config)
 
@@ -63,10 +63,19 @@ class Scheduler:
         """None: its KV is neither found nor kept."""
         tracked = self.tracked.get(request.request_id)
         if tracked is None:
-            who = identity_of(request, self.adapters)
+            is_unnamed = self.counts_media and request.mm_features
+            who = None if is_unnamed else identity_of(request, self.adapters)
             tracked = None if who is None else Tracked(request, who)
             self.tracked[request.request_id] = tracked
         return tracked
+
+    def is_current(self, tracked):
+        """Whether its adapter's files are those that name it: a worker reads them when it runs."""
+        lora = tracked.request.lora_request
+        try:
+            return lora is None or self.adapters.identity(lora) == tracked.identity.lora
+        except (OSError, ValueError):
+            return False
 
     def match(self, request, computed):
         tracked = self.track(request)
@@ -81,6 +90,8 @@ class Scheduler:
     def ask(self, tracked, request, computed):
         """How many tokens from `computed` on the store has, and a word for the counters."""
         if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
+            return 0, "disabled"
+        if not self.is_current(tracked):
             return 0, "disabled"
         if tracked.lossy is not None and computed <= tracked.lossy[0]:
             tracked.lossy = None  # it was preempted, and holds nothing of them any more
@@ -116,7 +127,7 @@ class Scheduler:
         end = min(computed, tracked.request.num_tokens) // self.block * self.block
         if end <= tracked.sent_tokens or tracked.is_old or not asked(tracked.request, "store"):
             return
-        if end // self.block > len(tracked.blocks):
+        if end // self.block > len(tracked.blocks) or not self.is_current(tracked):
             return
         ids = tracked.known()
         self.saves.append(Save(tracked.request.request_id, end,
@@ -163,12 +174,17 @@ class Scheduler:
             self.save(tracked, request.num_computed_tokens)
         self.ended.append(request.request_id)
 
-    def reset(self):
+    def reset(self, manager):
+        """Of all; manager: vLLM's, which keeps its cache where requests run. What they hold and
+        will compute on it is found by nobody from now on, and so not stored as new either."""
         self.conn.reset()
         self.saves = []
-        for tracked in self.tracked.values():
-            if tracked is not None:
+        for request_id, tracked in self.tracked.items():
+            held = manager.get_block_ids(request_id)[0]
+            if tracked is not None and held:
                 tracked.is_old = True
+                isolation.isolate(manager, tracked.request, held, 0, self.block)
+        manager.evict_blocks(set(range(len(manager.block_pool.blocks))))
         return True
 
     def close(self):

@@ -47,7 +47,8 @@ def check(config, kv_config):
     if config.speculative_config is not None:
         raise Refused("speculative decoding")
     spec = groups[0].kv_cache_spec
-    if type(spec).__name__ not in ("FullAttentionSpec", "SlidingWindowSpec"):
+    # others give blocks back, or have none, while their request runs
+    if type(spec).__name__ != "FullAttentionSpec":
         raise Refused(f"a cache of {type(spec).__name__}")
     if config.cache_config.cache_dtype not in CACHE_DTYPES or row_dtype(config, spec) is None:
         raise Refused(f"a cache of {config.cache_config.cache_dtype} ({spec.dtype})")
@@ -63,12 +64,39 @@ def is_known_rope(rope):
     return all(r.get("rope_type") in ROPES for r in [rope, *nested])
 
 
+# that read the weights from the model's folder, and nothing else
+LOAD_FORMATS = ("auto", "hf", "safetensors", "pt", "npcache", "mistral", "fastsafetensors",
+                "instanttensor", "runai_streamer", "sharded_state", "runai_streamer_sharded")
+
+
+def check_weights(config):
+    """Whether the files say what the engine computes with."""
+    if config.load_config.load_format not in LOAD_FORMATS:
+        raise Refused(f"weights that are loaded as {config.load_config.load_format}")
+    if config.weight_transfer_config is not None:
+        raise Refused("weights that are replaced under a running engine (weight transfer)")
+
+
+def counts_media(config):
+    """Whether vLLM numbers images, instead of naming them by what they are: another engine's first
+    one has the same name."""
+    multimodal = config.model_config.multimodal_config
+    return (multimodal is not None and multimodal.mm_processor_cache_gb == 0
+            and not config.cache_config.enable_prefix_caching)
+
+
 def describe(config, kv_config, rank):
     spec, layers = check(config, kv_config)
+    check_weights(config)
     model, parallel = config.model_config, config.parallel_config
     extra = config.kv_transfer_config.kv_connector_extra_config
     rope = getattr(model.hf_text_config, "rope_parameters", None) or {}
+    media = model.multimodal_config
     facts = {"config": model.hf_text_config.to_json_string(use_diff=False),
+             "whole config": model.hf_config.to_json_string(use_diff=False),
+             "media": "" if media is None else (media.mm_processor_kwargs, media.media_io_kwargs),
+             "loading": (config.load_config.load_format,
+                         config.load_config.model_loader_extra_config),
              "dtype": model.dtype, "quantization": model.quantization,
              "revision": model.revision, "layers": ",".join(layers),
              "kv_cache_dtype": config.cache_config.cache_dtype,

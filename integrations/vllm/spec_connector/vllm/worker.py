@@ -42,7 +42,11 @@ class Worker:
         rank = get_tensor_model_parallel_rank()
         caches = Caches(self.config, self.kv_config.kv_cache_groups[0], caches)
         rows = open_rows(caches, self.config.kv_transfer_config.kv_connector_extra_config)
-        self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
+        try:
+            self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
+        except Exception:
+            rows.end()  # what the engine computes is kept for nobody
+            raise
         self.rows, self.caches = rows, caches
         self.saving = Saving(self.conn, rows, self.counts)
         if is_layered(self.config):
@@ -51,10 +55,17 @@ class Worker:
     def save(self, metadata):
         """The first of a step."""
         self.rows.begin()
+        if metadata.is_over:
+            metadata.ended = self.requests()
         self.saving.save(metadata)
         if self.layered is not None:
             for request_id in metadata.ended:
                 self.layered.forget(request_id)
+
+    def requests(self):
+        """All that something is kept of."""
+        pending = self.layered.pending if self.layered is not None else []
+        return {*self.saving.stored, *(one.load.request_id for one in pending)}
 
     def start(self, metadata):
         loads = metadata.loads
@@ -82,12 +93,16 @@ class Worker:
 
     def abandon(self):
         """Something broke: nothing is written into the caches any more when this returns."""
-        if self.loading is not None:
-            self.loading.abandon()
-        if self.layered is not None:
-            self.layered.abandon()
-        if self.rows is not None:
-            self.rows.end()
+        try:
+            if self.loading is not None:
+                self.loading.abandon()
+        finally:  # a poisoned plugin refuses each
+            try:
+                if self.layered is not None:
+                    self.layered.abandon()
+            finally:
+                if self.rows is not None:
+                    self.rows.end()
 
     def close(self):
         if self.conn is not None:
