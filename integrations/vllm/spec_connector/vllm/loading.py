@@ -21,7 +21,7 @@ class Loading:
     def __init__(self, conn, rows, loads, counts):
         self.conn, self.rows, self.counts = conn, rows, counts
         self.layer, self.layers = 0, rows.caches.count
-        self.ticket, self.items = 0, ()
+        self.ticket, self.items, self.requests = 0, (), ()
         self.good, self.failed = [], []  # [(load, request, place)], [load]
         for load in loads:
             try:
@@ -57,9 +57,12 @@ class Loading:
             return
         if len(self.items) != len(self.good):
             self.items = self.describe()
+            self.requests = (ctypes.c_uint64 * len(self.good))(*(
+                request for _, request, _ in self.good))
         self.memories = [self.rows.into(self.layer, place) for _, _, place in self.good]
         for item, memory in zip(self.items, self.memories):
             item.layer, item.destination = self.layer, ctypes.pointer(memory)
+        self.conn.begin_layer(self.requests, self.layer)  # reads the next one's rows meanwhile
         try:
             self.ticket = self.conn.submit(self.items)
         except Error as error:  # nothing was begun
