@@ -45,8 +45,9 @@ def group_of(controller):
 
 
 @contextlib.contextmanager
-def held(directory, rate):
-    """rate: bytes a second. Ends the program where the kernel offers no controller."""
+def held(directory, rate, others=()):
+    """rate: bytes a second. others: processes beside this one. Ends the program where the kernel
+    offers no controller."""
     for root, controller, limit, line in ROOTS:
         group = os.path.join(root, f"spec-bench-{os.getpid()}")
         try:
@@ -58,11 +59,13 @@ def held(directory, rate):
         home = root + group_of(controller)
         try:
             write(os.path.join(group, limit), line.format(disk=disk_of(directory), rate=rate))
-            write(os.path.join(group, "cgroup.procs"), str(os.getpid()))
+            for pid in (os.getpid(), *others):
+                write(os.path.join(group, "cgroup.procs"), str(pid))
             yield
             return
         finally:
-            write(os.path.join(home, "cgroup.procs"), str(os.getpid()))
+            for pid in (os.getpid(), *others):
+                write(os.path.join(home, "cgroup.procs"), str(pid))
             os.rmdir(group)
     sys.exit("--read-rate: no block I/O controller of the kernel can be used here (root, cgroup v1 "
              "blkio or v2 io)")

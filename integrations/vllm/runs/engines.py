@@ -58,7 +58,7 @@ class Host:
     other after every operation take ten times as long, and small models need no more.
     """
 
-    def __init__(self, folder, name="host", apart=False, env=None):
+    def __init__(self, folder, name="host", apart=False, env=None, python=None):
         self.name, self.log, self.seen = name, os.path.join(folder, f"{name}.log"), 0
         back, theirs = os.pipe()
         ways = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if apart else {
@@ -67,7 +67,8 @@ class Host:
                **(env or {})}
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [os.path.join(ENV, "bin", "python"), os.path.join(HERE, "engine.py"), str(theirs)],
+                [python or os.path.join(ENV, "bin", "python"), os.path.join(HERE, "engine.py"),
+                 str(theirs)],
                 stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, pass_fds=[theirs],
                 start_new_session=True)
         os.close(theirs)

@@ -12,6 +12,7 @@ from spec_connector.connector import Identity
 from spec_connector.vllm.messages import Load, Save, SpecMetadata
 
 SETTLE_SECONDS = 60
+PLUGIN_CALLS = ("begin_layer", "submit", "wait_for")
 POISONED = -14
 
 
@@ -128,7 +129,7 @@ def loading_us(llm, prompts, block, rounds=50):
     """(ours, the plugin's) for a layer of loads of all prompts, into the last blocks there are."""
     reader, worker = sides(llm)
     blocks, ours, plugin, spent = worker.caches.tensors[0].shape[0], [], [], [0]
-    for name in ("submit", "wait_for"):
+    for name in PLUGIN_CALLS:
         timed(worker.conn, name, spent)
     for _ in range(rounds):
         loads = []
@@ -147,7 +148,7 @@ def loading_us(llm, prompts, block, rounds=50):
         worker.finish()
         if worker.errors:
             raise RuntimeError(f"loads failed: blocks {sorted(worker.errors)}")
-    for name in ("submit", "wait_for"):
+    for name in PLUGIN_CALLS:
         delattr(worker.conn, name)
     return statistics.median(ours) / 1000, statistics.median(plugin) / 1000
 

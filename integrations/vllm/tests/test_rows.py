@@ -331,6 +331,31 @@ class Prompts(unittest.TestCase):
         with self.assertRaises(Poisoned):
             Saving(conn, rows, Counts()).save(SpecMetadata([], [save]))
 
+    def test_the_next_layer_is_read_while_one_is_placed(self):
+        """begin_layer is told each layer, in front of its submission; what it refuses costs
+        time, no rows."""
+        conn, rows, lease = self.kept()
+        api, calls, target = conn._api, [], RealCaches(torch.float32, 32)
+
+        def told(_conn, requests, count, layer, _error):
+            calls.append(("begin", layer, list(requests[:count])))
+            return abi.E_STALE
+
+        def submitted(*args):
+            calls.append(("submit", args[1][0].layer, [args[1][0].request]))
+            return api.get_important_submit(*args)
+
+        conn._api = types.SimpleNamespace(**{name: getattr(api, name) for name, _ in api._fields_})
+        conn._api.begin_layer, conn._api.get_important_submit = told, submitted
+        loading = Loading(conn, open_rows(target, {}), [Load("load", lease, 0, 64, [8, 1])],
+                          Counts())
+        self.assertEqual(loading.finish(), [])
+        request = calls[0][2]
+        self.assertEqual(calls, [(what, layer, request) for layer in range(LAYERS)
+                                 for what in ("begin", "submit")])
+        for was, now in zip(rows.caches.bytes_of([5, 2]), target.bytes_of([8, 1])):
+            self.assertTrue(was.any() and torch.equal(was, now))
+
     def test_a_submission_that_is_refused_fails_the_loads_alone(self):
         conn, tokens = self.open(torch.float32), list(range(1, 33))
         caches = RealCaches(torch.float32, 32)

@@ -132,8 +132,11 @@ class Direct:
         return (ctypes.c_int64 * (end - first)).from_buffer(slots), end
 
     def slots(self, blocks, skipped=0):
-        """Of the tokens of these blocks, but for the first `skipped`, as a C array."""
-        return abi.int64s(self.caches.slots_of(blocks)[skipped:])
+        """Of the tokens of these blocks, but for the first `skipped`, as a C array. One by one in
+        Python, those of 8,000 tokens took longer than a layer of theirs."""
+        first = torch.tensor(blocks, dtype=torch.int64).unsqueeze(1) * self.caches.block
+        slots = (first + torch.arange(self.caches.block)).flatten()[skipped:].numpy()
+        return (ctypes.c_int64 * len(slots)).from_buffer(slots)
 
     def _shape(self, tensor):
         """A layer's part of descriptions: all but the slots."""

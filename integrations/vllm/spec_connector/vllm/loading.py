@@ -49,6 +49,7 @@ class Loading:
     def describe(self):
         """Items, which go from layer to layer."""
         self.items = (abi.Important * len(self.good))()
+        self.requests = (ctypes.c_uint64 * len(self.good))(*(r for _, r, _ in self.good))
         self.memories = self.rows.into([place for _, _, place in self.good])
         for item, memory, (_, request, _) in zip(self.items, self.memories.array, self.good):
             item.struct_size, item.request = ctypes.sizeof(abi.Important), request
@@ -64,6 +65,7 @@ class Loading:
             self.describe()
         self.memories.aim(self.layer)
         self.at[:] = self.layer
+        self.conn.begin_layer(self.requests, self.layer)  # reads the next one's rows meanwhile
         try:
             self.ticket = self.conn.submit(self.items)
         except Error as error:  # nothing was begun
