@@ -34,7 +34,6 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from spec_connector import abi
 from spec_connector.connector import Identity
 from spec_connector.vllm import SpecConnector, backend
-from spec_connector.vllm.layered import QUERY_ROWS
 from spec_connector.vllm.layout import DTYPES
 from spec_connector.vllm.messages import Load, Save, SpecMetadata
 from spec_connector.vllm.rows import open_rows
@@ -202,7 +201,7 @@ class Driven:
 
     files = "lossless/kv/rank-*/seg-*"
 
-    def __init__(self, bench, connector, rows=None, query_rows=QUERY_ROWS):
+    def __init__(self, bench, connector, rows=None, query_rows=NEW):
         self.bench, self.connector, self.query_rows = bench, connector, query_rows
         self.side, self.is_layered = connector._side, connector._side.layered is not None
         self.rows = rows or self.side.rows

@@ -128,9 +128,14 @@ class Connector:
             self._api.close(self._conn)
         self._conn = None
 
-    def _check(self, call, status, error, also=()):
+    @staticmethod
+    def _unpoisoned(call, status, error):
         if status == abi.E_POISONED:
             raise Poisoned(f"{call}: {error.text.decode(errors='replace')}")
+        return status
+
+    def _check(self, call, status, error, also=()):
+        self._unpoisoned(call, status, error)
         if status < 0 and status not in also:
             raise Error(call, status, error.text.decode(errors="replace"))
         return status
@@ -200,16 +205,13 @@ class Connector:
         status = self._api.get_important_wait(self._conn, ticket, timeout_ns, error)
         if status == abi.E_POISONED:
             self.close()
-            raise Poisoned(f"get_important_wait: {error.text.decode(errors='replace')}")
-        return status
+        return self._unpoisoned("get_important_wait", status, error)
 
     def get(self, items):
         """Delivers a layer; returns the first status that is not OK."""
         error = abi.Error()
         status = self._api.get_important(self._conn, items, len(items), error)
-        if status == abi.E_POISONED:
-            raise Poisoned(f"get_important: {error.text.decode(errors='replace')}")
-        return status
+        return self._unpoisoned("get_important", status, error)
 
     def store(self, steps, want_tickets=False):
         """A layer of each of an array of abi.StoreParams. Tickets: 0 but for last layers."""

@@ -114,29 +114,28 @@ class Steps(unittest.TestCase):
         self.scheduler._preempt_request(request, 0.0)
         self.assertEqual(self.local(WHOLE), 0)
 
-    def test_who_shared_them_computes_and_leaves_nothing_either(self):
-        one, two = (self.request(name, WHOLE + [tail] * BLOCK)
-                    for name, tail in (("one", 3), ("two", 4)))
-        for request in (one, two):
+    def share_what_never_came(self):
+        """Two requests over one load, which fails: both, and its blocks."""
+        both = [self.request(name, WHOLE + [tail] * BLOCK)
+                for name, tail in (("one", 3), ("two", 4))]
+        for request in both:
             self.scheduler.add_request(request)
         output = self.scheduler.schedule()
         load, = output.kv_connector_metadata.loads  # the other has found its blocks
         self.answer(output, load.blocks)
-        for request in (one, two):
+        return both, load.blocks
+
+    def test_who_shared_them_computes_and_leaves_nothing_either(self):
+        both, _ = self.share_what_never_came()
+        for request in both:
             self.end(request)
             self.assertEqual(self.local(request.all_token_ids), 0)
 
     def test_who_shared_them_does_not_wait_for_one_that_ends(self):
-        one, two = (self.request(name, WHOLE + [tail] * BLOCK)
-                    for name, tail in (("one", 3), ("two", 4)))
-        for request in (one, two):
-            self.scheduler.add_request(request)
-        output = self.scheduler.schedule()
-        load, = output.kv_connector_metadata.loads
-        self.answer(output, load.blocks)
+        (one, two), blocks = self.share_what_never_came()
         self.end(one)
         output = self.scheduler.schedule()
-        self.assertEqual(output.kv_connector_metadata.lost, set(load.blocks))
+        self.assertEqual(output.kv_connector_metadata.lost, set(blocks))
         worker = object.__new__(SpecConnector)  # one that has given up
         worker._side, worker._errors = None, set()
         worker._connector_metadata = output.kv_connector_metadata

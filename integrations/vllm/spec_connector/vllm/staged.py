@@ -125,7 +125,7 @@ class Staged:
         if self.used + count > self.room:
             return None
         first, self.used = self.used, self.used + count
-        slots = torch.tensor(self.caches.slots_of(blocks), dtype=torch.int64)
+        slots = self.caches.slots_of(blocks)
         if self.ring is not None:
             self.ring.forget(slots)
         return first, slots
@@ -156,8 +156,8 @@ class Staged:
         if self.ring is None:
             return None, first
         block = self.caches.block
-        slots = torch.tensor([blocks[i // block] * block + i % block for i in range(first, end)],
-                             dtype=torch.int64)
+        slots = self.caches.slots_of(blocks[first // block:-(-end // block)])
+        slots = slots[first % block:][:end - first]
         positions = self.ring.position_of[slots]
         gaps = torch.nonzero(positions < 0).flatten()
         count = int(gaps[0]) if len(gaps) else len(slots)
