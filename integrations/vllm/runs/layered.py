@@ -7,9 +7,10 @@ continuations, by the prefix cache and layered; what the plugin wanted of the st
 the same way with exact_ppm 1000000, logprobs that are bit-identical to lossless loads'; and four
 requests in one batch, of which two load: each answers as alone.
 
---quick: two texts of 1,024 tokens, three questions each; --prompts N: N texts a length. float16
-where the processor has AVX-512, else float32: rows have twice the bytes there, codes do not; bytes
-are told at both widths.
+--quick: two texts of 1,024 tokens, three questions each; --prompts N: N texts a length; --tokens N:
+texts of that length alone. --query-rows N: KL once more with the last N rows asking, printed beside,
+not judged. float16 where the processor has AVX-512, else float32: rows have twice the bytes there,
+codes do not; bytes are told at both widths.
 """
 import json
 import os
@@ -28,7 +29,7 @@ SPEC = "spec"
 
 def entries(args):
     lengths, texts, questions = ((1024,), 2, 3) if args.quick else ((1024, 2048), 12, 8)
-    texts = args.prompts or texts
+    lengths, texts = args.tokens or lengths, args.prompts or texts
     with open(DATA, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     return [{**row, "queries": row["queries"][:questions]}
@@ -131,8 +132,11 @@ def side_of():
     return get_kv_transfer_group()._side
 
 
-def loaded(llm, folder, rows):
-    """Texts are stored; then each question loads its text's rows, and stores nothing."""
+def loaded(llm, folder, rows, query_rows):
+    """Texts are stored; then each question loads its text's rows, and stores nothing.
+
+    Each asks once more for each of `query_rows`, KL alone.
+    """
     import torch
     seen, side, said = seen_of(llm), side_of(), []
     for row in rows:
@@ -146,6 +150,11 @@ def loaded(llm, folder, rows):
             said.append({"kl": kl(whole[i], seen.scores(states, 1)[0]), "cached": cached, **grown,
                          "label": query["label"],
                          "choice": pick(seen, prefix, ids, query["choices"], {"store": False})})
+            usual, by_rows = side.layered.query_rows, []
+            for side.layered.query_rows in query_rows:
+                (states,), _ = seen.ask([prefix + ids], {"store": False})
+                by_rows.append(kl(whole[i], seen.scores(states, 1)[0]))
+            side.layered.query_rows, said[-1]["kl_by_rows"] = usual, by_rows
     return said
 
 
@@ -212,6 +221,8 @@ def judge(args, rows, own, layered):
     holds = (mean <= KL_MAX and same == count and share <= BYTES_MAX
              and all(x["loads"] == 1 and x["cached"] > 0 for x in layered))
     wide = f" (with 32-bit rows {wanted / whole:.3f})" if width > 2 else ""
+    for asking, kls in zip(args.query_rows, zip(*(x["kl_by_rows"] for x in layered))):
+        print(f"  the last {asking} rows asking: KL {sum(kls) / count:.5f} (most {max(kls):.4f})")
     return verdict(
         f"{rows[0]['tokens']} tokens, {count} questions, {dtype_here()}: KL {mean:.5f} (most "
         f"{most:.4f}; own prefix cache {noise:.1e}), {same} choices as by full KV, {right} right; "
@@ -272,7 +283,8 @@ def main(args):
                 own = host.call("runs.layered:plain", folder=folder, rows=some)
                 host.stop()
                 host.start(engine_words(args, folder))
-                layered = host.call("runs.layered:loaded", folder=folder, rows=some)
+                layered = host.call("runs.layered:loaded", folder=folder, rows=some,
+                                    query_rows=args.query_rows)
                 host.stop()
                 ok &= judge(args, some, own, layered)
             ok &= exactly(host, args, folder, rows[:4])
