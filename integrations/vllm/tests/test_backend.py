@@ -396,7 +396,6 @@ class Backend(unittest.TestCase):
         engine.step([one])
         connector = object.__new__(SpecConnector)
         connector._side, connector._loads, connector._admitted = None, [], []
-        connector._shared = set()
         worker = object.__new__(Worker)
         worker.rows, worker.layered = engine.way, engine.layered
         worker.saving = Saving(engine.conn, engine.way, Counts())

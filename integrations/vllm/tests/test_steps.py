@@ -17,7 +17,7 @@ from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
 from spec_connector import abi, plugin  # noqa: E402
 from spec_connector.connector import Poisoned  # noqa: E402
-from spec_connector.vllm import SpecConnector, Worker, worker  # noqa: E402
+from spec_connector.vllm import Worker, worker  # noqa: E402
 from spec_connector.vllm.served import open_connector  # noqa: E402
 
 WHOLE = SYSTEM + DOCUMENT + QUESTION
@@ -114,36 +114,52 @@ class Steps(unittest.TestCase):
         self.scheduler._preempt_request(request, 0.0)
         self.assertEqual(self.local(WHOLE), 0)
 
-    def share_what_never_came(self):
-        """Two requests over one load, which fails: both, and its blocks."""
-        both = [self.request(name, WHOLE + [tail] * BLOCK)
-                for name, tail in (("one", 3), ("two", 4))]
-        for request in both:
+    def three(self):
+        """Three requests over one document, of which the first one loads it: they, and its step."""
+        names = {"one": 3, "two": 4, "three": 5}
+        three = [self.request(name, WHOLE + [tail] * BLOCK) for name, tail in names.items()]
+        for request in three:
             self.scheduler.add_request(request)
         output = self.scheduler.schedule()
-        load, = output.kv_connector_metadata.loads  # the other has found its blocks
-        self.answer(output, load.blocks)
-        return both, load.blocks
+        self.assertEqual([*output.num_scheduled_tokens], ["one"])
+        return three, output
 
-    def test_who_shared_them_computes_and_leaves_nothing_either(self):
-        both, _ = self.share_what_never_came()
-        for request in both:
-            self.end(request)
-            self.assertEqual(self.local(request.all_token_ids), 0)
-
-    def test_who_shared_them_does_not_wait_for_one_that_ends(self):
-        (one, two), blocks = self.share_what_never_came()
-        self.end(one)
+    def test_who_shares_rows_waits_until_they_have_come(self):
+        three, output = self.three()
+        self.answer(output)
         output = self.scheduler.schedule()
-        self.assertEqual(output.kv_connector_metadata.lost, set(blocks))
-        worker = object.__new__(SpecConnector)  # one that has given up
-        worker._side, worker._errors = None, set()
-        worker._connector_metadata = output.kv_connector_metadata
-        worker.start_load_kv(None)
-        self.answer(output, worker.get_block_ids_with_load_errors())
-        self.assertEqual((two.num_computed_tokens, two.num_output_tokens), (0, 0))
-        self.assertEqual(self.step().lost, set())
-        self.assertEqual(two.num_output_tokens, 1)
+        self.assertEqual({new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs},
+                         {name: len(WHOLE) // BLOCK * BLOCK for name in ("two", "three")})
+        self.assertEqual(output.kv_connector_metadata.loads, [])
+        self.answer(output)
+        self.assertEqual([request.num_output_tokens for request in three], [2, 1, 1])
+
+    def test_nobody_shares_rows_that_never_came(self):
+        three, output = self.three()
+        self.answer(output, output.kv_connector_metadata.loads[0].blocks)
+        output = self.scheduler.schedule()
+        load, = output.kv_connector_metadata.loads  # the second one's own; the third waits for it
+        self.assertEqual((load.request_id, load.first), ("two", 0))
+        whole = three[0].num_prompt_tokens
+        self.assertEqual(output.num_scheduled_tokens, {"one": whole, "two": whole - load.end})
+        self.answer(output, load.blocks)
+        self.end(three[1])
+        output = self.scheduler.schedule()
+        load, = output.kv_connector_metadata.loads
+        self.assertEqual((load.request_id, load.first), ("three", 0))
+        self.answer(output)
+        self.assertEqual(three[2].num_output_tokens, 1)
+
+    def test_who_shares_nothing_of_a_load_does_not_wait(self):
+        self.scheduler.add_request(self.request("zero", SYSTEM + [6], {"load": False}))
+        self.step()  # what all begin with is computed now
+        prompts = {"one": WHOLE, "two": DOCUMENT + SYSTEM, "three": SYSTEM + QUESTION * 5}
+        for name, ids in prompts.items():
+            self.scheduler.add_request(self.request(name, ids))
+        output = self.scheduler.schedule()
+        self.assertEqual([new.req_id for new in output.scheduled_new_reqs], [*prompts])
+        load, = output.kv_connector_metadata.loads
+        self.assertEqual((load.request_id, load.first), ("one", len(SYSTEM)))
 
     def test_one_block_that_never_came_takes_those_behind_it_along(self):
         request, output, blocks = self.begin()

@@ -11,7 +11,8 @@ is overwritten), and say nothing that the scheduler does not know to be computed
 
 Holds: no exception leaves a method: what goes wrong is logged once, and the engine goes on
 without the tier; rows that could not be loaded are reported in their step, and nothing that was
-computed on them is stored.
+computed on them is stored. Nobody shares rows before they are known to have come: a request that
+vLLM's prefix cache sends to blocks of a load of this very step waits for the next one.
 Rooms: this file is what vLLM calls, and holds exceptions; scheduler.py and worker.py are the two
 sides; messages.py what goes between them; served.py which engines are served, and identities.
 Does not: guess a layout (layout.py), nor decide what may be reused (the plugin compares token
@@ -63,7 +64,7 @@ class SpecConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
         self._admitted, self._begun = [], []  # blocks of requests that begin: this step's, the last
-        self._shared = set()  # blocks that were not loaded, of several requests
+        self._loading = set()  # (place in its request, name) of each load's first block, this step
         self._reason = None  # why the worker gave up, until the scheduler has been told
         self._counts = Counts()
         side = Scheduler if role == KVConnectorRole.SCHEDULER else Worker
@@ -125,16 +126,33 @@ class SpecConnector(KVConnectorBase_V1):
         except Exception as error:  # pylint: disable=broad-except
             logger.warning("spec_connector: served without layered loads: %s", error)
 
-    @guarded((0, False))
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
-        return self._side.match(request, num_computed_tokens), False
+        if self._is_loading(request, num_computed_tokens):
+            return None, False  # vLLM asks again in the next step
+        return self._match(request, num_computed_tokens), False
+
+    @guarded(0)
+    def _match(self, request, computed):
+        return self._side.match(request, computed)
+
+    def _is_loading(self, request, computed):
+        """Whether what vLLM's prefix cache found is not loaded yet. If such rows do not come, vLLM
+        lets one request compute them, and all others take them for computed at once, though they
+        may be computed in the same step as theirs, later, or never."""
+        if computed == 0:
+            return False
+        found = computed // self._kv_cache_manager.block_pool.hash_block_size
+        return any(i < found and request.block_hashes[i] == name for i, name in self._loading)
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         held = blocks.get_block_ids()[0]
         self._admitted.append(held)
         if num_external_tokens > 0:  # was promised: it is loaded, or told to have failed
-            load = self._load_of(request, held, num_external_tokens)
-            self._loads.append(load or Load(request.request_id, b"", 0, 0, held))
+            load = (self._load_of(request, held, num_external_tokens)
+                    or Load(request.request_id, b"", 0, 0, held))
+            self._loads.append(load)
+            first = held.index(load.blocks[0])
+            self._loading.update((first, name) for name in request.block_hashes[first:first + 1])
 
     @guarded(None)
     def _load_of(self, request, held, count):
@@ -143,8 +161,7 @@ class SpecConnector(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output):
         metadata = self._build(scheduler_output) or SpecMetadata(is_over=True)
         metadata.loads, self._loads = self._loads, []
-        metadata.lost, self._shared = self._shared, set()
-        self._begun, self._admitted = self._admitted, []
+        self._begun, self._admitted, self._loading = self._admitted, [], set()
         return metadata
 
     @guarded(None)
@@ -155,16 +172,11 @@ class SpecConnector(KVConnectorBase_V1):
         """Blocks whose rows never came, and what was computed on them, leave vLLM's prefix cache,
         where they stand since they were allocated. vLLM computes them again, but may not get to it:
         their request may end first, or be preempted."""
-        lost, sharers = set(failed), 0
+        lost = set(failed)
         for held in self._begun:
             first = next((i for i, block in enumerate(held) if block in failed), len(held))
             lost.update(held[first:])
-            sharers += first < len(held)
         self._kv_cache_manager.evict_blocks(lost)
-        # the second one waits for the first to compute them, which may end before: told once more,
-        # it computes them as well
-        if sharers > 1 and self._kv_transfer_config.kv_load_failure_policy == "recompute":
-            self._shared = set(failed)
 
     def update_connector_output(self, connector_output):
         if connector_output.invalid_block_ids:
@@ -203,7 +215,6 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
-        self._errors |= self._get_connector_metadata().lost
         if self._side is None:  # the scheduler may not know yet
             self._fail_loads()
         else:

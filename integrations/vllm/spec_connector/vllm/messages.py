@@ -34,7 +34,6 @@ class SpecMetadata(KVConnectorMetadata):
     saves: list = dataclasses.field(default_factory=list)
     ended: list = dataclasses.field(default_factory=list)  # after the saves
     epoch: int = 0  # that the scheduler knew when it said which rows are to be saved
-    lost: set = dataclasses.field(default_factory=set)  # blocks that are told to have failed again
     is_over: bool = False  # the scheduler gave up, and says no more who ends
 
 
