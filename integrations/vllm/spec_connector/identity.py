@@ -1,13 +1,17 @@
 """What KV of an engine's model depends on, as bytes: the same in every process of the engine.
 
-Holds: weights that differ in their names, sizes, safetensors headers or the first and last MiB of a
-file differ here; with full=True in any byte. Does not: import an engine.
+Holds: weights that differ in their names, sizes, safetensors headers, anywhere in a file of up to
+64 MiB, or in what is read of a larger one (its first and last MiB, a page of every 4 MiB, the
+first page of every tensor) differ here; with full=True in any byte. So a model that was trained
+further differs, whichever of its layers were frozen. Does not: import an engine.
 """
 import hashlib
+import json
 import os
 
-MIB = 1 << 20
+PAGE, MIB = 4096, 1 << 20
 WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
+WHOLE_BYTES_MAX, STEP = 64 * MIB, 4 * MIB
 HEADER_BYTES_MAX = 100 * MIB
 
 
@@ -18,22 +22,34 @@ def _add(digest, name, value):
     digest.update(value)
 
 
+def _tensors(header, end):
+    """Where tensors begin behind a safetensors header that ends at `end`; what is no header is
+    refused by who loads the weights."""
+    try:
+        entries = [entry for name, entry in json.loads(header).items() if name != "__metadata__"]
+        return [end + int(entry["data_offsets"][0]) for entry in entries]
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return []
+
+
 def _add_file(digest, path, full):
     size = os.path.getsize(path)
     _add(digest, "size", size)
     with open(path, "rb") as file:
-        if full:
+        if full or size <= WHOLE_BYTES_MAX:
             while part := file.read(16 * MIB):
                 digest.update(part)
             return
+        pages = list(range(0, size, STEP))
         if path.endswith(".safetensors"):
             header = int.from_bytes(file.read(8), "little")
             if header <= HEADER_BYTES_MAX:
-                _add(digest, "header", file.read(header))
-        file.seek(0)
-        _add(digest, "first", file.read(MIB))
-        file.seek(max(0, size - MIB))
-        _add(digest, "last", file.read(MIB))
+                _add(digest, "header", text := file.read(header))
+                pages += [at for at in _tensors(text, 8 + header) if 0 <= at < size]
+        for name, at in (("first", 0), ("last", size - MIB)):
+            _add(digest, name, os.pread(file.fileno(), MIB, at))
+        for at in sorted(set(pages)):
+            _add(digest, "page", os.pread(file.fileno(), PAGE, at))
 
 
 def weights_id(folder, facts, full=False):

@@ -3,6 +3,7 @@
 errors as exceptions, threads on every core. SPEC_CONNECTOR_LIBRARY names the plugin."""
 import array
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from spec_connector import Connector, Error, Model, abi  # noqa: E402
+from spec_connector import Connector, Error, Model, abi, identity  # noqa: E402
 from spec_connector.connector import Identity  # noqa: E402
 
 LAYERS, HEADS, SIZE, TOKENS = 3, 2, 16, 200
@@ -115,6 +116,46 @@ class Package(unittest.TestCase):
                                  matched)
             conn.reset()
             self.assertEqual(conn.lookup(ids(3), peek=True, identity=one).matched_tokens, 0)
+
+    def weights(self, folder, size, changed=None, full=False):
+        """The identity of a sparse safetensors file with a byte changed, and one beside it."""
+        header = json.dumps({"__metadata__": {"format": "pt"}, **{
+            name: {"dtype": "U8", "shape": [end - first], "data_offsets": [first, end]}
+            for name, first, end in (("a", 0, 30 << 20), ("b", 30 << 20, (30 << 20) + 7),
+                                     ("c", (30 << 20) + 7, size))}}).encode()
+        path = os.path.join(folder, "model.safetensors")
+        with open(path, "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(file.tell() + size)
+            if changed is not None:
+                file.seek(8 + len(header) + changed)
+                file.write(b"x")
+        return identity.weights_id(folder, {"dtype": "bf16"}, full)
+
+    def test_weights_that_were_trained_further_are_others(self):
+        small, large = 40 << 20, 80 << 20
+        with tempfile.TemporaryDirectory() as folder:
+            seen = {self.weights(folder, size) for size in (small, large)}
+            places = [(small, 17 << 20), (large, 100), (large, large - 100),
+                      (large, (30 << 20) + 3), (large, 44 << 20)]  # the last: a page of each 4 MiB
+            for size, changed in places:
+                seen.add(self.weights(folder, size, changed))
+            self.assertEqual(len(seen), 2 + len(places))
+            self.assertIn(self.weights(folder, large, 43 << 20), seen)  # this takes "full"
+            seen |= {self.weights(folder, large, changed, True) for changed in (None, 43 << 20)}
+            self.assertEqual(len(seen), 4 + len(places))
+
+    def test_weights_whose_header_is_none_are_read_all_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            seen = set()
+            for text in (b"[]", b"{", b'{"a": 1}', b'{"a": {"data_offsets": ["x"]}}',
+                         b'{"a": {"data_offsets": [-99999999999]}}', b"\xff"):
+                path = os.path.join(folder, "model.safetensors")
+                with open(path, "wb") as file:
+                    file.write(len(text).to_bytes(8, "little") + text)
+                    file.truncate(65 << 20)
+                seen.add(identity.weights_id(folder, {}))
+            self.assertEqual(len(seen), 6)
 
     def test_errors_are_exceptions_with_their_words(self):
         self.config["chunk_tokens"] = 17
