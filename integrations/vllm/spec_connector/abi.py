@@ -22,6 +22,7 @@ ITEM_AHEAD, ITEM_RESCORE = 1, 2
 IMPORTANT_PARTIAL = 4
 SELECT_EXACT = 8
 LEASE_BYTES = 64
+CALL_MAX = 256  # requests or items that one call takes
 FOREVER = 2**64 - 1
 TIERS = 4
 

@@ -259,6 +259,24 @@ class Prompts(unittest.TestCase):
             self.assertTrue(torch.equal(was, now))
         self.assertEqual(conn.stats()["requests_open"], 0)
 
+    def test_what_one_call_does_not_take_is_stored_and_loaded_all_the_same(self):
+        """Or computed, of loads: more than one call takes begin in no real step."""
+        conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
+        rows, counts = open_rows(caches, {}), Counts()
+        saving, prompts = Saving(conn, rows, counts), [[n, *range(1, 32)] for n in range(100, 105)]
+        with mock.patch.object(abi, "CALL_MAX", 2):
+            saving.save(SpecMetadata([], [
+                Save(str(i), 32, array.array("I", ids).tobytes(), [i], Identity())
+                for i, ids in enumerate(prompts)], [], conn.epoch()))
+            conn.wait([ticket for one in saving.stored.values() for ticket in one.tickets])
+            self.assertEqual(conn.stats()["stored_tokens"], 5 * 32)
+            loads = [Load(str(i), conn.lookup(array.array("I", ids + [7]).tobytes(), peek=True,
+                                              exact=True).lease, 0, 32, [5 + i])
+                     for i, ids in enumerate(prompts)]
+            self.assertEqual(Loading(conn, rows, loads, counts).finish(), loads[2:])
+        self.assertEqual(counts.take().data["counts"],
+                         {"tokens/stored": 160, "failed_loads/room": 3, "tokens/loaded": 64})
+
     def kept(self):
         """Two blocks are stored: the store, the rows of the caches they are of, and a lease."""
         conn, tokens = self.open(torch.float32), list(range(1, 65))

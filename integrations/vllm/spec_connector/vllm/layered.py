@@ -72,6 +72,9 @@ class Layered:
         """Of loads, those that are to be made exactly instead."""
         fresh, failed, rest = [], [], []
         for load in loads:
+            if len(self.pending) + len(fresh) == abi.CALL_MAX:
+                rest.append(load)
+                continue
             try:
                 found = self.conn.attach(load.lease, load.first)
             except Error as error:

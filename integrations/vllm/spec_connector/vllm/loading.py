@@ -26,6 +26,9 @@ class Loading:
         self.ticket, self.items = 0, None  # None: they are to be described (anew)
         self.good, self.failed = [], []  # [(load, request, place)], [load]
         for load in loads:
+            if len(self.good) == abi.CALL_MAX:
+                self.fail(load, "room")
+                continue
             try:
                 found = conn.attach(load.lease, load.first)
             except Error as error:

@@ -51,8 +51,8 @@ class Saving:
                 continue
             if step is not None:
                 steps.append(step)
-        if steps:
-            self.store(steps)
+        for first in range(0, len(steps), abi.CALL_MAX):
+            self.store(steps[first:first + abi.CALL_MAX])
         for request_id in metadata.ended:
             self.forget(request_id)
 
