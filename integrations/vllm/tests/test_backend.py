@@ -60,7 +60,7 @@ class Sequence:
     def __init__(self, seed, first_block, load=True, new=(40,)):
         dice = torch.Generator().manual_seed(seed)
         self.seed, self.is_loaded, self.new, self.computed = seed, load, list(new), TOKENS
-        count = sum(new)
+        count = self.prompt = sum(new)
         self.blocks = list(range(first_block, first_block - (-(TOKENS + count) // BLOCK)))
         self.query = torch.randn(LAYERS, count, QUERY_HEADS, SIZE, generator=dice) * 2
         self.key = torch.randn(LAYERS, count, HEADS, SIZE, generator=dice)
@@ -68,7 +68,7 @@ class Sequence:
 
     def load(self, lease):
         return Load(f"request {self.seed}", lease, 0, TOKENS, self.blocks[:TOKENS // BLOCK], True,
-                    TOKENS + sum(self.new))
+                    TOKENS + self.prompt)
 
 
 class Engine:
@@ -300,6 +300,25 @@ class Backend(unittest.TestCase):
                 self.same(engine.rows(one, layer), rows)
         self.assertEqual(engine.layered.pending, [])
         self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def test_an_answer_goes_on_choosing_while_no_prompt_is_computed(self):
+        engine = self.engine()
+        engine.layered = Layered(engine.conn, engine.way, sharpen_tokens=3)
+        one, other = Sequence(1, 10, new=(33, 1, 1, 1, 1)), Sequence(3, 40, load=False, new=(9, 9))
+        one.prompt = 33
+        asked, ends = [], [(0, 33), (33, 34), None, (35, 36)]  # a prompt stands beside the third
+        for step, batch in enumerate(([one], [one], [one, other], [one], [one])):
+            engine.step(batch)
+            asked += ends[step:step + 1]
+            for layer in range(LAYERS):
+                bits = torch.zeros(TOKENS, dtype=torch.bool)
+                rows, _ = engine.one_call(one, layer, 0, 33)
+                for first, end in filter(None, asked if engine.way.is_in_place else asked[:1]):
+                    bits = bits | engine.one_call(one, layer, first, end)[1]
+                rows[:, bits] = engine.stored[1][layer][:, bits]
+                self.same(engine.rows(one, layer), rows)
+            self.assertEqual(engine.conn.stats()["requests_open"],
+                             int(step < 3 and engine.way.is_in_place))
 
     def saved(self, engine, one, lossy):
         """After one save of a request's whole blocks: what is stored of it, exactly and at all."""

@@ -5,6 +5,8 @@ engine's own queries (docs/layered.md).
     attention of l    its queries are there: the rows that they need are put over the codes' values,
                       layer l + 1 is decoded while l computes, vLLM's own attention runs
     later chunks      of the same prompt score anew (SPEC_ITEM_RESCORE): each adds its own rows
+    decoding          likewise for the first tokens of the answer, if that is asked for and the step
+                      computes no prompt (sharpen_tokens; off unless given)
 
 By the writer's way (staged.py) they go through staging memory, two layers in turn; a later chunk is
 delivered anew there, and of it those rows are put in that are exact and were not before.
@@ -39,7 +41,7 @@ COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes
 
 @dataclasses.dataclass(eq=False)  # each is itself
 class Pending:
-    """A load whose prompt is being computed."""
+    """A load whose prompt, or the beginning of whose answer, is being computed."""
     load: object  # messages.Load
     request: int  # of the plugin
     place: object  # of rows.take(): where its rows come into in this step
@@ -47,7 +49,7 @@ class Pending:
     exact: list  # by layer, which rows are exact; of the writer's way alone
     is_fresh: bool = True  # begun in this step
     rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
-    computed: int = 0  # of the prompt, after this step
+    computed: int = 0  # of the request, after this step
     new_keys: object = None  # of rows.source(), of a later chunk: the keys behind the load
     asked: tuple = None  # (layout, queries, keys, the first row of each): of this step's layers
 
@@ -57,8 +59,9 @@ class Pending:
 
 
 class Layered:
-    def __init__(self, conn, rows, query_rows=QUERY_ROWS):
+    def __init__(self, conn, rows, query_rows=QUERY_ROWS, sharpen_tokens=0):
         self.conn, self.rows, self.query_rows = conn, rows, query_rows
+        self.sharpen_tokens = sharpen_tokens if rows.is_in_place else 0  # staging is a step's
         self.pending, self.failed = [], []  # [Pending], [Load]
         self.layer = rows.caches.count  # of fresh loads: the next to be completed
         self.ticket = 0  # of its submission
@@ -126,8 +129,9 @@ class Layered:
         while self.layer < self.rows.caches.count and any(one.is_fresh for one in self.pending):
             self.complete(self.layer, None, None, None)
         for one in list(self.pending):
-            if one.computed >= one.load.prompt or (one.is_fresh and one.rows is None):
-                self.drop(one)  # of the prompt, or for it, no more rows are chosen
+            end = one.load.prompt + self.sharpen_tokens
+            if one.computed >= end or (one.is_fresh and one.rows is None):
+                self.drop(one)  # no more rows are chosen
             one.is_fresh, one.rows, one.new_keys, one.asked = False, None, None, None
         self.layer, self.metadata = self.rows.caches.count, None
         failed, self.failed = self.failed, []
@@ -198,6 +202,7 @@ class Layered:
         """Of each pending load, in this step's batch."""
         starts, lengths = metadata.query_start_loc.tolist(), metadata.seq_lens.tolist()
         table = metadata.block_table
+        is_idle = starts[-1] == len(starts) - 1  # no prompt is computed, or a token of it
         for one in self.pending:
             load, one.rows = one.load, None
             column = load.first // self.rows.caches.block
@@ -205,10 +210,11 @@ class Layered:
                 continue
             for row, block in enumerate(table[:len(starts) - 1, column].tolist()):
                 if block == load.blocks[0] and lengths[row] > load.end:
-                    one.rows = starts[row], starts[row + 1], lengths[row]
                     one.computed = lengths[row]
-                    if not one.is_fresh:
-                        self.find_room(one, table[row].tolist())
+                    if lengths[row] <= load.prompt or is_idle:
+                        one.rows = starts[row], starts[row + 1], lengths[row]
+                        if not one.is_fresh:
+                            self.find_room(one, table[row].tolist())
                     break
 
     def find_room(self, one, blocks):

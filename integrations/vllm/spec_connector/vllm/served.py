@@ -122,8 +122,10 @@ def open_connector(config, kv_config, rank, role):
         raise Refused('kv_connector_extra_config has no "config": a path of a JSON file')
     with open(extra["config"], encoding="utf-8") as file:
         settings = json.load(file)
-    # as many requests as the engine runs, as long as it takes them
-    settings.setdefault("max_requests", config.scheduler_config.max_num_seqs + 16)
+    # as many requests as the engine runs, as long as it takes them; one that sharpens what it
+    # loaded keeps a second one of the plugin while it stores
+    each = 2 if is_layered(config) and extra.get("sharpen_tokens") else 1
+    settings.setdefault("max_requests", each * config.scheduler_config.max_num_seqs + 16)
     settings.setdefault("max_request_tokens", max(8192, config.model_config.max_model_len))
     if is_layered(config):
         settings.setdefault("preset", "layered")
