@@ -221,10 +221,10 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
     io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
     struct io_uring_cqe *cqe = NULL;
-    do {
+    do { /* interrupted behind the submission, it says how many were submitted */
         result = io_uring_submit_and_wait_timeout(ring, &cqe, 1, NULL, NULL);
-    } while (result == -EINTR);
-    if (result >= 0 && cqe != NULL) {
+    } while (result == -EINTR || (result >= 0 && cqe == NULL));
+    if (result >= 0) {
         result = cqe->res;
         io_uring_cqe_seen(ring, cqe);
     }

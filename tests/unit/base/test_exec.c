@@ -175,13 +175,20 @@ static void a_due_task_is_never_early_and_the_nearest_comes_first(void **state)
     struct noted holder = hold_worker(fx), tasks[8];
     sc_exec_post(fx->exec, &holder.task, SC_LANE_DEMAND);
     sem_wait(&fx->entered);
-    uint64_t due_ns[8];
+    uint64_t due_ns[8], delay_ns = 500000, start_ns;
     static const uint32_t rank[8] = {5, 1, 7, 3, 0, 6, 2, 4};
-    uint64_t start_ns = sc_exec_now_ns(fx->exec) + 1000000;
-    for (uint32_t i = 0; i < 8; i++) {
-        tasks[i] = noted_task(fx, i);
-        due_ns[i] = start_ns + rank[i] * 100000;
-        sc_exec_post_at(fx->exec, &tasks[i].task, SC_LANE_WRITER, due_ns[i]);
+    for (;;) {
+        delay_ns *= 2;
+        start_ns = sc_exec_now_ns(fx->exec) + delay_ns;
+        for (uint32_t i = 0; i < 8; i++) {
+            tasks[i] = noted_task(fx, i);
+            due_ns[i] = start_ns + rank[i] * 100000;
+            sc_exec_post_at(fx->exec, &tasks[i].task, SC_LANE_WRITER, due_ns[i]);
+        }
+        if (sc_exec_now_ns(fx->exec) < start_ns)
+            break; /* else some were posted as due, behind each other: again, with more time */
+        for (uint32_t i = 0; i < 8; i++)
+            assert_true(sc_exec_cancel(fx->exec, &tasks[i].task));
     }
     sem_post(&fx->gate);
     wait_done(fx, 8);

@@ -368,7 +368,7 @@ static void *read_on(void *user)
         reader->wrong += at != CHUNK;
         reader->matches++;
         sc_radix_unpin(reader->world->fx.index, match.last);
-    } while (atomic_load(reader->stop) == 0);
+    } while (atomic_load(reader->stop) == 0 || reader->matches == 0); /* all may have been short */
     return NULL;
 }
 

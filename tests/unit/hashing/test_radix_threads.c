@@ -194,8 +194,12 @@ static void *writer(void *user)
             write_evict(sh, &random);
         else
             write_attach(sh, &sh->texts[number]);
-        if (i % RESET_EVERY == RESET_EVERY - 1)
+        if (i % RESET_EVERY == RESET_EVERY - 1) {
+            /* After the last reset nothing is left to be matched by readers that come late. */
+            while (atomic_load(&sh->matched_tokens) <= MATCHES_MIN)
+                sched_yield();
             mark = sc_radix_root_mark(sh->fx.index);
+        }
         (void)sc_radix_remove_roots(sh->fx.index, mark, 5, &sh->fx.removal, NULL);
         if (i % 64 == 0)
             sched_yield();

@@ -89,7 +89,7 @@ static uint64_t store(const struct spec_api *api, spec_connector *conn,
     return stats.stored_chunks;
 }
 
-/* How long it took; 0: it never came to its end. */
+/* Until every chunk was built; how long it took. */
 static uint64_t build(const struct spec_api *api, spec_connector *conn, uint64_t chunks,
                       struct spec_stats *ret_stats)
 {
@@ -102,10 +102,8 @@ static uint64_t build(const struct spec_api *api, spec_connector *conn, uint64_t
         nanosleep(&pause, NULL);
         *ret_stats = (struct spec_stats){.struct_size = sizeof(*ret_stats)};
         check(api->stats(conn, ret_stats, &error), "stats");
-        if (ret_stats->built_chunks >= chunks)
-            return now_ns() - begin_ns;
-    } while (now_ns() - begin_ns < UINT64_C(60000000000));
-    return 0;
+    } while (ret_stats->built_chunks < chunks);
+    return now_ns() - begin_ns;
 }
 
 /* Until nothing is being built. */
@@ -155,5 +153,5 @@ int main(int argc, char **argv)
     spec_unload(&plugin);
     printf("%" PRIu64 " chunks, %" PRIu64 " bytes read, %" PRIu64 " bytes built, %" PRIu64 " us\n",
            stats.built_chunks, stats.read_bytes, stats.built_bytes, took_ns / 1000);
-    return took_ns > 0 ? 0 : 1;
+    return 0;
 }

@@ -15,7 +15,6 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 SKIPPED = 77
-SECONDS = 240
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?"
 
 
@@ -120,7 +119,7 @@ def main():
         raw = os.path.join(folder, "raw.json")
         done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "run"), name, "--quick",
                                "--built", build, "--json", raw], capture_output=True, text=True,
-                              check=False, timeout=SECONDS, stdin=subprocess.DEVNULL)
+                              check=False, stdin=subprocess.DEVNULL)
         result = None
         if os.path.exists(raw):
             with open(raw, encoding="utf-8") as file:

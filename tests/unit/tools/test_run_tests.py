@@ -189,7 +189,7 @@ class Stages(unittest.TestCase):
 
         def test(result, _slow):
             self.assertTrue(built[result.stage.folder].is_set())
-            tested.append((result.stage.name, all(b.wait(60) for b in built.values())))
+            tested.append((result.stage.name, all(b.wait(600) for b in built.values())))
 
         self.run_all(build, test)
         self.assertEqual(tested, [(stage.name, True) for stage in run_tests.STAGES])
