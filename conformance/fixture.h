@@ -27,6 +27,9 @@
 
 #define POISON 0xa5u
 
+/* No ticket takes so long, however slow the disk is: then it never ends. */
+#define CONF_WAIT_NS UINT64_C(600000000000)
+
 /* Counted in the children, read by the parent. */
 struct conf_shared {
     uint64_t hits, misses;
@@ -153,7 +156,8 @@ struct fixture fixture_beside(const struct fixture *fx, uint32_t role);
 /* Closes, and opens with these members of the configuration; skips where the command line sets the
  * same keys. */
 void fixture_reconfigure(struct fixture *fx, const char *extra);
-/* Sleeps for a moment; false when patience is over. tries: 0 at first. */
+/* Sleeps for a moment; false when patience is over. tries: 0 at first. Patience is time, not a
+ * number of tries, each of which takes long on a slow machine; a few are made all the same. */
 bool conf_wait(uint32_t *tries);
 _Noreturn void conf_skip(const char *reason);
 void conf_remove_tree(const char *path);

@@ -310,28 +310,29 @@ static void abi_026_promised_rows_stay_readable_until_release(void **state)
 }
 
 /* A chunk that was stored token by token may become something else in the background, also while a
- * request has its first rows. */
+ * request has its first rows. When another one has too, what follows of the first is over. */
 static void abi_026_rows_stored_one_by_one_stay_readable_until_release(void **state)
 {
     struct fixture *fx = *state;
-    struct prompt prompt = prompt_make(58, 65), most = prompt_diverge(&prompt, 64, 64, 1);
+    struct prompt prompt = prompt_make(58, 129), most = prompt_diverge(&prompt, 64, 64, 1);
     struct spec_lookup_result writer = fixture_find(fx, &prompt);
     bool stored = true;
     for (uint64_t at = 0; at < 63; at++)
         stored = fixture_store_range(fx, writer.request, &prompt, at, 1) && stored;
     struct spec_lookup_result held = fixture_find(fx, &most); /* 63 of 64 */
     expect_match(&held, stored ? 63 : 0);
-    for (uint64_t at = 63; at < 65; at++)
+    for (uint64_t at = 63; at < 129; at++)
         stored = fixture_store_range(fx, writer.request, &prompt, at, 1) && stored;
-    uint32_t tries = held.matched_tokens > 0 ? 0 : 2500;
-    while (fixture_stats(fx).merged_chunks == 0 && tries < 2500 && conf_wait(&tries))
+    uint32_t tries = 0; /* a connector need not do so */
+    while (held.matched_tokens > 0 && fixture_stats(fx).merged_chunks < 2 && conf_wait(&tries) &&
+           (conf_options.require_hits || tries < 2500))
         ;
     for (tries = 0; tries < 5; (void)conf_wait(&tries))
         fixture_check_layers(fx, &held, &most, 0);
     fixture_release(fx, held.request);
     fixture_release(fx, writer.request);
     for (tries = 0; tries < 5; (void)conf_wait(&tries))
-        fixture_check(fx, &prompt, stored ? 64 : 0);
+        fixture_check(fx, &prompt, stored ? 128 : 0);
     prompt_free(&prompt);
     prompt_free(&most);
 }

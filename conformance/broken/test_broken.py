@@ -21,8 +21,8 @@ DATA = ("004 005 007 008 010 011 012 013 015 016 017 020 021 022 023 024 026 028
 
 def judge(connector, *options):
     """(exit code, {clause: outcome}, the report's text) of a run over one connector."""
-    command = [SUITE, connector, "--patience", "2", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    command = [SUITE, connector, *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=880, check=False)
     clauses = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
     return ended.returncode, clauses, ended.stdout
 
@@ -31,27 +31,31 @@ class Broken(unittest.TestCase):
     """The suite over connectors whose faults are known."""
 
     def test_a_connector_that_never_finds_anything_passes(self):
-        code, clauses, report = judge(ALWAYS_MISS)
+        # What it does in the background comes at last, however slow the machine is.
+        code, clauses, report = judge(ALWAYS_MISS, "--patience", "60")
         self.assertEqual(0, code, report[-4000:])
         self.assertGreater(len(clauses), 50)
         self.assertEqual(set(), {c for c, outcome in clauses.items() if outcome == "fails"})
         self.assertIn("hits seen: 0,", report)
 
     def test_a_connector_that_never_finds_anything_fails_where_hits_are_required(self):
-        code, clauses, report = judge(ALWAYS_MISS, "--require-hits", "--only", "051")
+        code, clauses, report = judge(ALWAYS_MISS, "--patience", "2", "--require-hits", "--only",
+                                      "051")
         self.assertEqual(1, code, report[-4000:])
         self.assertEqual({"051": "fails"}, clauses)
 
-    def check_fails_wherever_data_is_promised(self, connector):
-        code, clauses, report = judge(connector)
+    def check_fails_wherever_data_is_promised(self, connector, *options):
+        code, clauses, report = judge(connector, *options)
         self.assertEqual(1, code, report[-4000:])
         self.assertEqual([], [c for c in DATA if clauses.get(c) != "fails"], report[-4000:])
 
     def test_a_connector_that_says_ok_and_writes_nothing_fails_where_data_is_promised(self):
-        self.check_fails_wherever_data_is_promised(OK_WRITES_NOTHING)
+        self.check_fails_wherever_data_is_promised(OK_WRITES_NOTHING, "--patience", "2")
 
     def test_a_connector_that_is_right_but_for_the_rows_fails_where_data_is_promised(self):
-        self.check_fails_wherever_data_is_promised(ROWS_NOT_WRITTEN)
+        # Its hits are real: one that a reader gets late is waited for, else its rows go unseen.
+        self.check_fails_wherever_data_is_promised(ROWS_NOT_WRITTEN, "--patience", "10",
+                                                   "--require-hits")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Reload(unittest.TestCase):
                 ["valgrind", "--leak-check=full", "--show-leak-kinds=all", "--track-fds=yes",
                  "--suppressions=" + SUPPRESSIONS, "--error-exitcode=9", RELOAD, PLUGIN,
                  os.path.join(folder, "store"), "3"],
-                capture_output=True, text=True, timeout=240, check=False)
+                capture_output=True, text=True, timeout=850, check=False)
         report = ended.stderr[-6000:]
         self.assertEqual(0, ended.returncode, report)
         heap = re.search(r"in use at exit: ([\d,]+) bytes in ([\d,]+) blocks", report)
