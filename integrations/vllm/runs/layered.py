@@ -7,10 +7,10 @@ continuations, by the prefix cache and layered; what the plugin wanted of the st
 the same way with exact_ppm 1000000, logprobs that are bit-identical to lossless loads'; and four
 requests in one batch, of which two load: each answers as alone.
 
---quick: two texts of 1,024 tokens, three questions each; --prompts N: N texts a length; --tokens N:
-texts of that length alone. --query-rows N: KL once more with the last N rows asking, printed beside,
-not judged. float16 where the processor has AVX-512, else float32: rows have twice the bytes there,
-codes do not; bytes are told at both widths.
+--quick: two texts of 1,024 tokens, three questions each; --prompts N: N texts a length (of two or
+more); --tokens N: texts of that length alone. --query-rows N: KL once more with the last N rows
+asking, printed beside, not judged. float16 where the processor has AVX-512, else float32: rows have
+twice the bytes there, codes do not; bytes are told at both widths.
 """
 import json
 import os
