@@ -24,7 +24,7 @@
 #define DECODERS   2u
 #define LOOKERS    2u
 #define MERGES     10u /* until so many, */
-#define ROUNDS_MAX 60u /* or so many rounds of a decoder */
+#define ROUNDS_MAX 60u /* or so many rounds of a decoder; longer, until something was loaded */
 #define LAST       4u  /* prompts, when all is still */
 #define LEASES     8u
 #define CONFIG                                                                                     \
@@ -183,7 +183,10 @@ static uint64_t merged(const struct races *races)
 static void *decoders(void *user)
 {
     struct worker *worker = user;
-    for (uint32_t round = 0; round < ROUNDS_MAX && merged(worker->races) < MERGES; round++) {
+    struct races *races = worker->races;
+    for (uint32_t round = 0; (round < ROUNDS_MAX && merged(races) < MERGES) ||
+                             atomic_load(&races->loaded) == 0;
+         round++) {
         decode(worker, (uint32_t)draw(worker, PROMPTS));
         look(worker);
     }
@@ -217,9 +220,8 @@ static void check_end(struct races *races)
     uint64_t before = merged(races);
     for (uint32_t i = 0; i < LAST; i++)
         decode(&worker, i);
-    for (uint32_t i = 0; i < 2000 && merged(races) < before + LAST; i++)
+    while (merged(races) < before + LAST) /* they are, however slow the disk is */
         rig_pass_ns(&races->writer, 10000000);
-    assert_true(merged(races) >= before + LAST);
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < LAST; i++)
             assert_int_equal(rig_read(&races->writer, &races->prompts[i], NULL), TOKENS);
@@ -260,7 +262,6 @@ static void merges_run_beside_everything(void **state)
     print_message("%" PRIu64 " layers loaded, %" PRIu64 " leases attached, %" PRIu64 " merged\n",
                   atomic_load(&races.loaded), atomic_load(&races.attached), merged(&races));
     assert_int_equal(atomic_load(&races.wrong), 0);
-    assert_true(atomic_load(&races.loaded) > 0);
     rig_leave(&races.reader);
     check_end(&races);
     for (uint32_t i = 0; i < PROMPTS; i++)

@@ -61,10 +61,7 @@ static inline void wait_for_codes(struct world *world)
 
 static inline spec_request look(struct world *world, uint64_t from)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result), SPEC_OK);
-    assert_int_equal(result.matched_tokens, world->matched);
-    return result.request;
+    return world_look(world, from);
 }
 
 static inline bool is_exact(const struct shot *shot, uint64_t row)

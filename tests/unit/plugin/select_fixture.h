@@ -121,6 +121,21 @@ static inline void world_open(struct world *world, const char *extra, uint32_t h
     world_store(world);
 }
 
+/* A request that all of it is promised to. Threads may free slots behind the search for one, and
+ * take those before it: then the lookup says that all are taken, and comes again. */
+static inline spec_request world_look(struct world *world, uint64_t from)
+{
+    struct spec_lookup_result result;
+    spec_status status = rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result);
+    while (status == SPEC_E_BUSY && !sc_exec_is_loop(world->rig.conn->exec)) {
+        (void)sched_yield();
+        status = rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result);
+    }
+    assert_int_equal(status, SPEC_OK);
+    assert_int_equal(result.matched_tokens, world->matched);
+    return result.request;
+}
+
 static inline void world_done(struct world *world)
 {
     rig_prompt_free(&world->prompt);

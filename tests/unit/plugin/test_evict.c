@@ -442,13 +442,17 @@ struct worker {
 };
 
 /* Lookups, loads, stores and releases on prompts that all workers share. A pinned match is loaded
- * whole whatever is evicted meanwhile; its rows are compared. */
+ * whole whatever is evicted meanwhile; its rows are compared. Rounds that found all requests or
+ * frames taken did nothing: there are more of them until the worker has stored, and some made room.
+ */
 static void *work(void *user)
 {
     struct worker *worker = user;
     struct rig *rig = worker->rig;
     uint64_t random = worker->number + 1;
-    for (uint32_t round = 0; round < 80; round++) {
+    for (uint32_t round = 0; round < 80 || worker->stored == 0 ||
+                             counter(&rig->conn->stats.evicted_chunks) == 0;
+         round++) {
         random = rig_mix(random);
         struct prompt prompt = rig_prompt(random % 3, random >> 8 & 127, random >> 16 & 15, 140);
         struct spec_lookup_result result = {.struct_size = sizeof(result)};

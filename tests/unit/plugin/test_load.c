@@ -690,13 +690,14 @@ struct worker {
     pthread_t thread;
 };
 
-/* Lookups, loads, stores, aborts and releases on prompts that all workers share. */
+/* Lookups, loads, stores, aborts and releases on prompts that all workers share. Rounds that found
+ * all requests or frames taken did nothing: there are more of them until the worker has stored. */
 static void *work(void *user)
 {
     struct worker *worker = user;
     struct rig *rig = worker->rig;
     uint64_t random = worker->number + 1;
-    for (uint32_t round = 0; round < 60; round++) {
+    for (uint32_t round = 0; round < 60 || worker->stored == 0; round++) {
         random = rig_mix(random);
         struct prompt prompt = rig_prompt(1, random % 200, random >> 32 & 7, 220);
         struct spec_lookup_result result = {.struct_size = sizeof(result)};

@@ -355,14 +355,13 @@ static void threads_follow_while_a_host_looks_up(void **state)
             struct prompt prompt = rig_prompt(20 + round, 0, 0, 40 * (i + 1));
             assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
             uint64_t found = 0;
-            for (uint32_t patience = 0; found < prompt.count && patience < 10000; patience++) {
+            while (found < prompt.count) { /* it comes, however late the reader's turn is */
                 spec_status status;
                 found = rig_read(&reader, &prompt, &status);
                 assert_int_equal(status, SPEC_OK);
                 if (found < prompt.count)
                     rig_pass_ns(&reader, MS);
             }
-            assert_int_equal(found, prompt.count);
             rig_prompt_free(&prompt);
         }
         rig_leave(&reader);

@@ -600,6 +600,23 @@ struct refiner {
     pthread_t thread;
 };
 
+/* As fire_first. Codes are waited for a second longer than the deadline; where the machine was
+ * slower than that, they come with a later try. */
+static spec_ticket fire_until_first(struct world *world, struct shot *shot, spec_request request,
+                                    uint32_t layer, uint64_t deadline_ns)
+{
+    spec_ticket ticket;
+    spec_status status;
+    shot_make(shot, world, request, layer, 0, 100000);
+    shot->item.deadline_ns = deadline_ns;
+    do {
+        assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
+        status = sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL);
+    } while (deadline_ns > 0 && status == SPEC_E_TIMEOUT);
+    assert_int_equal(status, SPEC_OK);
+    return ticket;
+}
+
 static void *refine_all(void *user)
 {
     struct world *world = ((struct refiner *)user)->world;
@@ -614,7 +631,7 @@ static void *refine_all(void *user)
                 aim_at(&shot, ticket, 400000);
                 assert_int_equal(fire(world, &shot), SPEC_OK);
             } else {
-                ticket = fire_first(world, &shot, result.request, layer, 100000, round % 3);
+                ticket = fire_until_first(world, &shot, result.request, layer, round % 3);
                 assert_int_equal(refine(world, &shot, ticket, 400000), SPEC_OK);
             }
             assert_int_equal(exact_count(&shot), 80);

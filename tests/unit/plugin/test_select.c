@@ -62,10 +62,7 @@ static spec_status fire(struct world *world, struct shot *shot)
 
 static spec_request look(struct world *world, uint64_t from)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result), SPEC_OK);
-    assert_int_equal(result.matched_tokens, world->matched);
-    return result.request;
+    return world_look(world, from);
 }
 
 /* Rows stand where positions say, each bit as it was stored. */

@@ -13,6 +13,7 @@
 #define MS     UINT64_C(1000000)
 #define TURN   (30 * MS)
 #define CONFIG "\"chunk_tokens\": 16"
+#define LONG_LEASES CONFIG ", \"lease_ns_max\": 600000000000" /* however slow threads are */
 
 /* Two prompts that differ in their first four tokens, with one chain after 16. */
 struct twins {
@@ -372,7 +373,7 @@ struct ranks {
 
 static void ranks_open(struct ranks *ranks, bool is_sim)
 {
-    rig_init(&ranks->rank[0], is_sim, CONFIG);
+    rig_init(&ranks->rank[0], is_sim, is_sim ? CONFIG : LONG_LEASES);
     ranks->rank[0].rank_count = 2;
     rig_beside(&ranks->rank[1], &ranks->rank[0], SPEC_ROLE_WRITER, 1);
     rig_beside(&ranks->scheduler, &ranks->rank[0], SPEC_ROLE_READER, 0);
