@@ -688,8 +688,8 @@ struct spec_api {
     /* Layer `layer` of a pass begins for these requests: reads for it, and ahead for layer + 1, are
      * started. Optional: get_important alone is right, only slower [ABI-040]; a request without a
      * match costs nothing [ABI-041].
-     * Errors: INVALID (layer, count 0), STALE, BUSY (submitted: [ABI-161]).  Threads: any.
-     * Blocks: never.  Since: 0.1 */
+     * Errors: INVALID (layer, count 0 or above 256), STALE, BUSY (submitted: [ABI-161]).
+     * Threads: any.  Blocks: never.  Since: 0.1 */
     spec_status (*begin_layer)(spec_connector *conn, const spec_request *requests, uint64_t count,
                                uint32_t layer, struct spec_error *reterr);
 
@@ -794,10 +794,10 @@ struct spec_api {
      * destination is undefined, the request stays usable [ABI-059].
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
-     * Errors: INVALID (checked for all items before any is begun; queries NULL where scores are
-     * needed), UNSUPPORTED (CUDA memory; refine_of as above), STALE, CORRUPT, IO, TIMEOUT, BUSY
-     * (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no room for their
-     * codes).
+     * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries
+     * NULL where scores are needed), UNSUPPORTED (CUDA memory; refine_of as above), STALE, CORRUPT,
+     * IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no
+     * room for their codes).
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
