@@ -130,8 +130,7 @@ static void kill_one(const struct child *child)
         child_run(child);
     int status = 0;
     pid_t ended = 0;
-    while (!early && ended == 0 &&
-           atomic_load(storing ? &notes->ended : &notes->opened) == 0) {
+    while (!early && ended == 0 && atomic_load(storing ? &notes->ended : &notes->opened) == 0) {
         sleep_us(100);
         ended = waitpid(pid, &status, WNOHANG);
     }

@@ -79,8 +79,7 @@ static void worker_store(struct worker *worker, const struct prompt *prompt, uin
         answer->status =
             fixture_put(fx, found.request, prompt, first, prompt->count - first, layer, &ticket);
         if (answer->status == SPEC_OK && ticket != 0)
-            answer->status =
-                fx->api->wait(fx->conn, &ticket, 1, CONF_WAIT_NS, &ended, &fx->error);
+            answer->status = fx->api->wait(fx->conn, &ticket, 1, CONF_WAIT_NS, &ended, &fx->error);
         if (answer->status == SPEC_OK)
             answer->status = ended;
     }

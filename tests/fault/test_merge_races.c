@@ -184,8 +184,8 @@ static void *decoders(void *user)
 {
     struct worker *worker = user;
     struct races *races = worker->races;
-    for (uint32_t round = 0; (round < ROUNDS_MAX && merged(races) < MERGES) ||
-                             atomic_load(&races->loaded) == 0;
+    for (uint32_t round = 0;
+         (round < ROUNDS_MAX && merged(races) < MERGES) || atomic_load(&races->loaded) == 0;
          round++) {
         decode(worker, (uint32_t)draw(worker, PROMPTS));
         look(worker);

@@ -450,8 +450,8 @@ static void *work(void *user)
     struct worker *worker = user;
     struct rig *rig = worker->rig;
     uint64_t random = worker->number + 1;
-    for (uint32_t round = 0; round < 80 || worker->stored == 0 ||
-                             counter(&rig->conn->stats.evicted_chunks) == 0;
+    for (uint32_t round = 0;
+         round < 80 || worker->stored == 0 || counter(&rig->conn->stats.evicted_chunks) == 0;
          round++) {
         random = rig_mix(random);
         struct prompt prompt = rig_prompt(random % 3, random >> 8 & 127, random >> 16 & 15, 140);

@@ -9,10 +9,10 @@
  * Threads: one, and in the last test those of the connectors. */
 #include "tests/unit/plugin/plugin_fixture.h"
 
-#define CHUNK  16u
-#define MS     UINT64_C(1000000)
-#define TURN   (30 * MS)
-#define CONFIG "\"chunk_tokens\": 16"
+#define CHUNK       16u
+#define MS          UINT64_C(1000000)
+#define TURN        (30 * MS)
+#define CONFIG      "\"chunk_tokens\": 16"
 #define LONG_LEASES CONFIG ", \"lease_ns_max\": 600000000000" /* however slow threads are */
 
 /* Two prompts that differ in their first four tokens, with one chain after 16. */
