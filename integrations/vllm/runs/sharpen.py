@@ -2,9 +2,9 @@
 
 Questions about long texts (recall_text, 2,048 tokens), whose texts' rows come layered. The same
 engine's whole prefill decodes an answer first; then one whose answer chooses no rows
-(sharpen_tokens 0), and one whose every token does. KL of each token behind the first, as long as
-all three have decoded the same ones; milliseconds a decoded token. Nothing but that rows are chosen
-is judged.
+(sharpen_tokens 0), one whose first tokens do, and one whose every token does. KL of each token
+behind the first, as long as it follows the same ones; milliseconds a decoded token. Nothing
+but that rows are chosen is judged.
 
 --quick: one text, two questions; --prompts N: N texts, of three questions each.
 """
@@ -17,7 +17,8 @@ from . import engines, layered
 from .engines import Host, verdict
 from .layered import engine_words, ids_of, kl, seen_of, side_of
 
-TOKENS = 24
+TOKENS, FIRST = 32, 8
+WAYS = (0, FIRST, TOKENS)
 
 
 # ---- In the engine's process --------------------------------------------------------------------
@@ -60,7 +61,7 @@ def plain(llm, folder, rows):
 
 
 def loaded(llm, folder, rows):
-    """By question: KL of each common token, and what each way took and chose."""
+    """By question and way: KL of each token as long as it follows the same, time, choices."""
     import torch
     side, stored, all_said = side_of(), None, []
     for name, prefix, ids in asked(llm, rows):
@@ -68,17 +69,15 @@ def loaded(llm, folder, rows):
             layered.store(llm, side, prefix)
             stored = prefix
         whole, scores = torch.load(os.path.join(folder, name))
-        answers, ways = [whole], []
-        for count in (0, TOKENS):
+        ways = []
+        for count in WAYS:
             side.layered.sharpen_tokens, before = count, dict(side.layered.counts)
             said, own, ms = follow(llm, ids, {"store": False})
             grown = {n: side.layered.counts[n] - before[n] for n in ("loads", "rescored_layers")}
-            answers.append(said)
-            ways.append({"kl": [kl(*pair) for pair in zip(scores, own)], "ms": ms, **grown})
-        same = next((i for i in range(TOKENS) if len({answer[i] for answer in answers}) > 1),
-                    TOKENS)
-        all_said.append({"common": same, "ways": ways, "tokens": [
-            sum(a == b for a, b in zip(whole, said)) for said in answers[1:]]})
+            same = next((i for i in range(TOKENS) if said[i] != whole[i]), TOKENS)
+            ways.append({"kl": [kl(*pair) for pair in zip(scores[:same + 1], own)], "ms": ms,
+                         "same": same, **grown})
+        all_said.append(ways)
     return all_said
 
 
@@ -102,15 +101,21 @@ def main(args):
             host.stop()
     print(f"{len(said)} answers of {TOKENS} tokens behind 2,048; whole: {median(took):.1f} ms a "
           "token")
-    for i, name in enumerate(("sharpen_tokens 0", f"sharpen_tokens {TOKENS}")):
-        ways = [one["ways"][i] for one in said]
-        kls = [x for one, way in zip(said, ways) for x in way["kl"][1:one["common"] + 1]]
-        print(f"  {name}: KL {sum(kls) / len(kls):.5f} (most {max(kls):.4f}, {len(kls)} tokens), "
-              f"{sum(one['tokens'][i] for one in said)} of {TOKENS * len(said)} tokens as by full "
-              f"KV; {median([way['ms'] for way in ways]):.1f} ms a token")
+    for i, count in enumerate(WAYS):
+        ways = [one[i] for one in said]
+        parts = [[x for way in ways for x in way["kl"][first:end]]
+                 for first, end in ((1, FIRST + 1), (FIRST + 1, TOKENS))]
+        print(f"  sharpen_tokens {count}: KL of tokens 2 to {FIRST + 1} {told(parts[0])}, of later "
+              f"ones {told(parts[1])}; as by full KV for {sum(way['same'] for way in ways)} of "
+              f"{TOKENS * len(ways)} tokens; {median([way['ms'] for way in ways]):.1f} ms a token")
     return verdict("each loads once, and chooses rows in its answer where it is to",
-                   all(way["loads"] == 1 and (way["rescored_layers"] > 0) == bool(i)
-                       for one in said for i, way in enumerate(one["ways"])))
+                   all(way["loads"] == 1 and (way["rescored_layers"] > 0) == (count > 0)
+                       for one in said for count, way in zip(WAYS, one)))
+
+
+def told(values):
+    return (f"{sum(values) / len(values):.5f} (most {max(values):.4f}, {len(values)} tokens)"
+            if values else "of none")
 
 
 def median(values):
