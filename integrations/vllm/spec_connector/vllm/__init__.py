@@ -79,7 +79,7 @@ class SpecConnector(KVConnectorBase_V1):
         side, self._side = self._side, None
         if isinstance(side, Worker):
             self._reason = f"{where}: {error}"
-            self._errors |= side.errors
+            self._errors |= side.errors | side.unsure()
             self._fail_loads()
             try:
                 side.abandon()
