@@ -28,7 +28,7 @@ except ImportError as error:
     print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
     sys.exit(77)
 from spec_connector import Connector, Model, abi, plugin  # noqa: E402
-from spec_connector.connector import Identity  # noqa: E402
+from spec_connector.connector import Identity, Poisoned  # noqa: E402
 from spec_connector.vllm import SpecConnector, Worker, backend  # noqa: E402
 from spec_connector.vllm.layered import QUERY_ROWS, Layered  # noqa: E402
 from spec_connector.vllm.layout import Caches, Direct  # noqa: E402
@@ -425,6 +425,25 @@ class Backend(unittest.TestCase):
         for layer in range(LAYERS):
             self.same(engine.rows(other, layer), self.document(before[layer], other))
         self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def test_a_later_chunk_that_breaks_is_told(self):
+        """Its load is of a step before, and its rows may be half written."""
+        engine = self.engine()
+        one = Sequence(1, 10, new=(33, 47))
+        engine.step([one])
+        connector, worker = object.__new__(SpecConnector), object.__new__(Worker)
+        connector._side, connector._errors, connector._counts = worker, set(), Counts()
+        connector._connector_metadata = SpecMetadata()
+        worker.rows, worker.layered, worker.loading = engine.way, engine.layered, None
+        worker.errors = set()
+        engine.way.begin()
+        engine.layered.watch(connector._deliver)
+        with (mock.patch.object(engine.conn, "get", side_effect=Poisoned("get")),
+              mock.patch("spec_connector.vllm.logger")):
+            engine.forward([one])
+        self.assertEqual(connector.get_block_ids_with_load_errors(),
+                         set(one.blocks[:TOKENS // BLOCK]))
+        self.assertIsNone(backend._pending)
 
     def document(self, cache, one):
         engine = types.SimpleNamespace(caches=[cache])

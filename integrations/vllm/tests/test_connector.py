@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -151,13 +152,37 @@ class Package(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             seen = set()
             for text in (b"[]", b"{", b'{"a": 1}', b'{"a": {"data_offsets": ["x"]}}',
-                         b'{"a": {"data_offsets": [-99999999999]}}', b"\xff"):
+                         b'{"a": {"data_offsets": [-99999999999]}}', b"\xff", b"[" * 99999,
+                         b'{"a": {"data_offsets": [1e999]}}', b'{"a": {"data_offsets": [%s]}}'
+                         % (b"9" * 9999)):
                 path = os.path.join(folder, "model.safetensors")
                 with open(path, "wb") as file:
                     file.write(len(text).to_bytes(8, "little") + text)
                     file.truncate(65 << 20)
                 seen.add(identity.weights_id(folder, {}))
-            self.assertEqual(len(seen), 6)
+            self.assertEqual(len(seen), 9)
+
+    def test_weights_of_a_million_tensors_are_read_once(self):
+        tensors = ",".join(f'"{i}":{{"data_offsets":[{i},{i + 1}]}}' for i in range(10**6))
+        with (tempfile.TemporaryDirectory() as folder,
+              mock.patch.object(identity.os, "pread", side_effect=AssertionError("page by page"))):
+            with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+                file.write((len(tensors) + 2).to_bytes(8, "little") + f"{{{tensors}}}".encode())
+                file.truncate(65 << 20)
+            identity.weights_id(folder, {})
+
+    def test_weights_that_are_no_files_are_refused(self):
+        for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path),
+                     lambda path: os.symlink("/nowhere", path)):
+            with tempfile.TemporaryDirectory() as folder:
+                make(os.path.join(folder, "model.bin"))
+                self.assertRaisesRegex(ValueError, "is not a file", identity.weights_id, folder, {})
+
+    def test_weights_that_are_cut_short_meanwhile_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.weights(folder, 4096)
+            with mock.patch.object(identity.os.path, "getsize", return_value=9999):
+                self.assertRaisesRegex(ValueError, "cut short", identity.weights_id, folder, {})
 
     def test_errors_are_exceptions_with_their_words(self):
         self.config["chunk_tokens"] = 17

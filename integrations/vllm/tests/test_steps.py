@@ -107,6 +107,18 @@ class Steps(unittest.TestCase):
         self.answer(self.scheduler.schedule())  # its blocks do not lead to what was behind them
         self.assertEqual(self.local(WHOLE), len(SYSTEM + DOCUMENT))
 
+    def test_rows_that_never_came_are_not_stored_when_aborted_in_that_step(self):
+        """Nor by another rank, whose own came: what it computed behind them is wrong as well."""
+        for name, failed in (("good", 0), ("bad", 1)):
+            request, output, blocks = self.begin(name)
+            self.end(request)
+            self.answer(output, blocks[:failed])
+            self.scheduler.add_request(self.request(f"after {name}", QUESTION, {"load": False}))
+            saves = self.scheduler.schedule().kv_connector_metadata.saves
+            self.assertEqual([save.end for save in saves],
+                             [] if failed else [len(WHOLE) // BLOCK * BLOCK])
+            self.scheduler.reset_prefix_cache(reset_running_requests=True)
+
     def test_rows_that_never_came_are_not_found_when_preempted(self):
         request, output, blocks = self.begin()
         self.answer(output, blocks)

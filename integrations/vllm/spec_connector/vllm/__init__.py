@@ -79,7 +79,7 @@ class SpecConnector(KVConnectorBase_V1):
         side, self._side = self._side, None
         if isinstance(side, Worker):
             self._reason = f"{where}: {error}"
-            self._errors |= side.errors
+            self._errors |= side.errors | side.unsure()
             self._fail_loads()
             try:
                 side.abandon()
@@ -177,6 +177,8 @@ class SpecConnector(KVConnectorBase_V1):
             first = next((i for i, block in enumerate(held) if block in failed), len(held))
             lost.update(held[first:])
         self._kv_cache_manager.evict_blocks(lost)
+        if self._side is not None:
+            self._side.unsave()
 
     def update_connector_output(self, connector_output):
         if connector_output.invalid_block_ids:

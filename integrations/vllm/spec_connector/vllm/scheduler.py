@@ -174,6 +174,11 @@ class Scheduler:
             self.save(tracked, request.num_computed_tokens)
         self.ended.append(request.request_id)
 
+    def unsave(self):
+        """Rows of this step never came, and who ended in it may have computed on them. A rank whose
+        own came does not know it: what such requests would store at last is not stored."""
+        self.saves = []
+
     def reset(self, manager):
         """Of all; manager: vLLM's, which keeps its cache where requests run. What they hold and
         will compute on it is found by nobody from now on, and so not stored as new either."""

@@ -92,6 +92,11 @@ class Worker:
             self.saving.distrust(load)
         self.loading = None
 
+    def unsure(self):
+        """Blocks of layered loads of steps before, into which rows may be on their way."""
+        pending = self.layered.pending if self.layered is not None else []
+        return {block for one in pending for block in one.load.blocks}
+
     def abandon(self):
         """Something broke: nothing is written into the caches any more when this returns."""
         try:
