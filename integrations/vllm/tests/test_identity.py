@@ -170,6 +170,17 @@ class Engines(unittest.TestCase):
         with mock.patch.object(self.config, "weight_transfer_config", object()):
             self.assertRaisesRegex(served.Refused, "weight transfer", self.weights)
 
+    def test_what_is_no_number_of_rows_or_tokens_is_refused(self):
+        extra = self.config.kv_transfer_config.kv_connector_extra_config
+        for name, value in (("query_rows", 0), ("query_rows", "many"), ("sharpen_tokens", None),
+                            ("sharpen_tokens", -1)):
+            with mock.patch.dict(extra, {name: value}):
+                self.assertRaisesRegex(served.Refused, name, self.weights)
+
+    def test_steps_that_begin_before_one_has_ended_are_refused(self):
+        with mock.patch.object(self.config.scheduler_config, "async_scheduling", True):
+            self.assertRaisesRegex(served.Refused, "asynchronous", self.weights)
+
     def test_models_of_sliding_windows_alone_are_refused(self):
         """vLLM gives their blocks to others while the request runs, and puts block 0 in their
         place: rows of it were stored under the tokens of a prefix that was found locally."""

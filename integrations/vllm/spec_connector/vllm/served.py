@@ -46,6 +46,12 @@ def check(config, kv_config):
             raise Refused("context parallelism")
     if config.speculative_config is not None:
         raise Refused("speculative decoding")
+    if config.scheduler_config.async_scheduling:  # a load may fail when the next step has begun
+        raise Refused("asynchronous scheduling")
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    for name, least in (("query_rows", 1), ("sharpen_tokens", 0)):
+        if not isinstance(extra.get(name, least), int) or extra.get(name, least) < least:
+            raise Refused(f"{name} {extra[name]!r}: a whole number from {least} on is expected")
     spec = groups[0].kv_cache_spec
     # others give blocks back, or have none, while their request runs
     if type(spec).__name__ != "FullAttentionSpec":

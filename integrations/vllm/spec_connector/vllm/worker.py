@@ -27,8 +27,7 @@ def layered_of(config, conn, rows):
                        "loads are lossless", others[0])
         return None
     extra = config.kv_transfer_config.kv_connector_extra_config
-    return Layered(conn, rows, int(extra.get("query_rows", QUERY_ROWS)),
-                   int(extra.get("sharpen_tokens", 0)))
+    return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0))
 
 
 class Worker:
