@@ -627,22 +627,27 @@ static void match_any(struct sc_radix *index, const struct sc_radix_query *query
     walk.capacity = capacity;
     walk.match.steps = 0;
     count(&index->matches);
-    bool done = false;
+    bool done = false, passed = false;
     uint32_t place = sc_radix_reader_enter(index);
     if (place != UINT32_MAX) {
-        for (uint32_t try = 0; try < SC_RADIX_TRIES && !done; try++) {
+        for (uint32_t try = 0; try < SC_RADIX_TRIES && (!done || passed); try++) {
             if (try != 0)
                 count(&index->retries);
+            if (done && pin)
+                sc_radix_unpin(index, walk.match.last);
+            uint64_t replaced = atomic_load(&index->replaced);
             walk_all(&walk);
             done = !pin || pin_last(&walk);
+            passed =
+                walk.position < query->token_count && atomic_load(&index->replaced) != replaced;
         }
         sc_radix_reader_leave(index, place);
     }
-    if (!done) {
+    if (!done || passed)
         count(&index->shortened);
-        struct sc_radix_match none = {.steps = walk.match.steps, .shortened = 1};
-        walk.match = none;
-    }
+    if (!done)
+        walk.match = (struct sc_radix_match){.steps = walk.match.steps};
+    walk.match.shortened = !done || passed;
     *ret_match = walk.match;
 }
 

@@ -508,6 +508,7 @@ static void replace(struct plan *plan)
     struct sc_radix_ref top = {plan->worse, sc_radix_node_at(index, plan->worse)->generation};
     if (in->replacing != NULL)
         in->replacing(top, in->replaces->user);
+    atomic_fetch_add(&index->replaced, 1);
     (void)sc_radix_remove(index, top, SC_RADIX_RUN, SC_RADIX_LATER, in->replaces, NULL, NULL);
 }
 

@@ -193,6 +193,10 @@ struct sc_radix {
     /* The writer stores, any thread loads, relaxed: statistics. */
     _Atomic uint64_t bytes, runs, roots, leaf_count, tokens, hidden, splits, collisions;
 
+    /* Counted up while a run and the better one that takes its place are both there: one who looks
+     * through a table meanwhile may pass the new one's slot before, and the old one's after. */
+    _Atomic uint64_t replaced;
+
     /* Any thread. */
     alignas(64) _Atomic uint64_t clock; /* counts uses */
     _Atomic uint64_t matches, retries, shortened;

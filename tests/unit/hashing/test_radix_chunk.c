@@ -356,8 +356,10 @@ static void *read_on(void *user)
     query.token_count = CHUNK;
     do {
         sc_radix_match_pin(reader->world->fx.index, &query, segments, CHUNK, &match);
-        if (match.shortened != 0)
+        if (match.shortened != 0) {
+            sc_radix_unpin(reader->world->fx.index, match.last);
             continue;
+        }
         uint64_t at = 0;
         for (uint64_t i = 0; i < match.segment_count; i++) {
             const struct sc_radix_segment *segment = &segments[i];

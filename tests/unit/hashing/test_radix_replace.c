@@ -282,7 +282,8 @@ static void without_memory_the_worse_stays(void **state)
 struct reader {
     struct world *world;
     _Atomic uint32_t *stop;
-    uint32_t last, wrong;
+    _Atomic uint32_t *there; /* flags of what has taken its place, and nothing worse is found */
+    uint32_t wrong;
 };
 
 static uint64_t piece_of(uint32_t flags)
@@ -290,7 +291,8 @@ static uint64_t piece_of(uint32_t flags)
     return 7 * (uint64_t)flags + 3;
 }
 
-/* The chunk is there at every moment, piece and flags are of one value, and it only gets better. */
+/* The chunk is there at every moment, piece and flags are of one value, and whoever begins when
+ * a better one has taken its place finds that, or one better still. */
 static void *read_on(void *user)
 {
     struct reader *reader = user;
@@ -299,14 +301,16 @@ static void *read_on(void *user)
     struct sc_radix_match match;
     query.token_count = CHUNK;
     do {
+        uint32_t there = atomic_load(reader->there);
         sc_radix_match_pin(reader->world->fx.index, &query, &segment, 1, &match);
-        if (match.shortened != 0)
+        if (match.shortened != 0) {
+            sc_radix_unpin(reader->world->fx.index, match.last);
             continue;
+        }
         uint32_t flags = segment.value.flags;
-        if (match.token_count != CHUNK || match.segment_count != 1 || flags > reader->last ||
+        if (match.token_count != CHUNK || match.segment_count != 1 || flags > there ||
             segment.value.piece != piece_of(flags) || match.last_piece != segment.value.piece)
             reader->wrong++;
-        reader->last = flags;
         sc_radix_unpin(reader->world->fx.index, match.last);
     } while (atomic_load(reader->stop) == 0);
     return NULL;
@@ -316,17 +320,18 @@ static void a_reader_sees_the_one_or_the_other(void **state)
 {
     (void)state;
     struct world world;
-    _Atomic uint32_t stop = 0;
+    _Atomic uint32_t stop = 0, there = ROUNDS;
     pthread_t threads[READERS];
     struct reader readers[READERS];
     world_open(&world);
     assert_int_equal(put(&world, CHUNK, piece_of(ROUNDS), ROUNDS), SPEC_OK);
     for (uint32_t i = 0; i < READERS; i++) {
-        readers[i] = (struct reader){.world = &world, .stop = &stop, .last = ROUNDS};
+        readers[i] = (struct reader){.world = &world, .stop = &stop, .there = &there};
         assert_int_equal(pthread_create(&threads[i], NULL, read_on, &readers[i]), 0);
     }
     for (uint32_t flags = ROUNDS; flags-- > 0;) {
         assert_int_equal(put(&world, CHUNK, piece_of(flags), flags), SPEC_OK);
+        atomic_store(&there, flags);
         (void)sc_radix_sweep(world.fx.index, &world.fx.removal);
     }
     atomic_store(&stop, 1);
