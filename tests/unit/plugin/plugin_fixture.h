@@ -508,6 +508,14 @@ static inline void rig_landed(struct rig *rig)
             assert_true(sc_exec_step_one(rig->conn->exec));
 }
 
+/* The connector's own thread may still be clearing what a reset left, a few runs at a time. */
+static inline void rig_check_index(struct rig *rig)
+{
+    pthread_mutex_lock(&rig->conn->index_lock);
+    assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
+    pthread_mutex_unlock(&rig->conn->index_lock);
+}
+
 /* Until no job waits or runs. */
 static inline void rig_background(struct rig *rig)
 {

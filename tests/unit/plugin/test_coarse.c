@@ -887,7 +887,7 @@ static struct kept kept_under_pressure(const char *extra)
         struct sc_store_stats store;
         sc_store_stats(rig.conn->store, &store);
         assert_true(store.disk_bytes_used <= store.disk_bytes_max);
-        assert_int_equal(sc_radix_check(rig.conn->radix, NULL), SPEC_OK);
+        rig_check_index(&rig);
     }
     kept.evicted = stats_of(&rig).evicted_chunks;
     for (uint32_t opened = 0; opened < 2; opened++) {

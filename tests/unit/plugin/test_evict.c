@@ -40,7 +40,7 @@ static void check_bounds(struct rig *rig)
     struct sc_store_stats store;
     sc_store_stats(rig->conn->store, &store);
     assert_true(store.disk_bytes_used <= store.disk_bytes_max);
-    assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
+    rig_check_index(rig);
 }
 
 /* Prompts that share beginnings, three times what fits: whatever is found is a beginning with right

@@ -753,7 +753,7 @@ static void workers_end(struct rig *rig, struct worker *workers, uint64_t count)
     rig_settle(rig);
     assert_int_equal(atomic_load(&rig->conn->stats.tickets_open), 0);
     assert_int_equal(atomic_load(&rig->conn->stats.requests_open), 0);
-    assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
+    rig_check_index(rig);
 }
 
 static void eight_threads_at_once(void **state)
