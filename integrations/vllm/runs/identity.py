@@ -1,9 +1,9 @@
 """identity: nothing is found by what it was not computed by.
 
 An engine fills the store. Others ask the same prompts over it: one byte of the weights changed in
-the first MiB, in the last, in the middle (with "weights": "full"), another dtype, a LoRA adapter
-and one with another scale, cache_salt. None has a token from the store at first, and each finds its
-own rows then. After a reset nothing is found. Requests for prompt_logprobs get whole lists, those
+the first MiB, in the last, in the middle (of a file above 64 MiB with "weights": "full" alone),
+another dtype, a LoRA adapter and one with another scale, cache_salt. None has a token from the
+store at first, and each finds its own rows then. After a reset nothing is found. Requests for prompt_logprobs get whole lists, those
 of an engine without the connector.
 """
 import json
@@ -12,6 +12,7 @@ import shutil
 import struct
 import tempfile
 
+from spec_connector.identity import WHOLE_BYTES_MAX
 from .engines import PREFIX, Host, differences, prompts_of, verdict, words_of
 
 MIB = 1 << 20
@@ -98,9 +99,13 @@ def weights(case):
     size = os.path.getsize(os.path.join(model, "model.safetensors"))
     if not 2 * MIB < size:
         case.ok = verdict("a model whose weight file has a middle", False)
-    middle = changed(case.folder, model, "middle", lambda size, _: size // 2)
-    case.engine('"weights": "full", the first time', **FULL)
-    case.engine('"weights": "full", changed in the middle', model=middle, **FULL)
+    full = changed(case.folder, model, "full", lambda size, _: size // 2)
+    if size <= WHOLE_BYTES_MAX:  # is read whole whatever is configured: "full" is nothing else
+        middle = changed(case.folder, model, "middle", lambda size, _: size // 2 + 1)
+        case.engine("weights changed in the middle", model=middle)
+    else:
+        case.engine('"weights": "full", the first time', **FULL)
+    case.engine('"weights": "full", changed in the middle', model=full, **FULL)
 
 
 def adapters(case):
