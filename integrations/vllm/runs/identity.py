@@ -3,20 +3,22 @@
 An engine fills the store. Others ask the same prompts over it: one byte of the weights changed in
 the first MiB, in the last, in the middle (of a file above 64 MiB with "weights": "full" alone),
 another dtype, a LoRA adapter and one with another scale, cache_salt. None has a token from the
-store at first, and each finds its own rows then. After a reset nothing is found. Requests for prompt_logprobs get whole lists, those
-of an engine without the connector.
+store at first, and each finds its own rows then. After a reset nothing is found. Requests for
+prompt_logprobs get whole lists, those of an engine without the connector.
 """
 import json
 import os
 import shutil
 import struct
 import tempfile
+import time
 
 from spec_connector.identity import WHOLE_BYTES_MAX
 from .engines import PREFIX, Host, differences, prompts_of, verdict, words_of
 
 MIB = 1 << 20
 FULL = {"extra": {"weights": "full"}}
+PATIENCE_SECONDS = 60
 
 
 def changed(folder, model, name, at):
@@ -76,12 +78,15 @@ class Case:
     def settle(self):
         """In the store is what the last request computed, when another one has run."""
         self.host.ask([[9] * 8], tokens=2)
+        self.host.call("runs.inside:written")
 
     def stranger(self, name, **how):
         """What others stored is not found; what it stored itself is."""
         before = self.found(**how)
         self.settle()
-        own = self.found(**how)
+        end = time.monotonic() + PATIENCE_SECONDS  # the scheduler's side sees them soon
+        while not all(own := self.found(**how)) and time.monotonic() < end:
+            time.sleep(0.1)
         self.ok &= verdict(f"{name}: {before} tokens from the store, then {own} of its own",
                            not any(before) and all(own))
 

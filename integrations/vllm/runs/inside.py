@@ -22,13 +22,19 @@ def sides(llm):
     return core.scheduler.connector._side, get_kv_transfer_group()._side
 
 
-def settle(llm, prompts, count):
-    """Until the scheduler's side sees `count` tokens of each prompt: 100 ms, unless all is slow."""
-    reader, worker = sides(llm)
-    end = time.monotonic() + SETTLE_SECONDS
+def written(llm):
+    """Until what was to be stored is."""
+    _, worker = sides(llm)
     for held in (worker.saving, *worker.saving.stored.values()):
         worker.conn.wait(held.tickets)  # each is told once
         held.tickets = []
+
+
+def settle(llm, prompts, count):
+    """Until the scheduler's side sees `count` tokens of each prompt: 100 ms, unless all is slow."""
+    reader, _ = sides(llm)
+    end = time.monotonic() + SETTLE_SECONDS
+    written(llm)
     for prompt in prompts:
         ids = array.array("I", prompt).tobytes()
         while (seen := reader.conn.lookup(ids, peek=True).stored_tokens) < count:
