@@ -265,7 +265,8 @@ def together(host, args, store, rows):
                    and cached[1] == cached[3] == 0)
 
 
-def main(args):
+def need_smollm2(args):
+    """The model, and questions about long texts, or the run is skipped with a reason."""
     if not os.path.exists(DATA):
         print(f"skipped: {DATA} is absent: ../shared is not part of the repository")
         sys.exit(engines.SKIPPED)
@@ -273,6 +274,10 @@ def main(args):
     if not os.path.isdir(args.model):
         print(f"skipped: {args.model} is absent: tools/fetch-smollm2 makes it")
         sys.exit(engines.SKIPPED)
+
+
+def main(args):
+    need_smollm2(args)
     rows = entries(args)
     with tempfile.TemporaryDirectory() as folder:
         with Host(folder, env=site(folder)) as host:

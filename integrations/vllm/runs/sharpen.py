@@ -9,11 +9,11 @@ but that rows are chosen is judged.
 --quick: one text, two questions; --prompts N: N texts, of three questions each.
 """
 import os
-import sys
 import tempfile
 import time
+from statistics import median
 
-from . import engines, layered
+from . import layered
 from .engines import Host, verdict
 from .layered import engine_words, ids_of, kl, seen_of, side_of
 
@@ -84,10 +84,7 @@ def loaded(llm, folder, rows):
 # ---- Beside it ----------------------------------------------------------------------------------
 
 def main(args):
-    if not os.path.exists(layered.DATA):
-        print(f"skipped: {layered.DATA} is absent: ../shared is not part of the repository")
-        sys.exit(engines.SKIPPED)
-    args.model = engines.model_of("smollm2") if "opt-recall" in args.model else args.model
+    layered.need_smollm2(args)
     texts, questions = (1, 2) if args.quick else (args.prompts or 4, 3)
     args.quick, args.tokens, args.prompts = False, [2048], texts
     rows = [{**row, "queries": row["queries"][:questions]} for row in layered.entries(args)]
@@ -116,7 +113,3 @@ def main(args):
 def told(values):
     return (f"{sum(values) / len(values):.5f} (most {max(values):.4f}, {len(values)} tokens)"
             if values else "of none")
-
-
-def median(values):
-    return sorted(values)[len(values) // 2]
