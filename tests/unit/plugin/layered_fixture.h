@@ -59,11 +59,6 @@ static inline void wait_for_codes(struct world *world)
     } while (stats.is_building);
 }
 
-static inline spec_request look(struct world *world, uint64_t from)
-{
-    return world_look(world, from);
-}
-
 static inline bool is_exact(const struct shot *shot, uint64_t row)
 {
     return (shot->exact[row / 64] >> (row % 64) & 1) != 0;

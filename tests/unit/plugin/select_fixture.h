@@ -123,7 +123,7 @@ static inline void world_open(struct world *world, const char *extra, uint32_t h
 
 /* A request that all of it is promised to. Threads may free slots behind the search for one, and
  * take those before it: then the lookup says that all are taken, and comes again. */
-static inline spec_request world_look(struct world *world, uint64_t from)
+static inline spec_request look(struct world *world, uint64_t from)
 {
     struct spec_lookup_result result;
     spec_status status = rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result);

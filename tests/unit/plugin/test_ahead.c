@@ -37,14 +37,6 @@ static void open_world(struct world *world, const char *config, int64_t agree)
     world_store(world);
 }
 
-static spec_request look(struct world *world)
-{
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &result), SPEC_OK);
-    assert_int_equal(result.matched_tokens, world->matched);
-    return result.request;
-}
-
 static uint64_t now_ns(const struct world *world)
 {
     return sc_exec_now_ns(world->rig.conn->exec);
@@ -124,7 +116,7 @@ struct tour { /* of one request: the layers above 0 */
 static struct tour travel(struct world *world, uint64_t window_ns)
 {
     struct tour tour = {0};
-    spec_request request = look(world);
+    spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL), SPEC_OK);
         struct shot shot = load(world, request, layer, SPEC_QUERIES_ALL);
@@ -226,7 +218,7 @@ static void a_demand_read_waits_for_one_operation_of_what_is_read_ahead(void **s
         for (uint32_t n = 0; n < 3; n++)
             (void)travel(&world, LONG_NS);
         for (uint32_t busy = 0; busy < 2; busy++) {
-            spec_request first = look(&world), second = look(&world);
+            spec_request first = look(&world, 0), second = look(&world, 0);
             struct shot shot;
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &first, 1, 0, NULL), SPEC_OK);
             assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &second, 1, 2, NULL), SPEC_OK);
@@ -285,7 +277,7 @@ static void assert_guess(struct world *world, uint32_t c, enum way way, uint64_t
 {
     bool is_split = world->rig.conn->config.layout == SC_STORE_SPLIT;
     uint64_t before = atomic_load(&world->rig.conn->stats.unused_bytes);
-    spec_request handle = look(world);
+    spec_request handle = look(world, 0);
     begin(world, sc_plugin_request_find(world->rig.conn, handle), way, count);
     rig_pass_ns(&world->rig, LONG_NS); /* all of it is there */
     struct shot shot = load(world, handle, 2, CASES[c].heads);
@@ -318,7 +310,7 @@ static void whatever_was_guessed_the_rows_are_the_same(void **state)
         for (uint32_t layout = 0; layout < 2; layout++) {
             struct world world;
             open_world(&world, LAYOUTS[layout], CASES[c].agree);
-            spec_request request = look(&world);
+            spec_request request = look(&world, 0);
             struct shot truth = load(&world, request, 2, CASES[c].heads);
             assert_int_equal(truth.item.result_flags, CASES[c].flags);
             assert_int_equal(truth.item.prefetched_rows + truth.item.unused_bytes, 0);

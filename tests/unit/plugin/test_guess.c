@@ -19,11 +19,6 @@ struct tour { /* of one request through all layers */
     uint64_t prefetched, chosen; /* of the layers above 0 */
 };
 
-static spec_request look(struct world *world)
-{
-    return world_look(world, 0);
-}
-
 /* One layer: chosen and delivered, each row where its position says. */
 static void load(struct world *world, spec_request request, uint32_t layer, struct tour *tour)
 {
@@ -81,7 +76,7 @@ enum { BEFORE = 1, AFTER = 2 }; /* get_important of the layer below: when prefet
 static struct tour travel_hinted(struct world *world, uint64_t window_ns, uint32_t when)
 {
     struct tour tour = {.prefetched = 0};
-    spec_request request = look(world);
+    spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
         assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL), SPEC_OK);
         if (when & BEFORE)
@@ -183,7 +178,7 @@ static uint64_t right_after(uint32_t first, uint32_t second)
     struct world world;
     struct tour tour = {.prefetched = 0};
     world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    spec_request request = look(&world);
+    spec_request request = look(&world, 0);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
     prefetch_by(&world, request, 0, first);
     rig_pass_ns(&world.rig, WINDOW_NS); /* ranked; without a window yet, nothing is begun */
@@ -215,7 +210,7 @@ static uint64_t right_scaled(float scale, float hint_scale)
     struct world world;
     struct tour tour = {.prefetched = 0};
     world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    spec_request request = look(&world);
+    spec_request request = look(&world, 0);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
     load(&world, request, 0, &tour);
     world.scale = hint_scale;
@@ -279,7 +274,7 @@ static void a_request_ends_while_its_hint_is_ranked(void **state)
     (void)travel(&world, WINDOW_NS);
     for (uint64_t steps = 0; steps < 40; steps++) {
         struct tour tour = {.prefetched = 0};
-        spec_request request = look(&world);
+        spec_request request = look(&world, 0);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
         if (steps % 2 == 0)
             load(&world, request, 0, &tour);
@@ -312,7 +307,7 @@ static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
     uint32_t both = 0;
     for (uint64_t steps = 0; steps < 60; steps++) {
         struct tour tour = {.prefetched = 0};
-        spec_request handle = look(&world);
+        spec_request handle = look(&world, 0);
         struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &handle, 1, 0, NULL), SPEC_OK);
         prefetch(&world, handle, 0);
@@ -358,7 +353,7 @@ static void *work(void *user)
         struct tour tour =
             travel_hinted(worker->world, n % 3 == 0 ? 0 : n % 3 * 200000, 1 + n / 3 % 3);
         assert_same_sets(&tour, worker->truth);
-        spec_request request = look(worker->world);
+        spec_request request = look(worker->world, 0);
         (void)sc_plugin_begin_layer(worker->world->rig.conn, &request, 1, 0, NULL);
         prefetch(worker->world, request, 0);
         if (n % 2 == 0)
@@ -394,7 +389,7 @@ static void wrong_hints_are_refused(void **state)
     (void)state;
     struct world world;
     world_open(&world, CONFIG("hint", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    spec_request request = look(&world);
+    spec_request request = look(&world, 0);
     struct pass pass = world_pass(&world, 1, world.rig.dtype);
     struct spec_queries hint = pass.q;
     hint.byte_count -= 2;
@@ -416,7 +411,7 @@ static void wrong_hints_are_refused(void **state)
 
 static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
 {
-    spec_request handle = look(world);
+    spec_request handle = look(world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
     uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
                                                request->range_count, layer, true, ret_scores);
@@ -463,7 +458,7 @@ static void a_hint_is_ranked_beside_a_scoring(void **state)
     world_open(&world, CONFIG("hint", 0) ", \"max_requests\": 1", 2, 2, 16, SPEC_DTYPE_F16, MATCHED,
                8);
     spec_connector *conn = world.rig.conn;
-    spec_request request = look(&world);
+    spec_request request = look(&world, 0);
     struct sc_plugin_request *open = sc_plugin_request_find(conn, request);
     assert_int_equal(sc_plugin_begin_layer(conn, &request, 1, 0, NULL), SPEC_OK);
     struct sc_plugin_scratch *scores = sc_plugin_scratch_take(conn, SC_EXEC_FOREVER);

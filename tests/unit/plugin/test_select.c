@@ -60,11 +60,6 @@ static spec_status fire(struct world *world, struct shot *shot)
     return status;
 }
 
-static spec_request look(struct world *world, uint64_t from)
-{
-    return world_look(world, from);
-}
-
 /* Rows stand where positions say, each bit as it was stored. */
 static void assert_rows(const struct world *world, const struct shot *shot)
 {
