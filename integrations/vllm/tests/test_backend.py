@@ -433,7 +433,7 @@ class Backend(unittest.TestCase):
         engine.step([one])
         connector, worker = object.__new__(SpecConnector), object.__new__(Worker)
         connector._side, connector._errors, connector._counts = worker, set(), Counts()
-        connector._connector_metadata = SpecMetadata()
+        connector._under_way = []
         worker.rows, worker.layered, worker.loading = engine.way, engine.layered, None
         worker.errors = set()
         engine.way.begin()

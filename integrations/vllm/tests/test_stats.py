@@ -54,15 +54,35 @@ class Stats(unittest.TestCase):
         counts.asked_ns = 0  # a second has passed
         self.assertEqual(counts.take(Conn(read_bytes=12)).data["counts"], {"plugin/read_bytes": 7})
 
-    def test_counters_that_cannot_be_had_end_no_engine(self):
+    def connector(self):
+        """A worker's, whose plugin has no counters."""
         class Broken(Conn):
             def stats(self):
                 raise RuntimeError("no counters")
 
         connector = object.__new__(SpecConnector)
         connector._side, connector._counts = object.__new__(Worker), Counts()
-        connector._side.conn, connector._side.errors, connector._errors = Broken(), {8}, {7}
-        connector._side.abandon, connector._connector_metadata = lambda: None, None
+        connector._side.conn, connector._side.layered = Broken(), None
+        connector._side.errors, connector._errors = set(), set()
+        connector._side.start, connector._side.abandon = lambda metadata: None, lambda: None
+        connector._under_way = []
+        return connector
+
+    def test_loads_that_came_do_not_fail_with_the_counters(self):
+        for told, errors in ((False, {5, 6}), (True, set())):
+            connector = self.connector()
+            connector._connector_metadata = types.SimpleNamespace(
+                loads=[types.SimpleNamespace(blocks=[5, 6])])
+            connector.start_load_kv(None)
+            if told:  # as vLLM asks: which loads failed, then the counters
+                self.assertEqual(connector.get_block_ids_with_load_errors(), set())
+            connector.get_kv_connector_stats()
+            self.assertIsNone(connector._side)
+            self.assertEqual(connector.get_block_ids_with_load_errors(), errors)
+
+    def test_counters_that_cannot_be_had_end_no_engine(self):
+        connector = self.connector()
+        connector._side.errors, connector._errors = {8}, {7}
         connector._counts.add("tokens", "loaded", 3)
         self.assertEqual(connector.get_kv_connector_stats().data["counts"], {"tokens/loaded": 3})
         self.assertIsNone(connector._side)

@@ -63,6 +63,7 @@ class SpecConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side, self._errors, self._loads = None, set(), []
+        self._under_way = []  # the worker's loads of this step, until it has told which failed
         self._admitted, self._begun = [], []  # blocks of requests that begin: this step's, the last
         self._loading = set()  # (place in its request, name) of each load's first block, this step
         self._reason = None  # why the worker gave up, until the scheduler has been told
@@ -88,10 +89,8 @@ class SpecConnector(KVConnectorBase_V1):
         # The connector stays open: threads of it may still write where a submission told them to.
 
     def _fail_loads(self):
-        """Of this step, if it is one."""
-        if self.has_connector_metadata():
-            for load in self._connector_metadata.loads:
-                self._errors.update(load.blocks)
+        for load in self._under_way:
+            self._errors.update(load.blocks)
 
     @property
     def requires_kv_delivery(self):
@@ -217,6 +216,8 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def start_load_kv(self, forward_context, **kwargs):
+        if self.has_connector_metadata():
+            self._under_way = self._connector_metadata.loads
         if self._side is None:  # the scheduler may not know yet
             self._fail_loads()
         else:
@@ -248,7 +249,7 @@ class SpecConnector(KVConnectorBase_V1):
         self._watch()
 
     def get_block_ids_with_load_errors(self):
-        errors, self._errors = self._errors, set()
+        errors, self._errors, self._under_way = self._errors, set(), []
         if isinstance(self._side, Worker):
             errors |= self._side.errors
             self._side.errors = set()

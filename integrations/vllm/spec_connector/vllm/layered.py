@@ -117,9 +117,9 @@ class Layered:
         self.pending.remove(one)
         self.conn.release(one.request)
 
-    def fail(self, one, status):
+    def fail(self, one, layer, status):
         logger.warning("spec_connector: request %s: layer %d was not loaded (status %d)",
-                       one.load.request_id, self.layer, status)
+                       one.load.request_id, layer, status)
         self.counts["failed_loads"] += 1
         self.failed.append(one.load)
         self.drop(one)
@@ -184,7 +184,7 @@ class Layered:
         for item, one in zip(self.items, self.told):
             self.add(item)
             if item.status != abi.OK or item.row_count != one.count:
-                self.fail(one, item.status)
+                self.fail(one, self.layer, item.status)
 
     def deliver(self, name, impl, query, key, metadata):
         """The rows that these queries need are in their places when it returns."""
@@ -292,7 +292,7 @@ class Layered:
         self.add(item)
         if one.is_fresh:
             if item.status != abi.OK or item.row_count != one.count:
-                self.fail(one, item.status)
+                self.fail(one, layer, item.status)
                 return False
             self.counts["layers"] += 1
             self.counts["rows"] += item.row_count
@@ -303,7 +303,7 @@ class Layered:
         elif item.status in (abi.E_STALE, abi.E_BUSY):
             one.tickets[layer] = 0  # forgotten for want of room: the rows stay what they are
         else:
-            self.fail(one, item.status)
+            self.fail(one, layer, item.status)
         return item.status == abi.OK
 
     def add(self, item):
