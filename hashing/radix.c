@@ -269,20 +269,6 @@ uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256
     return table_find(index, sc_sha256_short(root), 0, root, ret_steps);
 }
 
-void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
-                         struct sc_radix_segment *ret_segment)
-{
-    uint32_t cut = sc_radix_up_cut(up);
-    uint64_t value = atomic_load(&node->value);
-    ret_segment->value.piece = sc_radix_value_piece(value);
-    ret_segment->value.row_first = sc_radix_value_row(value) + cut;
-    ret_segment->value.flags = sc_radix_node_flags(node);
-    ret_segment->first = (uint64_t)node->base_first + cut;
-    ret_segment->count = sc_radix_node_length(node) - cut;
-    ret_segment->node = (struct sc_radix_ref){id, node->generation};
-    ret_segment->hash = node->hash;
-}
-
 /* ---- match --------------------------------------------------------------------------------- */
 
 /* One match in progress. */

@@ -19,11 +19,6 @@
 
 #include <string.h>
 
-static uint64_t up_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->up, memory_order_relaxed);
-}
-
 void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_radix_query *query,
                        const struct sc_radix_segment *segments, uint64_t segment_count,
                        uint32_t chunk_tokens, uint64_t length, struct sc_radix_place *ret_place)
@@ -60,7 +55,8 @@ struct path {
 /* Whether the run is one segment with the run above it. */
 static bool joins_above(const struct sc_radix *index, const struct sc_radix_node *node)
 {
-    uint64_t up = up_of(node), value = atomic_load_explicit(&node->value, memory_order_relaxed);
+    uint64_t up = sc_radix_up(node),
+             value = atomic_load_explicit(&node->value, memory_order_relaxed);
     const struct sc_radix_node *above = sc_radix_node_at(index, sc_radix_up_parent(up));
     uint64_t above_value = atomic_load_explicit(&above->value, memory_order_relaxed);
     return sc_radix_node_joined(node) &&
@@ -77,8 +73,8 @@ static struct path measure(const struct sc_radix *index, uint32_t id)
     while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
         struct sc_sha256 digest;
         path.segments += joins_above(index, node) ? 0 : 1;
-        path.marks += sc_radix_node_mark(node, up_of(node), &digest) ? 1 : 0;
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        path.marks += sc_radix_node_mark(node, sc_radix_up(node), &digest) ? 1 : 0;
+        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
     }
     return path;
 }
@@ -91,7 +87,7 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
     uint64_t end = length;
     struct sc_radix_segment joined = {.count = 0}; /* below, of the same piece */
     while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
-        uint64_t up = up_of(node);
+        uint64_t up = sc_radix_up(node);
         struct sc_radix_segment segment;
         struct sc_mark mark;
         sc_radix_segment_of(node, id, up, &segment);
@@ -148,7 +144,7 @@ static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, s
                                      .steps = path.segments};
     if (match->whole_end == length)
         return;
-    uint32_t above_id = sc_radix_up_parent(up_of(node));
+    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
     const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
     match->whole = (struct sc_radix_ref){0, 0};
     match->whole_end = sc_radix_node_end(above);
@@ -163,7 +159,7 @@ static struct sc_hash border_hash(const struct sc_radix *index, uint32_t id, uin
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     while ((node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_end(node) > border)
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
     return node->hash; /* runs cross no border, so one ends there; or it is the root */
 }
 
@@ -174,8 +170,8 @@ static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t lengt
     if (sc_radix_node_end(node) < length)
         return 0;
     while ((node->flags & SC_RADIX_IS_ROOT) == 0 &&
-           (uint64_t)node->base_first + sc_radix_up_cut(up_of(node)) >= length) {
-        id = sc_radix_up_parent(up_of(node));
+           (uint64_t)node->base_first + sc_radix_up_cut(sc_radix_up(node)) >= length) {
+        id = sc_radix_up_parent(sc_radix_up(node));
         node = sc_radix_node_at(index, id);
     }
     return id;
@@ -185,7 +181,7 @@ static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t lengt
 static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_claim *claim)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, claim->run);
-    if (node == NULL || ((up_of(node) & SC_RADIX_HIDDEN) != 0 && !claim->is_kept) ||
+    if (node == NULL || ((sc_radix_up(node) & SC_RADIX_HIDDEN) != 0 && !claim->is_kept) ||
         sc_radix_is_old(index, claim->run.id))
         return 0;
     uint32_t id = run_of(index, claim->run.id, claim->place.length);
@@ -208,7 +204,7 @@ static const struct sc_mark *marks_from(const struct sc_radix *index, uint32_t i
     uint64_t free = SC_CHAIN_CHUNK_TOKENS_MAX;
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     while ((node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_end(node) > border) {
-        uint64_t up = up_of(node);
+        uint64_t up = sc_radix_up(node);
         struct sc_mark mark = {.token = (uint64_t)node->base_first + sc_radix_up_cut(up)};
         if (sc_radix_node_mark(node, up, &mark.digest))
             marks[--free] = mark;

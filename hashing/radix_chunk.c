@@ -14,11 +14,6 @@
 
 #include <string.h>
 
-static uint64_t up_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->up, memory_order_relaxed);
-}
-
 static bool is_root(const struct sc_radix_node *node)
 {
     return (node->flags & SC_RADIX_IS_ROOT) != 0;
@@ -26,7 +21,7 @@ static bool is_root(const struct sc_radix_node *node)
 
 static uint64_t first_of(const struct sc_radix_node *node)
 {
-    return (uint64_t)node->base_first + sc_radix_up_cut(up_of(node));
+    return (uint64_t)node->base_first + sc_radix_up_cut(sc_radix_up(node));
 }
 
 /* The lowest piece of the run's visible children but this one. */
@@ -37,7 +32,7 @@ static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node 
     while (id != 0) {
         const struct sc_radix_node *child = sc_radix_node_at(index, id);
         uint64_t piece = sc_radix_node_piece(child);
-        if (id != but && (up_of(child) & SC_RADIX_HIDDEN) == 0 && piece < least)
+        if (id != but && (sc_radix_up(child) & SC_RADIX_HIDDEN) == 0 && piece < least)
             least = piece;
         id = child->next;
     }
@@ -48,7 +43,7 @@ static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node 
 static bool is_found(const struct sc_radix *index, struct sc_radix_ref last)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, last);
-    return node != NULL && !is_root(node) && (up_of(node) & SC_RADIX_HIDDEN) == 0 &&
+    return node != NULL && !is_root(node) && (sc_radix_up(node) & SC_RADIX_HIDDEN) == 0 &&
            !sc_radix_is_old(index, last.id);
 }
 
@@ -64,17 +59,17 @@ bool sc_radix_chunk_of(struct sc_radix *index, struct sc_radix_ref last,
     for (; sc_radix_node_end(node) > chunk_first; node = sc_radix_node_at(index, id)) {
         SC_ASSERT(index->poison, count < SC_CHAIN_CHUNK_TOKENS_MAX);
         ids[count++] = id;
-        id = sc_radix_up_parent(up_of(node));
+        id = sc_radix_up_parent(sc_radix_up(node));
     }
     ret_chunk->first = chunk_first;
     ret_chunk->border = node->hash;
     ret_chunk->segment_count = ret_chunk->mark_count = 0;
     while (!is_root(node))
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
     ret_chunk->root = *sc_radix_root_of(node);
     while (count-- > 0) {
         node = sc_radix_node_at(index, ids[count]);
-        uint64_t up = up_of(node), i = ret_chunk->segment_count++;
+        uint64_t up = sc_radix_up(node), i = ret_chunk->segment_count++;
         struct sc_radix_segment *segment = &ret_chunk->segments[i];
         struct sc_mark mark;
         sc_radix_segment_of(node, ids[count], up, segment);
@@ -98,16 +93,17 @@ bool sc_radix_move(struct sc_radix *index, struct sc_radix_ref last, uint64_t fi
         first / index->chunk_tokens != (sc_radix_node_end(node) - 1) / index->chunk_tokens)
         return false;
     while (first_of(node) > first)
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
     if (first_of(node) != first || node->base_first != first)
         return false;
     uint32_t id = last.id;
-    for (bool more = true; more; id = sc_radix_up_parent(up_of(sc_radix_node_at(index, id)))) {
+    for (bool more = true; more;
+         id = sc_radix_up_parent(sc_radix_up(sc_radix_node_at(index, id)))) {
         struct sc_radix_node *run = sc_radix_node_at(index, id);
         struct sc_radix_segment segment;
         more = first_of(run) != first;
         if (replaced != NULL && replaced->removed != NULL) {
-            sc_radix_segment_of(run, id, up_of(run), &segment);
+            sc_radix_segment_of(run, id, sc_radix_up(run), &segment);
             replaced->removed(&segment, replaced->user);
         }
         uint32_t row = value->row_first + (uint32_t)(run->base_first - first);

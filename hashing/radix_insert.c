@@ -35,32 +35,10 @@ struct plan {
     uint32_t runs[SC_CHAIN_CHUNK_TOKENS_MAX];
 };
 
-static uint64_t up_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->up, memory_order_relaxed);
-}
-
-static uint32_t first_child_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->first_child, memory_order_relaxed);
-}
-
 static void add(_Atomic uint64_t *counter, uint64_t more)
 {
     uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, value + more, memory_order_relaxed);
-}
-
-bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node)
-{
-    uint32_t id = first_child_of(node);
-    while (id != 0) {
-        const struct sc_radix_node *child = sc_radix_node_at(index, id);
-        if ((up_of(child) & SC_RADIX_HIDDEN) == 0)
-            return true;
-        id = child->next;
-    }
-    return false;
 }
 
 void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
@@ -72,16 +50,16 @@ void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
     while (sc_radix_node_end(node) > grid) {
         SC_ASSERT(index->poison, depth < SC_CHAIN_CHUNK_TOKENS_MAX);
         path[depth++] = id;
-        id = sc_radix_up_parent(up_of(node));
+        id = sc_radix_up_parent(sc_radix_up(node));
         node = sc_radix_node_at(index, id);
     }
     SC_ASSERT(index->poison, sc_radix_node_end(node) == grid);
     sc_chain_init_at(ret_chain, sc_radix_secret(index), node->hash, grid, index->chunk_tokens);
     while (depth-- != 0) {
         node = sc_radix_node_at(index, path[depth]);
-        uint32_t cut = sc_radix_up_cut(up_of(node));
+        uint32_t cut = sc_radix_up_cut(sc_radix_up(node));
         struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
-        bool marked = sc_radix_node_mark(node, up_of(node), &mark.digest);
+        bool marked = sc_radix_node_mark(node, sc_radix_up(node), &mark.digest);
         (void)sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
                               &mark, marked ? 1 : 0, NULL, 0);
     }
@@ -125,7 +103,7 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
         return SPEC_OK;
     }
     const struct sc_radix_node *node = sc_radix_node_of(plan->index, in->after);
-    if (node == NULL || (up_of(node) & SC_RADIX_HIDDEN) != 0 ||
+    if (node == NULL || (sc_radix_up(node) & SC_RADIX_HIDDEN) != 0 ||
         sc_radix_is_old(plan->index, in->after.id))
         return sc_fail(reterr, SPEC_E_STALE, "insertion after a run that was removed");
     if (sc_radix_node_end(node) != in->first)
@@ -336,7 +314,7 @@ static void split(struct plan *plan, struct sc_hash hash)
 
     /* From here on readers see the upper run: those that come by old entries climb to it. */
     atomic_store(&lower->up, sc_radix_up_make(upper_id, cut + plan->part_count));
-    if (first_child_of(parent) == lower_id)
+    if (sc_radix_first_child(parent) == lower_id)
         atomic_store(&parent->first_child, upper_id);
     if ((lower->flags & SC_RADIX_IN_CHILDREN) != 0)
         sc_radix_table_replace(atomic_load_explicit(&index->children, memory_order_relaxed),
@@ -351,7 +329,7 @@ static void attach(struct sc_radix *index, uint32_t parent_id, uint32_t id)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
     struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint32_t head_id = first_child_of(parent);
+    uint32_t head_id = sc_radix_first_child(parent);
     sc_radix_leaves_drop(index, parent_id);
     if (head_id == 0) {
         atomic_store_explicit(&parent->first_child, id, memory_order_release);
@@ -379,7 +357,7 @@ static uint32_t next_above(const struct sc_radix *index, uint32_t parent_id, uin
         index->newest.id == parent_id && index->newest.generation == parent->generation;
     if (!is_newest || index->newest_above == 0)
         return 0;
-    uint32_t id = first_child_of(sc_radix_node_at(index, index->newest_above));
+    uint32_t id = sc_radix_first_child(sc_radix_node_at(index, index->newest_above));
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     return node->next == 0 && sc_radix_node_end(node) == end ? id : 0;
 }
@@ -390,7 +368,7 @@ static void foretell(struct sc_radix *index, uint32_t id)
     struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = sc_radix_node_end(node);
     uint64_t distance = (uint64_t)SC_RADIX_AHEAD * index->chunk_tokens;
-    uint32_t above = 0, at = sc_radix_up_parent(up_of(node));
+    uint32_t above = 0, at = sc_radix_up_parent(sc_radix_up(node));
     if (end > distance)
         above = next_above(index, at, end - distance);
     /* Or too many splits. */
@@ -398,7 +376,7 @@ static void foretell(struct sc_radix *index, uint32_t id)
          climbed++) {
         const struct sc_radix_node *there = sc_radix_node_at(index, at);
         above = sc_radix_node_end(there) == end - distance ? at : 0;
-        at = sc_radix_up_parent(up_of(there));
+        at = sc_radix_up_parent(sc_radix_up(there));
     }
     if (above != 0)
         atomic_store_explicit(&sc_radix_node_at(index, above)->ahead, id, memory_order_relaxed);
@@ -474,7 +452,7 @@ static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, u
 static bool is_below(const struct sc_radix *index, uint32_t id, uint32_t top)
 {
     while (id != 0 && id != top)
-        id = sc_radix_up_parent(up_of(sc_radix_node_at(index, id)));
+        id = sc_radix_up_parent(sc_radix_up(sc_radix_node_at(index, id)));
     return id != 0;
 }
 
@@ -566,7 +544,7 @@ static bool merge(const struct plan *plan)
     if (plan->part != 0 || goes_on(index, node))
         return false;
     while (first > in->run_first) {
-        uint64_t up = up_of(node);
+        uint64_t up = sc_radix_up(node);
         pieces += sc_radix_node_piece(node) != piece || pieces == 0;
         piece = sc_radix_node_piece(node);
         first = (uint64_t)node->base_first + sc_radix_up_cut(up);

@@ -250,6 +250,17 @@ static inline uint64_t sc_radix_up_make(uint32_t parent, uint32_t cut)
     return (uint64_t)cut << 32 | parent;
 }
 
+/* The writer alone changes it, and reads it so. */
+static inline uint64_t sc_radix_up(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->up, memory_order_relaxed);
+}
+
+static inline uint32_t sc_radix_first_child(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->first_child, memory_order_relaxed);
+}
+
 static inline uint32_t sc_radix_node_length(const struct sc_radix_node *node)
 {
     return node->length & ~SC_RADIX_MARKED;
@@ -376,6 +387,17 @@ void sc_radix_reader_leave(struct sc_radix *index, uint32_t place);
 /* Reuses what no reader can see any more. Writer. */
 void sc_radix_reclaim(struct sc_radix *index);
 
+/* ---- radix_run.c: what is read off one run --------------------------------------------------- */
+
+void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
+                         struct sc_radix_segment *ret_segment);
+/* True when a child that matches can find is left. */
+bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node);
+/* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */
+uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id);
+/* True below a root that is being cleared. */
+bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
+
 /* ---- radix_leaves.c: the heap of leaves ------------------------------------------------------ */
 
 bool sc_radix_leaves_reserve(struct sc_radix *index);
@@ -396,21 +418,15 @@ uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, 
 /* The root that can be found and has all these 32 bytes. 0: none. */
 uint32_t sc_radix_root_find(const struct sc_radix *index, const struct sc_sha256 *root,
                             uint64_t *ret_steps);
-void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
-                         struct sc_radix_segment *ret_segment);
 
 /* ---- radix_insert.c -------------------------------------------------------------------------- */
 
 /* The chain fed up to the end of a run: its path from the last grid border at or before `grid`. */
 void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
                        struct sc_chain *ret_chain);
-/* True when a child that matches can find is left. */
-bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node);
 
 /* ---- radix_remove.c -------------------------------------------------------------------------- */
 
-/* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */
-uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id);
 /* Removes a run without children. False: it is pinned. Its parent, when a root, may go with it. */
 bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
                           const struct sc_radix_removal *removal);
@@ -422,15 +438,13 @@ void sc_radix_wait(struct sc_radix *index, uint32_t top);
 /* The parent lost a visible child that was last used at `stamp`. */
 void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t stamp);
 
-/* ---- radix_roots.c: which roots there are, and clearing old ones ----------------------------- */
+/* ---- radix_roots.c: which roots there are ---------------------------------------------------- */
 
 void sc_radix_root_list(struct sc_radix *index, uint32_t id);
 /* From either list; a root in none is fine. */
 void sc_radix_root_unlist(struct sc_radix *index, uint32_t id);
 /* The run was removed: what clears old roots does not stand on it any more. */
 void sc_radix_root_forget(struct sc_radix *index, uint32_t id);
-/* True below a root that is being cleared. */
-bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
 /* The root above a run, which never changes while the run is there. */
 uint32_t sc_radix_root_above(struct sc_radix *index, uint32_t id);
 /* The run was inserted below that root. */

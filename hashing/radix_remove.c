@@ -11,16 +11,6 @@
  * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
 #include "hashing/radix_internal.h"
 
-static uint64_t up_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->up, memory_order_relaxed);
-}
-
-static uint32_t first_child_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->first_child, memory_order_relaxed);
-}
-
 static uint64_t stamp_of(const struct sc_radix_node *node)
 {
     return atomic_load_explicit(&node->stamp, memory_order_relaxed);
@@ -30,21 +20,6 @@ static void take_from(_Atomic uint64_t *counter, uint64_t less)
 {
     uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, value - less, memory_order_relaxed);
-}
-
-uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id)
-{
-    const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint32_t child = first_child_of(node);
-    if (child != 0)
-        return child;
-    while (id != top) {
-        if (node->next != 0)
-            return node->next;
-        id = sc_radix_up_parent(up_of(node));
-        node = sc_radix_node_at(index, id);
-    }
-    return 0;
 }
 
 /* ---- closing ------------------------------------------------------------------------------- */
@@ -107,7 +82,7 @@ void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t
     if (stamp_of(parent) < stamp)
         atomic_store_explicit(&parent->stamp, stamp, memory_order_relaxed);
     bool is_plain = (parent->flags & SC_RADIX_IS_ROOT) == 0;
-    bool is_visible = (up_of(parent) & SC_RADIX_HIDDEN) == 0;
+    bool is_visible = (sc_radix_up(parent) & SC_RADIX_HIDDEN) == 0;
     if (is_plain && is_visible && parent->leaf_at == 0 &&
         !sc_radix_has_visible_child(index, parent))
         sc_radix_leaves_add(index, parent_id);
@@ -117,8 +92,8 @@ void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t
 static void unlink_sibling(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
-    struct sc_radix_node *parent = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
-    if (first_child_of(parent) == id)
+    struct sc_radix_node *parent = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+    if (sc_radix_first_child(parent) == id)
         atomic_store(&parent->first_child, node->next);
     if (node->prev != 0)
         sc_radix_node_at(index, node->prev)->next = node->next;
@@ -141,7 +116,7 @@ static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_nod
 static void drop_empty_root(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *root = sc_radix_node_at(index, id);
-    if ((root->flags & SC_RADIX_IS_ROOT) == 0 || first_child_of(root) != 0)
+    if ((root->flags & SC_RADIX_IS_ROOT) == 0 || sc_radix_first_child(root) != 0)
         return;
     atomic_store(&root->pins, SC_RADIX_DEAD);
     forget_root(index, id, root);
@@ -152,7 +127,7 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
                        const struct sc_radix_removal *removal)
 {
     struct sc_radix_segment segment;
-    sc_radix_segment_of(node, id, up_of(node), &segment);
+    sc_radix_segment_of(node, id, sc_radix_up(node), &segment);
     sc_radix_chunks_leave(index, id);
     leave_children(index, id, node);
     leave_waiting(index, id, node);
@@ -170,7 +145,7 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
 {
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
     bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
-    uint32_t parent = sc_radix_up_parent(up_of(top_node));
+    uint32_t parent = sc_radix_up_parent(sc_radix_up(top_node));
     uint64_t count = 0;
     uint64_t stamp = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
@@ -202,7 +177,7 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
 void sc_radix_run_hide(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
-    atomic_store(&node->up, up_of(node) | SC_RADIX_HIDDEN);
+    atomic_store(&node->up, sc_radix_up(node) | SC_RADIX_HIDDEN);
     sc_radix_chunks_leave(index, id);
     sc_radix_leaves_drop(index, id);
 }
@@ -232,7 +207,7 @@ static void hide(struct sc_radix *index, uint32_t top)
     if ((top_node->flags & SC_RADIX_IS_ROOT) != 0)
         sc_radix_root_unlist(index, top);
     else
-        sc_radix_parent_settle(index, sc_radix_up_parent(up_of(top_node)), stamp);
+        sc_radix_parent_settle(index, sc_radix_up_parent(sc_radix_up(top_node)), stamp);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
@@ -242,7 +217,7 @@ static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     for (;;) {
-        uint32_t above = sc_radix_up_parent(up_of(node));
+        uint32_t above = sc_radix_up_parent(sc_radix_up(node));
         if (above == 0)
             return id;
         const struct sc_radix_node *parent = sc_radix_node_at(index, above);
@@ -270,7 +245,7 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
     } else if (when == SC_RADIX_NOW) {
         return sc_fail(reterr, SPEC_E_BUSY, "removal of runs that are leased");
     } else {
-        if ((up_of(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
+        if ((sc_radix_up(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
             hide(index, top);
         status = SPEC_PENDING;
     }
@@ -297,7 +272,7 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
 bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
                           const struct sc_radix_removal *removal)
 {
-    SC_ASSERT(index->poison, first_child_of(sc_radix_node_at(index, id)) == 0);
+    SC_ASSERT(index->poison, sc_radix_first_child(sc_radix_node_at(index, id)) == 0);
     if (!close_pins(index, id))
         return false;
     (void)dismantle(index, id, removal);
@@ -308,7 +283,7 @@ bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
 static struct sc_radix_ref piece_above(const struct sc_radix *index,
                                        const struct sc_radix_node *node)
 {
-    uint32_t above_id = sc_radix_up_parent(up_of(node));
+    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
     const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
     if ((above->flags & SC_RADIX_IS_ROOT) != 0 ||
         sc_radix_node_piece(above) != sc_radix_node_piece(node))
@@ -323,7 +298,7 @@ static void evict_joined(struct sc_radix *index, bool is_joined, struct sc_radix
         const struct sc_radix_node *node = sc_radix_node_at(index, rest->id);
         struct sc_radix_ref above = piece_above(index, node);
         is_joined = sc_radix_node_joined(node);
-        if (first_child_of(node) != 0 || !sc_radix_leaf_remove(index, rest->id, NULL))
+        if (sc_radix_first_child(node) != 0 || !sc_radix_leaf_remove(index, rest->id, NULL))
             return;
         *rest = above;
     }
@@ -337,7 +312,7 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
     while (id != 0) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
         bool is_joined = sc_radix_node_joined(node);
-        sc_radix_segment_of(node, id, up_of(node), &evicted.segment);
+        sc_radix_segment_of(node, id, sc_radix_up(node), &evicted.segment);
         evicted.rest = piece_above(index, node);
         if (sc_radix_leaf_remove(index, id, NULL)) {
             evict_joined(index, is_joined, &evicted.rest);
@@ -377,7 +352,7 @@ bool sc_radix_get(struct sc_radix *index, struct sc_radix_ref ref,
     const struct sc_radix_node *node = sc_radix_node_of(index, ref);
     if (node == NULL)
         return false;
-    sc_radix_segment_of(node, ref.id, up_of(node), ret_segment);
+    sc_radix_segment_of(node, ref.id, sc_radix_up(node), ret_segment);
     return true;
 }
 
@@ -389,12 +364,12 @@ bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
     const struct sc_radix_node *node = sc_radix_node_of(index, ref);
     if (node == NULL)
         return false;
-    uint32_t above_id = sc_radix_up_parent(up_of(node));
+    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
     const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
     if ((above->flags & SC_RADIX_IS_ROOT) != 0)
         return false;
-    *ret_is_alone = first_child_of(above) == ref.id && node->next == 0;
-    sc_radix_segment_of(above, above_id, up_of(above), ret_segment);
+    *ret_is_alone = sc_radix_first_child(above) == ref.id && node->next == 0;
+    sc_radix_segment_of(above, above_id, sc_radix_up(above), ret_segment);
     return true;
 }
 
@@ -416,7 +391,7 @@ uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, ui
     while (node != NULL && (node->flags & SC_RADIX_IS_ROOT) == 0 &&
            sc_radix_node_piece(node) == piece) {
         atomic_store_explicit(&node->value_flags, flags, memory_order_relaxed);
-        node = sc_radix_node_at(index, sc_radix_up_parent(up_of(node)));
+        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
     }
     return before;
 }

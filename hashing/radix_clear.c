@@ -1,0 +1,99 @@
+/* The clearing of old roots in bounded steps. Contract: sc_radix_root_mark, sc_radix_remove_roots
+ * in radix.h.
+ *
+ *   a step    at a run with visible children: go to the first
+ *             at one without: remove it; pinned, or above a hidden one: hide it, it stays
+ *             then go to the next sibling, or back to the parent
+ *
+ * A root that still has runs when the walk is back at it has only such as were pinned, and their
+ * paths: it waits, as a whole, for sc_radix_sweep.
+ *
+ * Holds: clear_at is below old_first, or 0. A run below an old root that has been passed is hidden.
+ * Does not: allocate; recurse.
+ * Threads: writer.
+ * Tests: tests/unit/hashing/test_radix_roots.c, test_radix_random.c */
+#include "hashing/radix_internal.h"
+
+static void make_old(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *root = sc_radix_node_at(index, id);
+    sc_radix_root_unlist(index, id);
+    sc_radix_run_hide(index, id);
+    root->flags |= SC_RADIX_OLD;
+    root->next = index->old_first;
+    if (root->next != 0)
+        sc_radix_node_at(index, root->next)->prev = id;
+    index->old_first = id;
+    index->clear_at = 0;
+}
+
+/* The first visible run among `id` and the siblings behind it. 0: none. */
+static uint32_t visible_from(const struct sc_radix *index, uint32_t id)
+{
+    while (id != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if ((sc_radix_up(node) & SC_RADIX_HIDDEN) == 0)
+            return id;
+        id = node->next;
+    }
+    return 0;
+}
+
+/* Removes or hides a run without visible children. Returns the runs removed. */
+static uint64_t leave(struct sc_radix *index, uint32_t id, const struct sc_radix_removal *removal)
+{
+    const struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint32_t parent = sc_radix_up_parent(sc_radix_up(node));
+    uint32_t next = visible_from(index, node->next);
+    index->clear_at = next != 0 ? next : parent;
+    index->clear_back = next == 0;
+    if (sc_radix_first_child(node) == 0 && sc_radix_leaf_remove(index, id, removal))
+        return 1;
+    sc_radix_run_hide(index, id);
+    sc_radix_parent_settle(index, parent, atomic_load_explicit(&node->stamp, memory_order_relaxed));
+    return 0;
+}
+
+/* One step below the first old root. Returns the runs removed. */
+static uint64_t step(struct sc_radix *index, const struct sc_radix_removal *removal)
+{
+    uint32_t root = index->old_first;
+    if (index->clear_at == 0) {
+        index->clear_at = root;
+        index->clear_back = false;
+    }
+    uint32_t id = index->clear_at;
+    uint32_t child = 0;
+    if (!index->clear_back)
+        child = visible_from(index, sc_radix_first_child(sc_radix_node_at(index, id)));
+    if (child != 0) {
+        index->clear_at = child;
+        return 0;
+    }
+    if (id != root)
+        return leave(index, id, removal);
+    SC_ASSERT(index->poison, sc_radix_first_child(sc_radix_node_at(index, root)) != 0);
+    index->clear_at = 0;
+    sc_radix_root_unlist(index, root);
+    sc_radix_wait(index, root);
+    return 0;
+}
+
+uint64_t sc_radix_root_mark(const struct sc_radix *index)
+{
+    return index->root_next;
+}
+
+bool sc_radix_remove_roots(struct sc_radix *index, uint64_t mark, uint64_t step_count_max,
+                           const struct sc_radix_removal *removal, uint64_t *ret_count)
+{
+    sc_radix_reclaim(index);
+    while (index->root_first != 0 && sc_radix_node_at(index, index->root_first)->listed < mark)
+        make_old(index, index->root_first);
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < step_count_max && index->old_first != 0; i++)
+        count += step(index, removal);
+    if (ret_count != NULL)
+        *ret_count = count;
+    return index->old_first != 0;
+}
