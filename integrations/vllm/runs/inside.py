@@ -32,14 +32,17 @@ def written(llm):
 
 def settle(llm, prompts, count):
     """Until the scheduler's side sees `count` tokens of each prompt: 100 ms, unless all is slow."""
-    reader, _ = sides(llm)
+    reader, worker = sides(llm)
     end = time.monotonic() + SETTLE_SECONDS
     written(llm)
     for prompt in prompts:
         ids = array.array("I", prompt).tobytes()
         while (seen := reader.conn.lookup(ids, peek=True).stored_tokens) < count:
             if time.monotonic() > end:
-                raise TimeoutError(f"{seen} tokens of a prompt are stored, expected {count}")
+                stats = worker.conn.stats()
+                lost = {n: stats[n] for n in ("dropped_chunks", "evicted_chunks", "no_space")}
+                raise TimeoutError(
+                    f"{seen} tokens of a prompt are stored, expected {count}; {lost}")
             time.sleep(0.01)
 
 
