@@ -10,38 +10,9 @@
 #include "store/io_backend.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
-
-#define OP_INVALID (-1) /* beside errno values: the operation itself is wrong */
-
-spec_status sc_io_status_of(int sys_errno)
-{
-    if (sys_errno == 0)
-        return SPEC_OK;
-    const bool is_full = sys_errno == ENOSPC || sys_errno == EDQUOT || sys_errno == EFBIG;
-    return is_full ? SPEC_E_NO_SPACE : SPEC_E_IO;
-}
-
-uint64_t sc_io_file_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return UINT64_MAX;
-    return (uint64_t)limit.rlim_cur;
-}
-
-bool sc_io_is_aligned(const struct sc_io_file *file, const void *buffer, uint64_t offset,
-                      uint64_t bytes)
-{
-    if ((file->flags & SC_IO_OPEN_DIRECT) == 0)
-        return true;
-    return (((uintptr_t)buffer | offset | bytes) & (SC_IO_PAGE_BYTES - 1)) == 0;
-}
 
 /* ---- File objects --------------------------------------------------------------------------- */
 
@@ -444,44 +415,6 @@ spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_b
     return io->backend->free_bytes(io, path, ret_bytes, reterr);
 }
 
-/* ---- The lock's holder ---------------------------------------------------------------------- */
-
-uint64_t sc_io_holder_format(const struct sc_io_holder *holder, char text[SC_IO_HOLDER_BYTES])
-{
-    char start[32] = "unknown";
-    struct tm parts;
-    const time_t seconds = (time_t)holder->start_s;
-    if (gmtime_r(&seconds, &parts) != NULL)
-        (void)strftime(start, sizeof(start), "%Y-%m-%dT%H:%M:%SZ", &parts);
-    const int bytes = snprintf(text, SC_IO_HOLDER_BYTES,
-                               "{\"pid\":%" PRIu64
-                               ",\"boot_id\":\"%.36s\",\"host\":\"%.64s\",\"start\":\"%s\"}\n",
-                               holder->pid, holder->boot_id, holder->host, start);
-    return bytes < 0 ? 0 : (uint64_t)bytes;
-}
-
-spec_status sc_io_holder_locked(const struct sc_io_file *file, const char *text, uint64_t bytes,
-                                struct spec_error *reterr)
-{
-    char line[SC_IO_HOLDER_BYTES];
-    uint64_t length = 0;
-    while (length < bytes && length + 1 < sizeof(line) && text[length] >= ' ' &&
-           text[length] <= '~') {
-        line[length] = text[length];
-        length++;
-    }
-    line[length] = '\0';
-    unsigned long long pid = 0;
-    char boot_id[37] = "", host[65] = "", start[33] = "";
-    if (sscanf(line,
-               "{\"pid\":%20llu,\"boot_id\":\"%36[^\"]\",\"host\":\"%64[^\"]\",\"start\":"
-               "\"%32[^\"]\"}",
-               &pid, boot_id, host, start) != 4)
-        return sc_fail(reterr, SPEC_E_LOCKED, "locked by an unknown process: %s", file->path);
-    return sc_fail(reterr, SPEC_E_LOCKED, "locked by pid %llu on host %s (boot %.8s) since %s: %s",
-                   pid, host, boot_id, start, file->path);
-}
-
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
 {
     if (SC_IO_HOLDER_BYTES > sc_io_file_limit())
@@ -491,34 +424,19 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
 
 /* ---- Operations ----------------------------------------------------------------------------- */
 
-void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
-{
-    struct sc_io *io = op->io;
-    sc_fault_gate_pass(io->fault);
-    if (sys_errno == 0 && sc_fault_hit(io->fault, SC_FAULT_COMPLETION))
-        sys_errno = EIO;
-    op->status = sys_errno == OP_INVALID      ? SPEC_E_INVALID
-                 : sys_errno == SC_IO_DROPPED ? SPEC_E_DROPPED
-                                              : sc_io_status_of(sys_errno);
-    op->sys_errno = sys_errno < 0 ? 0 : sys_errno;
-    /* Before done: what done wakes may close the back end. */
-    (void)atomic_fetch_sub_explicit(&io->in_flight, 1, memory_order_acq_rel);
-    op->done(op);
-}
-
 static void refused_step(struct sc_task *task)
 {
     struct sc_io_op *op = (struct sc_io_op *)((char *)task - offsetof(struct sc_io_op, task));
     sc_io_op_complete(op, (int)(int64_t)op->state);
 }
 
-/* 0, OP_INVALID, or the errno of a fault point. */
+/* 0, SC_IO_INVALID, or the errno of a fault point. */
 static int op_refusal(const struct sc_io *io, const struct sc_io_op *op, uint64_t limit)
 {
     if (op->bytes == 0 || op->offset > INT64_MAX || op->bytes > INT64_MAX - op->offset)
-        return OP_INVALID;
+        return SC_IO_INVALID;
     if (!sc_io_is_aligned(op->file, op->buffer, op->offset, op->bytes))
-        return OP_INVALID;
+        return SC_IO_INVALID;
     if (sc_fault_hit(io->fault, op->kind == SC_IO_READ ? SC_FAULT_READ : SC_FAULT_WRITE))
         return EIO;
     return op->kind == SC_IO_WRITE && op->offset + op->bytes > limit ? EFBIG : 0;
@@ -591,9 +509,9 @@ void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t 
         io->backend->buffers(io, base, base == NULL ? 0 : bytes, piece_bytes);
 }
 
-void sc_io_stats(struct sc_io *io, struct sc_io_stats *ret_stats)
+void sc_io_stats(struct sc_io *io, struct sc_io_counts *ret_stats)
 {
-    *ret_stats = (struct sc_io_stats){0};
+    *ret_stats = (struct sc_io_counts){0};
     if (io->backend->stats != NULL)
         io->backend->stats(io, ret_stats);
 }

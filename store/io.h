@@ -174,14 +174,14 @@ bool sc_io_is_shallow(const struct sc_io *io);
 void sc_io_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
 
 /* What io_uring counts since open; zeros for the others. */
-struct sc_io_stats {
+struct sc_io_counts {
     uint64_t enters;           /* calls of io_uring_enter */
     uint64_t ops;              /* operations that ended */
     uint64_t short_ops;        /* transfers that moved a part and went on */
     uint64_t late;             /* completions that matched nothing in flight: ignored */
     uint64_t flight_bytes_max; /* the most that was in flight at once */
 };
-void sc_io_stats(struct sc_io *io, struct sc_io_stats *ret_stats);
+void sc_io_stats(struct sc_io *io, struct sc_io_counts *ret_stats);
 
 /* In a forked child, instead of everything else here: closes the descriptors that the child has of
  * the parent's, so that none outlives the parent (locks and disk space hang on them). Takes no lock

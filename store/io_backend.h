@@ -87,7 +87,7 @@ struct sc_io_backend {
      * those of files, a directory has no owner. */
     spec_status (*dir_check)(struct sc_io *io, const char *path, struct spec_error *reterr);
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
-    void (*stats)(struct sc_io *io, struct sc_io_stats *ret_stats);
+    void (*stats)(struct sc_io *io, struct sc_io_counts *ret_stats);
     void (*fork_close)(struct sc_io *io);
 };
 
@@ -138,6 +138,7 @@ static inline bool sc_io_op_start(struct sc_io_op *op)
 {
     return op->start == NULL || op->start(op);
 }
+#define SC_IO_INVALID (-1) /* beside errno values: the operation itself is wrong */
 #define SC_IO_DROPPED (-2) /* no errno: SPEC_E_DROPPED */
 /* Ends an operation: fault point COMPLETION, status, count, done. sys_errno 0: SPEC_OK. The
  * operation, its file and io are not touched after. Executor thread, no lock held. */

@@ -89,11 +89,11 @@ static void uring_file_close(struct sc_io *io, struct sc_io_file *file)
 
 /* ---- Open, close ---------------------------------------------------------------------------- */
 
-static void uring_stats(struct sc_io *io, struct sc_io_stats *ret_stats)
+static void uring_stats(struct sc_io *io, struct sc_io_counts *ret_stats)
 {
     struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);
-    *ret_stats = (struct sc_io_stats){.enters = atomic_load(&uring->enters),
+    *ret_stats = (struct sc_io_counts){.enters = atomic_load(&uring->enters),
                                       .ops = atomic_load(&uring->ops),
                                       .short_ops = atomic_load(&uring->short_ops),
                                       .late = atomic_load(&uring->late),

@@ -137,6 +137,22 @@ static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_st
     block->probe_tags = section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_bytes);
 }
 
+const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
+                                                      const struct sc_store_range *range,
+                                                      struct sc_store_blocks *ret_blocks)
+{
+    const struct sc_store_extent_entry *extent;
+    const struct sc_store_piece_entry *piece = sc_store_coded_piece(store, range->piece, &extent);
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    *ret_blocks = (struct sc_store_blocks){0};
+    if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
+        return NULL;
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, ret_blocks);
+    bool fits =
+        sc_store_codes_fit(annex, ret_blocks) && sc_store_codes_bite(store, range->row_count) > 0;
+    return fits ? annex : NULL;
+}
+
 /* What codes the range is read with. */
 static const struct sc_store_annex *annex_of(const struct sc_store_sketch_plan *plan,
                                              uint64_t range)

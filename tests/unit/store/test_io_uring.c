@@ -208,9 +208,9 @@ static void stop(struct fixture *fx)
     memset(&behave, 0, sizeof(behave));
 }
 
-static struct sc_io_stats stats_of(struct fixture *fx)
+static struct sc_io_counts stats_of(struct fixture *fx)
 {
-    struct sc_io_stats stats;
+    struct sc_io_counts stats;
     sc_io_stats(fx->io, &stats);
     return stats;
 }
@@ -241,7 +241,7 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data + i * MIB, MIB, i * MIB), SPEC_OK);
-    const struct sc_io_stats before = stats_of(&fx);
+    const struct sc_io_counts before = stats_of(&fx);
     const uint32_t early = behave.early;
     for (uint32_t n = 0; n < BATCHES; n++) {
         for (uint32_t i = 0; i < OPS; i++)
@@ -249,7 +249,7 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
         submit_at_once(&fx, tests, OPS);
         wait_done(&fx, OPS * (n + 2));
     }
-    const struct sc_io_stats after = stats_of(&fx);
+    const struct sc_io_counts after = stats_of(&fx);
     assert_int_equal(after.ops - before.ops, OPS * BATCHES);
     /* A disk that takes longer than WAIT_NS_MAX for half a batch is asked once more each time. */
     assert_true(after.enters - before.enters <= 2 * BATCHES + behave.early - early);
@@ -606,7 +606,7 @@ static void continues_short_transfers(void **state)
     behave.bytes_max = 5000;
     round_trip(&fx, buffered, 3 * PAGE);
     assert_int_equal(behave.shortened, 2 * 3 + 2 * 2);
-    const struct sc_io_stats stats = stats_of(&fx);
+    const struct sc_io_counts stats = stats_of(&fx);
     assert_int_equal(stats.short_ops, 10);
     assert_int_equal(stats.ops, 4);
     assert_int_equal(behave.entries, 4 + 10);
