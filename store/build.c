@@ -613,6 +613,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     store->build->store = store;
     store->build->task.step = build_step;
     store->build->next = store->build->codes_from = 1;
+    store->codes_missed = sc_store_build_missed;
     return SPEC_OK;
 }
 

@@ -1,92 +1,22 @@
-/* Codes of rows that are being stored.
- *
- *   a coder   BEGUN -> CODING -> PUT -> (written) -> OVER        the task's steps
- *                 \________/-> aborted ->/
- *   a window  write's -> kept (free, with a ticket) -> claimed for a slab -> kept .. -> put
+/* Codes of rows that are being stored: the side of who stores them (coding_state.h).
  *
  * Holds, Does not, Threads: store/coding.h.
  * Tests: tests/unit/store/test_coding.c, tests/fault/test_store_faults.c */
-#include "store/coding.h"
-
 #include "store/codes.h"
-#include "store/extent.h"
+#include "store/coding_state.h"
 
 #include <string.h>
 
-#define STEP_BYTES (1ull << 20) /* of rows that one step codes */
-#define WAIT_NS    1000000ull   /* for staging memory */
-#define WAITS      5000u        /* then the extent is build.c's */
-
-struct window {                   /* one a frame of the pool */
-    struct sc_store_coder *coder; /* NULL: its rows are not waited for */
-    struct window *prev, *next;   /* the coder's, in the order of the file */
-    uint64_t start, end;          /* bytes of the segment file */
-    uint64_t ticket;              /* once it left its write and is not pinned */
-    uint32_t part;
-    bool has_left, is_pinned; /* its write ended; the task reads it */
-};
-
-struct sc_store_coder {
-    struct sc_store *store;
-    struct sc_store_piece_plan *pieces; /* [pieces_max] */
-    struct sc_store_part *parts;        /* [layer_count] */
-
-    /* Guarded by lock. */
-    bool is_used, is_left, is_lost, is_written, is_put, is_over;
-    uint64_t order; /* of begin */
-    uint64_t extent_id;
-    uint32_t packed; /* layers */
-    spec_status written;
-    struct window *first, *last;
-
-    /* Constant from begin on. */
-    struct sc_store_place place;
-    uint64_t piece_count, part_count, row_count, layer_bytes;
-
-    /* The task's. */
-    struct sc_store_extent *annex;
-    uint32_t layer, waits;
-    uint64_t piece, row; /* the next of the layer */
-};
-
-struct sc_store_coding {
-    struct sc_store *store;
-    struct sc_task task;
-
-    pthread_mutex_t lock; /* rank 55 */
-    /* Guarded by lock. */
-    struct sc_store_coder coders[SC_STORE_CODERS];
-    struct window *windows; /* [frames] */
-    uint64_t order;
-    bool is_posted, is_closing;
-
-    /* The task's. */
-    struct sc_store_coder *current; /* within a layer */
-    uint8_t *codes;                 /* of a layer */
-    uint64_t codes_bytes;
-    struct window **pins; /* [pins_max] of a slab */
-    uint64_t pins_max, pin_count;
-    uint8_t *bounce; /* [pins_max] rows that straddle two windows */
-    uint64_t bounced;
-};
-
 /* ---- Windows -------------------------------------------------------------------------------- */
 
-static struct window *window_of(const struct sc_store *store, const uint8_t *frame)
+static struct sc_store_coding_window *window_of(const struct sc_store *store, const uint8_t *frame)
 {
     uint64_t at = (uint64_t)(frame - sc_frames_memory(store->frames));
     return &store->coding->windows[at / sc_frames_frame_bytes(store->frames)];
 }
 
-static uint8_t *frame_of(const struct sc_store *store, const struct window *window)
-{
-    uint64_t i = (uint64_t)(window - store->coding->windows);
-    return (uint8_t *)(uintptr_t)sc_frames_memory(store->frames) +
-           i * sc_frames_frame_bytes(store->frames);
-}
-
 /* Lock held. */
-static void window_unlink(struct window *window)
+static void window_unlink(struct sc_store_coding_window *window)
 {
     struct sc_store_coder *coder = window->coder;
     *(window->prev != NULL ? &window->prev->next : &coder->first) = window->next;
@@ -94,10 +24,9 @@ static void window_unlink(struct window *window)
     window->coder = NULL;
 }
 
-/* Lock held. Its rows are coded, or never will be. */
-static void window_leave(struct sc_store *store, struct window *window)
+void sc_store_window_leave(struct sc_store *store, struct sc_store_coding_window *window)
 {
-    uint8_t *frame = frame_of(store, window);
+    uint8_t *frame = sc_store_coding_frame_of(store, window);
     bool is_ours = window->has_left; /* else its write gives it back */
     if (is_ours && !window->is_pinned)
         is_ours = sc_frames_claim(store->frames, frame, window->ticket);
@@ -107,14 +36,13 @@ static void window_leave(struct sc_store *store, struct window *window)
     window_unlink(window);
 }
 
-/* Lock held. */
-static void windows_leave(struct sc_store_coder *coder)
+void sc_store_windows_leave(struct sc_store_coder *coder)
 {
     while (coder->first != NULL)
-        window_leave(coder->store, coder->first);
+        sc_store_window_leave(coder->store, coder->first);
 }
 
-static bool is_before(const struct window *window, uint32_t part, uint64_t start)
+static bool is_before(const struct sc_store_coding_window *window, uint32_t part, uint64_t start)
 {
     return window->part < part || (window->part == part && window->start < start);
 }
@@ -126,7 +54,7 @@ uint8_t *sc_store_coding_take(struct sc_store *store)
     if (frame == NULL || coding == NULL)
         return frame;
     pthread_mutex_lock(&coding->lock);
-    struct window *window = window_of(store, frame);
+    struct sc_store_coding_window *window = window_of(store, frame);
     if (window->coder != NULL) { /* it was kept */
         window->coder->is_lost = true;
         window_unlink(window);
@@ -143,7 +71,7 @@ void sc_store_coding_put(struct sc_store *store, uint8_t *frame)
         return;
     }
     pthread_mutex_lock(&coding->lock);
-    struct window *window = window_of(store, frame);
+    struct sc_store_coding_window *window = window_of(store, frame);
     bool is_wanted = window->coder != NULL;
     if (is_wanted && window->coder->is_lost && !window->is_pinned) {
         window_unlink(window);
@@ -163,415 +91,47 @@ void sc_store_coder_window(struct sc_store_coder *coder, const uint8_t *frame,
     if (coder == NULL)
         return;
     struct sc_store_coding *coding = coder->store->coding;
-    struct window *window = window_of(coder->store, frame);
+    struct sc_store_coding_window *window = window_of(coder->store, frame);
     uint32_t index = 0; /* places of parts ascend with their layers */
     while (coder->parts[index].layer_first != part->layer_first)
         index++;
     pthread_mutex_lock(&coding->lock);
     if (!coder->is_lost) {
-        struct window *prev = coder->last;
+        struct sc_store_coding_window *prev = coder->last;
         while (prev != NULL && !is_before(prev, index, start))
             prev = prev->prev;
-        *window = (struct window){.coder = coder,
-                                  .prev = prev,
-                                  .next = prev != NULL ? prev->next : coder->first,
-                                  .start = start,
-                                  .end = end,
-                                  .part = index};
+        *window = (struct sc_store_coding_window){.coder = coder,
+                                                  .prev = prev,
+                                                  .next = prev != NULL ? prev->next : coder->first,
+                                                  .start = start,
+                                                  .end = end,
+                                                  .part = index};
         *(prev != NULL ? &prev->next : &coder->first) = window;
         *(window->next != NULL ? &window->next->prev : &coder->last) = window;
     }
     pthread_mutex_unlock(&coding->lock);
 }
 
-/* ---- Slabs ---------------------------------------------------------------------------------- */
+/* ---- Extents -------------------------------------------------------------------------------- */
 
-/* Lock held. Its bytes stay until unpin; false: somebody else has had them. */
-static bool window_pin(struct sc_store *store, struct window *window)
-{
-    if (window->has_left &&
-        !sc_frames_claim(store->frames, frame_of(store, window), window->ticket))
-        return false;
-    window->is_pinned = true;
-    return true;
-}
-
-/* Pins the windows of these bytes of a part. */
-static bool slab_pin(struct sc_store_coder *coder, uint32_t part, uint64_t start, uint64_t end)
-{
-    struct sc_store_coding *coding = coder->store->coding;
-    uint64_t at = start;
-    coding->pin_count = 0;
-    pthread_mutex_lock(&coding->lock);
-    bool good = !coder->is_lost;
-    for (struct window *window = coder->first; good && window != NULL && at < end;
-         window = window->next) {
-        if (window->part < part || (window->part == part && window->end <= start))
-            continue;
-        good = window->part == part && window->start <= at &&
-               coding->pin_count < coding->pins_max && window_pin(coder->store, window);
-        if (good)
-            coding->pins[coding->pin_count++] = window;
-        at = window->end;
-    }
-    good = good && at >= end;
-    coder->is_lost = coder->is_lost || !good;
-    pthread_mutex_unlock(&coding->lock);
-    return good;
-}
-
-/* Windows that end at or before `end` of the part are coded whole. */
-static void slab_unpin(struct sc_store_coder *coder, uint32_t part, uint64_t end)
-{
-    struct sc_store *store = coder->store;
-    struct sc_store_coding *coding = store->coding;
-    pthread_mutex_lock(&coding->lock);
-    for (uint64_t i = 0; i < coding->pin_count; i++) {
-        struct window *window = coding->pins[i];
-        if (window->end <= end || coder->is_lost) {
-            window_leave(store, window);
-        } else {
-            window->is_pinned = false;
-            if (window->has_left)
-                window->ticket = sc_frames_keep(store->frames, frame_of(store, window));
-        }
-    }
-    coding->pin_count = 0;
-    while (coder->first != NULL && coder->first->part == part && coder->first->end <= end)
-        window_leave(store, coder->first); /* tags alone */
-    pthread_mutex_unlock(&coding->lock);
-}
-
-/* The item at a place of the file, in a pinned window or put together from several. */
-static const uint8_t *item_at(struct sc_store_coding *coding, uint64_t at, uint64_t bytes)
-{
-    const struct sc_store *store = coding->store;
-    uint64_t i = 0;
-    while (coding->pins[i]->end <= at)
-        i++;
-    const struct window *window = coding->pins[i];
-    if (at + bytes <= window->end)
-        return frame_of(store, window) + (at - window->start);
-    uint8_t *item = coding->bounce + coding->bounced++ * store->shape.row_bytes;
-    for (uint64_t done = 0, now; done < bytes; done += now) {
-        window = coding->pins[i++];
-        now = window->end - (at + done) < bytes - done ? window->end - (at + done) : bytes - done;
-        memcpy(item + done, frame_of(store, window) + (at + done - window->start), now);
-    }
-    return item;
-}
-
-/* K's or V's block of a slab that begins at `start`. */
-static void block_code(struct sc_store_coder *coder, uint32_t part, uint64_t start)
-{
-    const struct sc_store *store = coder->store;
-    struct sc_store_coding *coding = store->coding;
-    const struct sc_store_piece_plan *plan = &coder->pieces[coder->piece];
-    bool is_split = store->shape.layout == SC_STORE_SPLIT, is_k = part == SC_STORE_PART_K;
-    uint64_t k_bytes = store->shape.k_row_bytes;
-    uint64_t bytes = is_split ? k_bytes : store->shape.row_bytes;
-    const struct sc_store_extent_entry extent = {.row_count = (uint32_t)coder->row_count};
-    const struct sc_store_piece_entry piece = {.first_position = plan->first_position,
-                                               .extent_row = (uint16_t)coder->row,
-                                               .row_count = (uint16_t)plan->row_count};
-    struct sc_store_blocks blocks;
-    sc_store_codes_blocks(store, &extent, coder->annex->copy, &store->params.codes.shape, &piece,
-                          &blocks);
-    const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
-    start += is_split && !is_k ? plan->row_count * bytes : 0;
-    coding->bounced = 0;
-    for (uint64_t i = 0; i < plan->row_count; i++)
-        rows[i] = item_at(coding, start + i * bytes, bytes) + (is_split || is_k ? 0 : k_bytes);
-    sc_store_block_make(store, plan->hash, coder->layer, part, &blocks, rows,
-                        coding->codes + (is_k ? blocks.k_at : blocks.v_at));
-}
-
-/* The next slab of the layer; false: its rows are not there any more. */
-static bool slab_code(struct sc_store_coder *coder)
-{
-    const struct sc_store *store = coder->store;
-    const struct sc_store_part *part =
-        sc_store_part_of(coder->parts, (uint32_t)coder->part_count, coder->layer);
-    uint32_t index = (uint32_t)(part - coder->parts);
-    uint64_t row_bytes = store->shape.row_bytes, rows = coder->pieces[coder->piece].row_count;
-    uint64_t start = part->offset + (coder->layer - part->layer_first) * coder->place.stride +
-                     coder->place.row_offset + coder->row * row_bytes;
-    bool good = slab_pin(coder, index, start, start + rows * row_bytes);
-    if (good) {
-        block_code(coder, SC_STORE_PART_K, start);
-        block_code(coder, SC_STORE_PART_V, start);
-        coder->row += rows;
-        coder->piece++;
-    }
-    slab_unpin(coder, index, start + rows * row_bytes);
-    return good;
-}
-
-/* ---- Coders --------------------------------------------------------------------------------- */
-
-/* Behind all that is wanted sooner; but where writes are the executor's own tasks, before those:
- * they are queued by the hundred, and their frames are gone when the last is done. */
-static enum sc_exec_lane lane_of(const struct sc_store *store)
-{
-    return sc_io_is_shallow(store->io) ? SC_LANE_SPECULATIVE : SC_LANE_BACKGROUND;
-}
-
-/* Lock held. */
-static void wake(struct sc_store_coding *coding)
+void sc_store_coding_wake(struct sc_store_coding *coding)
 {
     if (coding->is_posted)
         return;
     coding->is_posted = true;
     atomic_fetch_add(&coding->store->busy, 1);
-    sc_exec_post(coding->store->params.exec, &coding->task, lane_of(coding->store));
+    sc_exec_post(coding->store->params.exec, &coding->task, sc_store_coding_lane(coding->store));
 }
 
-static void lose(struct sc_store_coder *coder)
-{
-    pthread_mutex_lock(&coder->store->coding->lock);
-    coder->is_lost = true;
-    pthread_mutex_unlock(&coder->store->coding->lock);
-}
-
-static void on_written(struct sc_store_extent *annex, spec_status status, void *user)
-{
-    struct sc_store_coder *coder = user;
-    struct sc_store_coding *coding = coder->store->coding;
-    (void)annex;
-    pthread_mutex_lock(&coding->lock);
-    coder->is_written = true;
-    coder->written = status;
-    wake(coding);
-    pthread_mutex_unlock(&coding->lock);
-}
-
-/* Nobody codes the extent any more, unless it has an annex now: build.c may. */
-static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes)
-{
-    pthread_mutex_lock(&store->log_lock);
-    atomic_store(&sc_store_table_extent(&store->table, extent_id)->is_coding, false);
-    pthread_mutex_unlock(&store->log_lock);
-    if (!has_codes)
-        sc_store_build_missed(store, extent_id);
-}
-
-static void coder_free(struct sc_store_coder *coder)
-{
-    struct sc_store_coding *coding = coder->store->coding;
-    pthread_mutex_lock(&coding->lock);
-    coder->is_used = false;
-    pthread_mutex_unlock(&coding->lock);
-}
-
-/* The coder has no annex any more. */
-static void coder_over(struct sc_store_coder *coder, bool has_codes)
-{
-    struct sc_store *store = coder->store;
-    struct sc_store_coding *coding = store->coding;
-    pthread_mutex_lock(&coding->lock);
-    windows_leave(coder);
-    uint64_t extent_id = coder->extent_id;
-    coder->is_lost = coder->is_over = true;
-    bool is_left = coder->is_left;
-    pthread_mutex_unlock(&coding->lock);
-    coding->current = coding->current == coder ? NULL : coding->current;
-    if (!is_left)
-        return; /* end does the rest */
-    if (extent_id != 0)
-        hand_over(store, extent_id, has_codes);
-    coder_free(coder);
-}
-
-/* All writes of its annex ended, and the extent is left unless the codes are lost. */
-static void coder_written(struct sc_store_coder *coder)
-{
-    struct sc_store *store = coder->store;
-    pthread_mutex_lock(&store->coding->lock);
-    bool good = !coder->is_lost && coder->written == SPEC_OK && coder->extent_id != 0;
-    uint64_t extent_id = coder->extent_id;
-    pthread_mutex_unlock(&store->coding->lock);
-    if (good)
-        good = sc_store_annex_commit_to(coder->annex, extent_id, NULL) == SPEC_OK;
-    else
-        sc_store_extent_discard(coder->annex);
-    coder->annex = NULL;
-    coder_over(coder, good);
-}
-
-static void coder_give_up(struct sc_store_coder *coder)
-{
-    struct sc_store_coding *coding = coder->store->coding;
-    coding->current = coding->current == coder ? NULL : coding->current;
-    if (coder->annex == NULL) {
-        coder_over(coder, false);
-        return;
-    }
-    pthread_mutex_lock(&coding->lock);
-    windows_leave(coder);
-    coder->is_put = true;
-    pthread_mutex_unlock(&coding->lock);
-    sc_store_extent_abort(coder->annex);
-}
-
-/* ---- Layers --------------------------------------------------------------------------------- */
-
-static void pack_codes(void *user, uint32_t part, uint64_t first, uint64_t count, uint8_t *dst)
-{
-    const struct sc_store_coding *coding = user;
-    (void)part;
-    memcpy(dst, coding->codes + first, count);
-}
-
-/* Frames that a layer of codes needs at once. */
-static uint64_t frames_needed(const struct sc_store_coder *coder)
+uint64_t sc_store_coder_frames(const struct sc_store_coder *coder)
 {
     return coder->layer_bytes / coder->store->op_bytes + 3;
 }
 
-/* Rows come first: codes leave them an eighth of the frames more than they may have. */
-static uint64_t frames_most(const struct sc_store *store)
+uint64_t sc_store_coding_frames_most(const struct sc_store *store)
 {
     return sc_frames_count(store->frames) / 8 * 5;
 }
-
-static bool layer_begin(struct sc_store_coder *coder)
-{
-    struct sc_store *store = coder->store;
-    struct sc_store_coding *coding = store->coding;
-    if (coder->annex == NULL &&
-        sc_store_annex_begin(store, UINT64_MAX, coder->pieces, coder->piece_count,
-                             coder->layer_bytes, on_written, coder, &coder->annex,
-                             NULL) != SPEC_OK) {
-        coder->annex = NULL;
-        return false;
-    }
-    if (coding->codes_bytes < coder->layer_bytes) {
-        sc_alloc_free(store->params.alloc, coding->codes);
-        coding->codes_bytes = 0;
-        coding->codes = sc_alloc(store->params.alloc, coder->layer_bytes);
-        if (coding->codes == NULL)
-            return false;
-        coding->codes_bytes = coder->layer_bytes;
-    }
-    memset(coding->codes + coder->layer_bytes - 64, 0, 64); /* what blocks do not fill */
-    coder->piece = coder->row = 0;
-    coder->waits = 0;
-    coding->current = coder;
-    return true;
-}
-
-/* A layer is coded. false: there is no room for it now. */
-static bool layer_put(struct sc_store_coder *coder)
-{
-    struct sc_store *store = coder->store;
-    struct sc_store_coding *coding = store->coding;
-    if (sc_frames_used(store->frames) + frames_needed(coder) > frames_most(store)) {
-        if (++coder->waits > WAITS)
-            lose(coder);
-        return false;
-    }
-    coding->current = NULL;
-    bool is_last = coder->layer + 1 == store->shape.layer_count;
-    const struct sc_store_source source = {.pack = pack_codes, .user = coding};
-    spec_status status = sc_store_extent_put_layer(coder->annex, coder->layer, &source, NULL);
-    coder->layer++;
-    pthread_mutex_lock(&coding->lock);
-    coder->is_lost = coder->is_lost || status != SPEC_OK;
-    coder->is_put = status != SPEC_OK || is_last;
-    if (coder->is_put)
-        windows_leave(coder);
-    pthread_mutex_unlock(&coding->lock);
-    return true;
-}
-
-/* ---- The task ------------------------------------------------------------------------------- */
-
-/* Lock held. What the coder can be stepped for. */
-static bool has_work(const struct sc_store_coder *coder)
-{
-    if (!coder->is_used || coder->is_over)
-        return false;
-    if (coder->is_put)
-        return coder->is_written && (coder->is_left || coder->is_lost);
-    return coder->is_lost || coder->layer < coder->packed;
-}
-
-/* Lock held. The one that goes on, or that began first; NULL: none. */
-static struct sc_store_coder *coder_next(struct sc_store_coding *coding)
-{
-    struct sc_store_coder *found = coding->current;
-    for (uint32_t i = 0; i < SC_STORE_CODERS; i++) {
-        struct sc_store_coder *coder = &coding->coders[i];
-        coder->is_lost = coder->is_lost || (coder->is_used && coding->is_closing);
-        if (coding->current == NULL && has_work(coder) &&
-            (found == NULL || coder->order < found->order))
-            found = coder;
-    }
-    return found;
-}
-
-/* true: it waits for room. */
-static bool coder_step(struct sc_store_coder *coder, bool is_lost)
-{
-    struct sc_store_coding *coding = coder->store->coding;
-    uint64_t bytes = 0;
-    if (coder->is_put) {
-        coder_written(coder);
-    } else if (is_lost) {
-        coder_give_up(coder);
-    } else if (coding->current == NULL && !layer_begin(coder)) {
-        lose(coder);
-    } else {
-        while (coder->piece < coder->piece_count && bytes < STEP_BYTES) {
-            bytes += coder->pieces[coder->piece].row_count * coder->store->shape.row_bytes;
-            if (!slab_code(coder))
-                return false; /* it is lost */
-        }
-        if (coder->piece == coder->piece_count)
-            return !layer_put(coder);
-    }
-    return false;
-}
-
-/* Lock held. The layer's memory, when nobody will be coded soon. */
-static uint8_t *codes_leave(struct sc_store_coding *coding)
-{
-    uint8_t *codes = coding->codes;
-    for (uint32_t i = 0; i < SC_STORE_CODERS; i++)
-        if (coding->coders[i].is_used)
-            return NULL;
-    coding->codes = NULL;
-    coding->codes_bytes = 0;
-    return codes;
-}
-
-static void coding_step(struct sc_task *task)
-{
-    struct sc_store_coding *coding =
-        (struct sc_store_coding *)((char *)task - offsetof(struct sc_store_coding, task));
-    struct sc_exec *exec = coding->store->params.exec;
-    pthread_mutex_lock(&coding->lock);
-    struct sc_store_coder *coder = coder_next(coding);
-    bool is_lost = coder != NULL && coder->is_lost;
-    coding->is_posted = coder != NULL;
-    uint8_t *unused = coder == NULL ? codes_leave(coding) : NULL;
-    pthread_mutex_unlock(&coding->lock);
-    if (coder == NULL) {
-        sc_alloc_free(coding->store->params.alloc, unused);
-        sc_store_busy_end(coding->store);
-        return;
-    }
-    bool waits = coder_step(coder, is_lost);
-    pthread_mutex_lock(&coding->lock); /* stop cancels what is posted under it */
-    if (waits && !coding->is_closing)
-        sc_exec_post_at(exec, &coding->task, lane_of(coding->store),
-                        sc_exec_now_ns(exec) + WAIT_NS);
-    else
-        sc_exec_post(exec, &coding->task, lane_of(coding->store));
-    pthread_mutex_unlock(&coding->lock);
-}
-
-/* ---- Extents -------------------------------------------------------------------------------- */
 
 struct sc_store_coder *sc_store_coder_begin(struct sc_store *store,
                                             const struct sc_store_coder_plan *plan)
@@ -596,7 +156,8 @@ struct sc_store_coder *sc_store_coder_begin(struct sc_store *store,
                                          .part_count = plan->part_count,
                                          .row_count = plan->row_count,
                                          .layer_bytes = bytes};
-        found->is_lost = frames_needed(found) > frames_most(store); /* it would wait for ever */
+        found->is_lost = sc_store_coder_frames(found) >
+                         sc_store_coding_frames_most(store); /* it would wait for ever */
     }
     pthread_mutex_unlock(&coding->lock);
     if (found == NULL)
@@ -613,7 +174,7 @@ void sc_store_coder_packed(struct sc_store_coder *coder)
     struct sc_store_coding *coding = coder->store->coding;
     pthread_mutex_lock(&coding->lock);
     coder->packed++;
-    wake(coding);
+    sc_store_coding_wake(coding);
     pthread_mutex_unlock(&coding->lock);
 }
 
@@ -623,94 +184,9 @@ void sc_store_coder_end(struct sc_store_coder *coder, uint64_t extent_id)
         return;
     struct sc_store *store = coder->store;
     pthread_mutex_lock(&store->coding->lock);
-    bool is_over = coder->is_over;
     coder->is_left = true;
     coder->extent_id = extent_id;
     coder->is_lost = coder->is_lost || extent_id == 0;
-    wake(store->coding);
+    sc_store_coding_wake(store->coding);
     pthread_mutex_unlock(&store->coding->lock);
-    if (!is_over)
-        return; /* coder_over does the rest */
-    if (extent_id != 0)
-        hand_over(store, extent_id, false);
-    coder_free(coder); /* not before: until then it counts as being coded */
-}
-
-/* ---- Open and close ------------------------------------------------------------------------- */
-
-spec_status sc_store_coding_open(struct sc_store *store, struct spec_error *reterr)
-{
-    struct sc_alloc *alloc = store->params.alloc;
-    uint64_t slab = store->params.config->chunk_tokens * store->shape.row_bytes;
-    if (store->params.codes.shape.bits_k == 0 || !store->params.codes.with_rows)
-        return SPEC_OK;
-    struct sc_store_coding *coding = sc_alloc_zero(alloc, sizeof(*coding));
-    if (coding == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
-    store->coding = coding;
-    coding->store = store;
-    coding->task.step = coding_step;
-    coding->pins_max = slab / store->op_bytes + 2;
-    pthread_mutex_init(&coding->lock, NULL);
-    coding->windows =
-        sc_alloc_array(alloc, sc_frames_count(store->frames), sizeof(*coding->windows));
-    coding->pins = sc_alloc_array(alloc, coding->pins_max, sizeof(struct window *));
-    coding->bounce = sc_alloc_array(alloc, coding->pins_max, store->shape.row_bytes);
-    struct sc_store_piece_plan *pieces =
-        sc_alloc_array(alloc, SC_STORE_CODERS * store->pieces_max, sizeof(*pieces));
-    coding->coders[0].pieces = pieces;
-    struct sc_store_part *parts =
-        sc_alloc_array(alloc, SC_STORE_CODERS * (uint64_t)store->shape.layer_count, sizeof(*parts));
-    coding->coders[0].parts = parts;
-    if (coding->windows == NULL || coding->pins == NULL || coding->bounce == NULL ||
-        pieces == NULL || parts == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
-    for (uint32_t i = 0; i < SC_STORE_CODERS; i++) {
-        coding->coders[i].pieces = pieces + i * store->pieces_max;
-        coding->coders[i].parts = parts + (uint64_t)i * store->shape.layer_count;
-    }
-    return SPEC_OK;
-}
-
-bool sc_store_coding_runs(struct sc_store *store)
-{
-    struct sc_store_coding *coding = store->coding;
-    bool runs = false;
-    if (coding == NULL)
-        return false;
-    pthread_mutex_lock(&coding->lock);
-    for (uint32_t i = 0; i < SC_STORE_CODERS; i++)
-        runs = runs || (coding->coders[i].is_used && coding->coders[i].extent_id != 0);
-    pthread_mutex_unlock(&coding->lock);
-    return runs;
-}
-
-void sc_store_coding_stop(struct sc_store *store)
-{
-    struct sc_store_coding *coding = store->coding;
-    if (coding == NULL)
-        return;
-    pthread_mutex_lock(&coding->lock);
-    coding->is_closing = true;
-    if (sc_exec_cancel(store->params.exec, &coding->task)) /* it waits for room: no more */
-        sc_exec_post(store->params.exec, &coding->task, lane_of(store));
-    wake(coding);
-    pthread_mutex_unlock(&coding->lock);
-}
-
-void sc_store_coding_close(struct sc_store *store)
-{
-    struct sc_store_coding *coding = store->coding;
-    struct sc_alloc *alloc = store->params.alloc;
-    if (coding == NULL)
-        return;
-    sc_alloc_free(alloc, coding->coders[0].parts);
-    sc_alloc_free(alloc, coding->coders[0].pieces);
-    sc_alloc_free(alloc, coding->codes);
-    sc_alloc_free(alloc, coding->bounce);
-    sc_alloc_free(alloc, coding->pins);
-    sc_alloc_free(alloc, coding->windows);
-    pthread_mutex_destroy(&coding->lock);
-    sc_alloc_free(alloc, coding);
-    store->coding = NULL;
 }

@@ -9,7 +9,6 @@
  * Threads: any, one an extent; the log lock around the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
 #include "store/coding.h"
-#include "store/device.h"
 #include "store/extent.h"
 
 #include <string.h>
@@ -289,7 +288,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         /* Rows that are skipped are not coded: the first slab is another. */
         sc_store_coder_end(extent->coder, commit->skip == 0 ? ids.extent : 0);
         if (commit->behind != 0) /* a run may have passed it */
-            sc_store_build_missed(store, ids.extent);
+            store->codes_missed(store, ids.extent);
     }
     if (failed != SPEC_OK)
         sc_store_pause(store, failed, "writing the log");
@@ -323,7 +322,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     sc_store_log_unreserve(store, extent->log_bytes - kept);
     sc_store_extent_put(extent);
     *ret_first_id = first_id;
-    sc_store_device_want(store);
+    store->extent_stored(store);
     return SPEC_OK;
 }
 

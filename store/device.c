@@ -294,20 +294,8 @@ static void probe_step(struct sc_task *task)
     }
 }
 
-spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr)
-{
-    spec_status status = sc_store_device_read(store, reterr);
-    if (status != SPEC_OK)
-        return status;
-    store->probe = sc_alloc_zero(store->params.alloc, sizeof(*store->probe));
-    if (store->probe == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the device's measurement");
-    store->probe->store = store;
-    store->probe->task.step = probe_step;
-    return SPEC_OK;
-}
-
-void sc_store_device_want(struct sc_store *store)
+/* store->extent_stored. */
+static void device_want(struct sc_store *store)
 {
     struct sc_store_probe *probe = store->probe;
     if (atomic_load(&store->device_bytes_per_s) != 0)
@@ -322,6 +310,20 @@ void sc_store_device_want(struct sc_store *store)
                         sc_exec_now_ns(store->params.exec) + FIRST_NS);
     }
     pthread_mutex_unlock(&store->space_lock);
+}
+
+spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = sc_store_device_read(store, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->probe = sc_alloc_zero(store->params.alloc, sizeof(*store->probe));
+    if (store->probe == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the device's measurement");
+    store->probe->store = store;
+    store->probe->task.step = probe_step;
+    store->extent_stored = device_want;
+    return SPEC_OK;
 }
 
 void sc_store_device_stop(struct sc_store *store)

@@ -46,8 +46,6 @@ struct sc_store_probe {
 spec_status sc_store_device_read(struct sc_store *store, struct spec_error *reterr);
 /* Writer: reads the file and makes what measures. */
 spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr);
-/* An extent was committed: measures, soon, when nothing was yet and there are rows enough. */
-void sc_store_device_want(struct sc_store *store);
 /* No measurement begins any more; what flies ends by itself, and close waits for it. */
 void sc_store_device_stop(struct sc_store *store);
 void sc_store_device_close(struct sc_store *store);

@@ -303,3 +303,15 @@ bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16])
     memcpy(ret_id, store->store_id, sizeof(store->store_id));
     return memcmp(ret_id, none, sizeof(none)) != 0;
 }
+
+spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    bool is_same = false;
+    (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
+    spec_status status = sc_io_file_same(store->io, store->lock_file, path, &is_same, reterr);
+    if (status == SPEC_OK && !is_same)
+        status = sc_fail(reterr, SPEC_E_IO,
+                         "%s is not ours any more: its lock was removed or replaced", store->dir);
+    return status;
+}

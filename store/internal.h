@@ -248,6 +248,10 @@ struct sc_store {
     struct sc_store_merger *merger; /* likewise (merge.c) */
     struct sc_store_coding *coding; /* NULL: rows are not coded while they are stored */
 
+    /* Set by open: what a commit tells others, no lock held. */
+    void (*extent_stored)(struct sc_store *store);                    /* device.c */
+    void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */
+
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t held_count; /* pieces that hold pages: live, or dropped and not freed yet */
@@ -282,7 +286,7 @@ static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* ---- Geometry (segment.c) ------------------------------------------------------------------- */
+/* ---- Where a layer is (where.c) -------------------------------------------------------------- */
 
 void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space);
 /* Where the sections of a layer begin, and how far layers are apart, for an extent that is written
@@ -308,6 +312,10 @@ spec_status sc_store_identity_find(struct sc_store *store, struct sc_store_ident
 spec_status sc_store_identity_set(struct sc_store *store, const struct sc_store_identity *identity,
                                   struct spec_error *reterr);
 
+/* Whether the directory still has our lock, by inode: else another writer may be at work in it, and
+ * nothing in it is made, renamed or removed any more. No lock held, or the log's. */
+spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr);
+
 /* ---- Numbers of copies (copy.c) ---------------------------------------------------------------
  */
 
@@ -317,18 +325,17 @@ spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *rete
  */
 uint64_t sc_store_copy_next(struct sc_store *store);
 
-/* ---- Ours (open.c) --------------------------------------------------------------------------- */
-
-/* Whether the directory still has our lock, by inode: else another writer may be at work in it, and
- * nothing in it is made, renamed or removed any more. No lock held, or the log's. */
-spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr);
-
 /* ---- Journal (journal.c) --------------------------------------------------------------------- */
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_journal_close(struct sc_store *store);
-/* What params.piece_holds says. Any thread. */
-bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece);
+/* Any thread. */
+static inline bool sc_store_piece_holds(const struct sc_store *store,
+                                        const struct sc_store_piece *piece)
+{
+    return store->params.piece_holds == NULL ||
+           store->params.piece_holds(piece, store->params.user);
+}
 /* A believed record. */
 struct sc_store_payload {
     const uint8_t *at;
@@ -356,7 +363,7 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
 
 /* ---- Replay (replay.h) ----------------------------------------------------------------------- */
 
-spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr); /* a writer's */
+spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr); /* a writer's */
 spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);
 void sc_store_replay_close(struct sc_store *store);
 /* The log is read from its start. */
@@ -373,7 +380,7 @@ void sc_store_replay_sweep(struct sc_store *store, bool all);
 /* Follower: the ids mean something else from now on. Drops all, keeps their ids from being used. */
 void sc_store_replay_forget(struct sc_store *store);
 
-/* ---- Following (follow.c) -------------------------------------------------------------------- */
+/* ---- Following (follow.c, follow_places.c) --------------------------------------------------- */
 
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr);
 /* Segments of parts[0 .. count): opened on demand; their numbers become indices. */
@@ -400,13 +407,16 @@ void sc_store_checkpoint_clean(struct sc_store *store);
 /* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
 void sc_store_checkpoint_close(struct sc_store *store);
 
-/* ---- How much is free, and is asked for (room.c) --------------------------------------------- */
+/* ---- How much is asked for (demand.c) -------------------------------------------------------- */
 
 /* The log was read. */
 void sc_store_demand_open(struct sc_store *store);
 /* Space lock held. An extent has a place of so many bytes; or gave it back, with nothing stored. */
 void sc_store_demand_add(struct sc_store *store, uint64_t bytes);
 void sc_store_demand_sub(struct sc_store *store, uint64_t bytes);
+/* Likewise. demand_bytes and piece_new of sc_store_room; piece_next: the next id of the table. */
+void sc_store_demand_look(struct sc_store *store, uint64_t piece_next, uint64_t *ret_bytes,
+                          uint64_t *ret_piece_new);
 
 /* ---- Room for two logs (log_room.c) ---------------------------------------------------------- */
 
@@ -444,12 +454,15 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
 void sc_store_segments_close(struct sc_store *store);
 /* After replay: unlinks what disk_bytes does not allow, and empty segments while more is used. */
 void sc_store_segments_trim(struct sc_store *store);
-/* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
-spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                struct sc_store_part *parts, uint32_t *ret_part_count,
-                                struct spec_error *reterr);
-void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
-                         uint32_t part_count, uint64_t stride, uint64_t log_bytes);
+/* Space lock held. Parts for all layers of that stride; false: there is no room for
+ * all, and nothing was taken. */
+bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
+                         uint32_t *ret_part_count);
+void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride);
+/* Segments that were wanted for an extent that found no place after all are made nevertheless: they
+ * count, and the next extent takes them. true: the caller posts store->maker, without the lock. */
+bool sc_store_maker_wake(struct sc_store *store);
 /* Queues writes, in one call to the back end; those of a segment whose file is being made wait.
  * count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
 void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
@@ -457,11 +470,21 @@ void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writ
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);
 
+/* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
+void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
+
+/* ---- Places of extents (place.c) --------------------------------------------------------------
+ */
+
+/* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
+spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
+                                struct sc_store_part *parts, uint32_t *ret_part_count,
+                                struct spec_error *reterr);
+void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride, uint64_t log_bytes);
 /* A write into the segment failed: the next places are looked for behind it first, so that a bad
  * spot does not meet every extent. No lock held. */
 void sc_store_segment_avoid(struct sc_store *store, uint32_t index);
-/* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
-void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 
 /* ---- What is built later (extent.c, commit.c, build.c) ----------------------------------- */
 
@@ -558,8 +581,7 @@ uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *piec
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns);
 
-/* ---- Rows that go while codes stay (coarse.c) --------------------------------------------------
- */
+/* ---- Rows that go while codes stay (coarse_mark.c) ------------------------------------------- */
 
 /* What a piece of it is worth beyond what its record says. */
 void sc_store_coarse_worth(const struct sc_store_extent_entry *extent,

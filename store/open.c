@@ -127,18 +127,6 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
     return status == SPEC_OK ? sc_store_mail_open(store, reterr) : status;
 }
 
-spec_status sc_store_is_ours(struct sc_store *store, struct spec_error *reterr)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    bool is_same = false;
-    (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
-    spec_status status = sc_io_file_same(store->io, store->lock_file, path, &is_same, reterr);
-    if (status == SPEC_OK && !is_same)
-        status = sc_fail(reterr, SPEC_E_IO,
-                         "%s is not ours any more: its lock was removed or replaced", store->dir);
-    return status;
-}
-
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
@@ -219,7 +207,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_coding_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_replay(store, reterr); /* last: it may cut a torn log */
+        status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
     if (status == SPEC_OK)
         sc_store_demand_open(store);
     return status;

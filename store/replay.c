@@ -88,22 +88,6 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
                    (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
 }
 
-void sc_store_replay_lie(struct sc_store *store, const char *what)
-{
-    sc_store_count(&store->corrupt_records, 1);
-    SC_LOG(store->params.log, 1, "log record %" PRIu64 " is not believed: %s",
-           store->journal.sequence + 1, what);
-}
-
-bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id)
-{
-    if (id < *next || id >= SC_STORE_IDS || base >= SC_STORE_IDS - id)
-        return false;
-    *next = id + 1;
-    *ret_id = base + id;
-    return true;
-}
-
 /* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
 
 static spec_status on_payload_void(struct sc_store *store, const struct sc_store_payload *payload,
@@ -220,14 +204,6 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
     shape->is_own = space_is_own(store, shape);
     if (shape->is_own && atomic_load(&store->space_id) == 0)
         atomic_store(&store->space_id, shape->id);
-}
-
-bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id)
-{
-    const struct sc_store_shape *shape = &store->spaces[id - 1];
-    if (store->params.role == SC_STORE_PEER)
-        return shape->is_own && shape->epoch == atomic_load(&store->epoch);
-    return id == atomic_load(&store->space_id);
 }
 
 static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
@@ -459,7 +435,7 @@ static void replay_shorten(struct sc_store *store)
         SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
 }
 
-spec_status sc_store_replay(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t file_bytes;
     spec_status status = sc_store_replay_open(store, reterr);

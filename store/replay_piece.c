@@ -55,12 +55,6 @@ static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_pie
     rows_note(replay, piece); /* what follows stands behind it */
 }
 
-bool sc_store_piece_holds(const struct sc_store *store, const struct sc_store_piece *piece)
-{
-    return store->params.piece_holds == NULL ||
-           store->params.piece_holds(piece, store->params.user);
-}
-
 /* Tells of the record's piece. False: it is not believed. */
 static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
 {

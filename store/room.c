@@ -2,10 +2,8 @@
  *
  *   disk_bytes   [fixed | the log's room | segments: held | quarantine | free | ... ]
  *                                             not made yet: counts as free ----^
- *   demand       [ 1/16 lease | 1/16 | ... | 1/16 | now ]   a ring: bytes stored, or missed
  *
- * What a lease's time takes has to be free, or in quarantine, at any time if storing is not to end
- * (plugin/evict.c): so it is measured here, with what would have been stored had there been room.
+ * What would have been stored had there been room counts as demand (demand.c).
  *
  * Holds: free_bytes are pages in runs that hold a layer of a chunk, so that who evicts until there
  * is room does not stop at crumbs; bytes_max is what segments can hold, no part that none takes.
@@ -18,7 +16,6 @@
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */
 #define EVICT_STEP       64u /* pieces that are dropped before the bytes are counted again */
 #define FRAMES_PART      2u  /* of staging memory: a pass is cut into no more extents than that */
-#define DEMAND_NS_MIN    1000000ull /* shorter leases: what goes is free at once */
 
 /* Bytes of one layer of an extent of `rows`. */
 static uint64_t layer_bytes(const struct sc_store *store, uint64_t rows)
@@ -31,64 +28,11 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
     return sc_store_up(layer_bytes(store, rows) * store->shape.layer_count, PAGE);
 }
 
-/* ---- Demand ---------------------------------------------------------------------------------- */
-
-/* Space lock held. The newest slot, after those that no time was spent in were emptied. */
-static struct sc_store_demand_slot *demand_now(struct sc_store *store)
-{
-    struct sc_store_demand *demand = &store->demand;
-    uint64_t span_ns = store->params.config->lease_ns_max;
-    span_ns = span_ns > DEMAND_NS_MIN ? span_ns : DEMAND_NS_MIN;
-    uint64_t slot = sc_exec_now_ns(store->params.exec) / (span_ns / (SC_STORE_DEMAND_SLOTS - 1));
-    uint64_t gone = slot > demand->slot ? slot - demand->slot : 0;
-    demand->slot += gone;
-    gone = gone < SC_STORE_DEMAND_SLOTS ? gone : SC_STORE_DEMAND_SLOTS;
-    for (uint64_t i = 0; i < gone; i++)
-        demand->slots[(slot - i) % SC_STORE_DEMAND_SLOTS] =
-            (struct sc_store_demand_slot){.piece_first = demand->piece_seen};
-    return &demand->slots[demand->slot % SC_STORE_DEMAND_SLOTS];
-}
-
-void sc_store_demand_open(struct sc_store *store)
-{
-    store->demand.piece_seen = store->table.piece_next; /* nothing of it is new */
-    (void)demand_now(store);
-    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
-        store->demand.slots[i] = (struct sc_store_demand_slot){
-            .bytes = store->quarantine_bytes / SC_STORE_DEMAND_SLOTS, /* it was needed, lately */
-            .piece_first = store->table.piece_next};
-}
-
-void sc_store_demand_add(struct sc_store *store, uint64_t bytes)
-{
-    demand_now(store)->bytes += bytes;
-}
-
-void sc_store_demand_sub(struct sc_store *store, uint64_t bytes)
-{
-    struct sc_store_demand_slot *now = demand_now(store);
-    now->bytes -= bytes < now->bytes ? bytes : now->bytes;
-}
-
 void sc_store_room_missed(struct sc_store *store, uint64_t rows)
 {
     pthread_mutex_lock(&store->space_lock);
     sc_store_demand_add(store, sc_store_rows_bytes(store, rows));
     pthread_mutex_unlock(&store->space_lock);
-}
-
-/* Space lock held. */
-static void demand_look(struct sc_store *store, uint64_t piece_next, struct sc_store_room *room)
-{
-    struct sc_store_demand *demand = &store->demand;
-    uint64_t before = (uint64_t)(demand_now(store) - demand->slots) + SC_STORE_DEMAND_SLOTS - 1;
-    demand->piece_seen = piece_next > demand->piece_seen ? piece_next : demand->piece_seen;
-    room->piece_new = UINT64_MAX;
-    if (store->params.config->lease_ns_max < DEMAND_NS_MIN)
-        return;
-    room->piece_new = demand->slots[before % SC_STORE_DEMAND_SLOTS].piece_first;
-    for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
-        room->demand_bytes += demand->slots[i].bytes;
 }
 
 /* ---- Room ------------------------------------------------------------------------------------ */
@@ -134,7 +78,7 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     room.bytes_max = store->segment_bytes + makeable;
     room.free_bytes += makeable;
     room.quarantine_bytes = store->quarantine_bytes;
-    demand_look(store, piece_next, &room);
+    sc_store_demand_look(store, piece_next, &room.demand_bytes, &room.piece_new);
     pthread_mutex_unlock(&store->space_lock);
     room.is_paused = sc_store_is_paused(store);
     room.log_pieces_over = sc_store_log_pieces_over(store);

@@ -24,57 +24,6 @@ _Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
 #define SEGMENT_SPARE  16u /* indices for short segments, and while failed ones linger */
 #define SEGMENTS_MAX   (1u << 20)
 
-/* ---- Geometry ------------------------------------------------------------------------------- */
-
-#define ROW_ALIGN      64u
-#define PAGE_ROWS_SIZE (64u << 10) /* below this, aligning rows to pages would waste over 1/16 */
-
-void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space)
-{
-    *shape = (struct sc_store_shape){.layer_count = space->layer_count,
-                                     .layout = space->layout,
-                                     .k_row_bytes = space->k_row_bytes,
-                                     .row_bytes = 2 * space->k_row_bytes,
-                                     .tags_per_row = space->layout == SC_STORE_SPLIT ? 2 : 1};
-    memcpy(shape->digest, space->digest, sizeof(shape->digest));
-    memcpy(shape->family, space->family, sizeof(shape->family));
-}
-
-struct sc_store_place sc_store_shape_place(const struct sc_store_shape *shape,
-                                           uint64_t probe_row_bytes, uint64_t row_count)
-{
-    struct sc_store_place place = {0};
-    uint64_t rows = row_count * shape->row_bytes;
-    bool pages = shape->row_bytes % PAGE == 0 && rows >= PAGE_ROWS_SIZE;
-    uint64_t align = pages ? PAGE : ROW_ALIGN;
-    if (probe_row_bytes > 0) {
-        place.probe_tag_offset = sc_store_up(row_count * probe_row_bytes, 8);
-        place.tag_offset = place.probe_tag_offset + row_count * 8;
-    }
-    place.row_offset = sc_store_up(place.tag_offset + row_count * shape->tags_per_row * 8, align);
-    place.stride = sc_store_up(place.row_offset + rows, align);
-    return place;
-}
-
-uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride)
-{
-    return (part->layer_count * stride + PAGE - 1) / PAGE;
-}
-
-const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
-                                             uint32_t layer)
-{
-    uint32_t low = 0, high = part_count; /* parts[low] begins at or before layer, parts[high] not */
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (parts[middle].layer_first <= layer)
-            low = middle;
-        else
-            high = middle;
-    }
-    return &parts[low];
-}
-
 /* ---- Open ----------------------------------------------------------------------------------- */
 
 static void segment_path(const struct sc_store *store, uint32_t number,
@@ -380,9 +329,8 @@ static void segment_leave(struct sc_store *store, uint64_t index)
     *segment = (struct sc_store_segment){0};
 }
 
-/* Space lock held. */
-static void parts_free(struct sc_store *store, const struct sc_store_part *parts,
-                       uint32_t part_count, uint64_t stride)
+void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride)
 {
     for (uint32_t i = 0; i < part_count; i++) {
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
@@ -392,24 +340,16 @@ static void parts_free(struct sc_store *store, const struct sc_store_part *parts
     }
 }
 
-static uint64_t parts_bytes(const struct sc_store_part *parts, uint32_t part_count, uint64_t stride)
-{
-    uint64_t pages = 0;
-    for (uint32_t i = 0; i < part_count; i++)
-        pages += sc_store_part_pages(&parts[i], stride);
-    return pages * PAGE;
-}
-
 /* Space lock held. The i-th segment to look for a place in. */
 static uint64_t segment_at(const struct sc_store *store, uint64_t i)
 {
     return (store->segment_begin + i) % store->segment_count;
 }
 
-/* Space lock held. First where all layers fit in one run, then wherever whole layers do, then in
+/* First where all layers fit in one run, then wherever whole layers do, then in
  * new segments. */
-static bool parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
-                       uint32_t *ret_part_count)
+bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
+                         uint32_t *ret_part_count)
 {
     uint32_t layer_count = store->shape.layer_count, layer = 0, count = 0;
     uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
@@ -433,13 +373,11 @@ static bool parts_take(struct sc_store *store, uint64_t stride, struct sc_store_
     *ret_part_count = count;
     if (layer == layer_count)
         return true;
-    parts_free(store, parts, count, stride);
+    sc_store_parts_free(store, parts, count, stride);
     return false;
 }
 
-/* Space lock held. Segments that were wanted for an extent that found no place after all are made
- * nevertheless: they count, and the next extent takes them. */
-static bool maker_wake(struct sc_store *store)
+bool sc_store_maker_wake(struct sc_store *store)
 {
     if (store->maker_posted)
         return false;
@@ -451,54 +389,6 @@ static bool maker_wake(struct sc_store *store)
         }
     }
     return false;
-}
-
-spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
-                                struct sc_store_part *parts, uint32_t *ret_part_count,
-                                struct spec_error *reterr)
-{
-    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    pthread_mutex_lock(&store->space_lock);
-    bool waits = now_ns < store->retry_ns;
-    bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
-    if (fits && !parts_take(store, stride, parts, ret_part_count))
-        fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
-               parts_take(store, stride, parts, ret_part_count);
-    if (fits)
-        sc_store_demand_add(store, parts_bytes(parts, *ret_part_count, stride));
-    else if (has_log)
-        store->log_reserved -= log_bytes;
-    bool wakes = maker_wake(store);
-    pthread_mutex_unlock(&store->space_lock);
-    if (wakes)
-        sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
-    if (fits)
-        return SPEC_OK;
-    sc_store_count(&store->no_space, 1);
-    return sc_fail(reterr, SPEC_E_NO_SPACE,
-                   waits ? "%s failed lately, nothing is stored for %llu s"
-                         : "%s: no room for an extent in disk_bytes (%llu)",
-                   store->dir,
-                   waits ? SC_STORE_RETRY_NS / 1000000000u
-                         : (unsigned long long)store->disk_bytes_max);
-}
-
-void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
-                         uint32_t part_count, uint64_t stride, uint64_t log_bytes)
-{
-    pthread_mutex_lock(&store->space_lock);
-    parts_free(store, parts, part_count, stride);
-    sc_store_demand_sub(store, parts_bytes(parts, part_count, stride));
-    SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
-    store->log_reserved -= log_bytes;
-    pthread_mutex_unlock(&store->space_lock);
-}
-
-void sc_store_segment_avoid(struct sc_store *store, uint32_t index)
-{
-    pthread_mutex_lock(&store->space_lock);
-    store->segment_begin = index + 1;
-    pthread_mutex_unlock(&store->space_lock);
 }
 
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what)
@@ -596,7 +486,7 @@ static void writes_fail(struct sc_store_write *writes, spec_status status)
         struct sc_store_write *write = writes;
         writes = write->next;
         write->op.status = status;
-        sc_store_write_done(write);
+        write->op.done(&write->op);
     }
 }
 
@@ -639,7 +529,7 @@ static void maker_step(struct sc_task *task)
     if (status != SPEC_OK)
         segment_leave(store, index);
     store->maker_posted = false;
-    bool wakes = maker_wake(store);
+    bool wakes = sc_store_maker_wake(store);
     pthread_mutex_unlock(&store->space_lock);
     if (wakes)
         sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
