@@ -18,6 +18,7 @@ LIBRARY = os.environ.get("SPEC_CONNECTOR_LIBRARY",
                          os.path.join(ROOT, "build", "lib", "libspec_connector.so"))
 SKIPPED = 77
 PREFIX, STEP, SUFFIX = 256, 256, 20  # shared tokens, and own ones; max_num_batched_tokens; the rest
+TOKENS = 24  # of an answer, unless said otherwise
 ORDER_SECONDS = 3600
 MODULE = "spec_connector.vllm"
 CORE = str(max(os.sched_getaffinity(0)))
@@ -153,7 +154,7 @@ class Host:
         return said
 
 
-def asking(prompts, batch=False, tokens=24, turns=1, more=None, lora=None, **sampling):
+def asking(prompts, batch=False, tokens=TOKENS, turns=1, more=None, lora=None, **sampling):
     return {"prompts": prompts, "batch": batch, "turns": turns, "more": more, "lora": lora,
             "sampling": {"max_tokens": tokens, "temperature": 0.0, "logprobs": 20,
                          "ignore_eos": True, **sampling}}

@@ -11,12 +11,14 @@ Each prompt that is compared warm has tokens from the store; least and most are 
 
 --tp 2: an engine of two ranks, cold and restarted, against one of two ranks without the connector.
 """
+import json
 import os
+import subprocess
 import tempfile
 import time
 
-from .engines import (PREFIX, Host, asking, damage, differences, distance, prompts_of, rank_of,
-                      verdict, words_of)
+from .engines import (PREFIX, ROOT, TOKENS, Host, asking, damage, differences, distance,
+                      prompts_of, rank_of, verdict, words_of)
 
 ALIVE_SECONDS = 900
 
@@ -103,7 +105,7 @@ def chunked(case):
         case.same(f"chunks of 64, {part}", plain, run, least)
 
 
-def own(host, words, prompts, tokens=24):
+def own(host, words, prompts, tokens=TOKENS):
     """Answers of an engine with vLLM's prefix cache alone: while it is filled, and out of it."""
     host.start({**words, "enable_prefix_caching": True})
     runs = [host.ask(prompts, batch=True, tokens=tokens)["answers"] for _ in range(2)]
@@ -141,6 +143,19 @@ def preempted(case):
                   count > 0 and run["counts"]["external"] > 0, f", {count} preemptions")
 
 
+def await_stored(case, store, prompts):
+    """Until the logs tell of all whole blocks: vLLM ends workers that take seconds to close."""
+    command = [os.path.join(ROOT, "build", "bin", "spec-ctl"), "stat", "--json",
+               os.path.join(case.store(store), "kv")]
+    tokens = sum((len(ids) + TOKENS - 1) // case.block * case.block for ids in prompts)
+    tokens -= len(prompts) // 2 * PREFIX  # each pair's
+    end, seen = time.monotonic() + ALIVE_SECONDS, 0
+    while seen < tokens and time.monotonic() < end:
+        time.sleep(.1)
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        seen = min(rank["live_tokens"] for rank in json.loads(said)["ranks"])
+
+
 def processes(case, folder):
     """Scheduler and workers in processes of their own, as `vllm serve` has them."""
     ranks = {"tensor_parallel_size": case.args.tp} if case.args.tp > 1 else {}
@@ -150,9 +165,12 @@ def processes(case, folder):
     bind = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores[:case.args.tp]))} if ranks else {}
     with Host(folder, "apart", env=bind, apart=True) as host:
         plain = host.once(case.words(**ranks), prompts)["answers"]
-        for part, least in (("cold", 0), ("restarted", None)):
-            case.same(f"{name}, {part}", plain,
-                      host.once(case.words("apart", **ranks), prompts)["answers"], least)
+        host.start(case.words("apart", **ranks))
+        case.same(f"{name}, cold", plain, host.ask(prompts)["answers"], 0)
+        await_stored(case, "apart", prompts)
+        host.stop()
+        case.same(f"{name}, restarted", plain,
+                  host.once(case.words("apart", **ranks), prompts)["answers"])
 
 
 def killed(case, folder, plain):
