@@ -320,6 +320,25 @@ class Backend(unittest.TestCase):
             self.assertEqual(engine.conn.stats()["requests_open"],
                              int(step < 3 and engine.way.is_in_place))
 
+    def test_what_is_forgotten_of_one_refuses_no_other(self):
+        """Of one call: a later chunk of a prompt whose first layer is kept no more, and a load that
+        begins."""
+        engine = self.engine(layered={"refine_bytes": "448KiB"})  # of three layers two are kept
+        one, other = Sequence(1, 10, new=(33, 47)), Sequence(2, 40)
+        alone = Sequence(2, 60)
+        engine.step([alone])
+        engine.step([one])
+        _, failed = engine.step([one, other])
+        self.assertEqual(failed, [])
+        for layer in range(LAYERS):
+            self.same(engine.rows(other, layer), engine.rows(alone, layer))
+            bits = engine.one_call(one, layer, 0, 33)[1]
+            if layer > 0 or not engine.way.is_in_place:
+                bits = bits | engine.one_call(one, layer, 33, 80)[1]
+            rows, _ = engine.one_call(one, layer, 0, 33)
+            rows[:, bits] = engine.stored[1][layer][:, bits]
+            self.same(engine.rows(one, layer), rows)
+
     def saved(self, engine, one, lossy):
         """After one save of a request's whole blocks: what is stored of it, exactly and at all."""
         tokens = ids(one.seed) + b"".join(i.to_bytes(4, "little") for i in range(BLOCK))

@@ -267,13 +267,23 @@ class Layered:
             if not self.rows.is_in_place:
                 keep.append(torch.zeros(-(-one.count // 64), dtype=torch.int64))
                 item.exact_bits, item.exact_bit_words = keep[-1].data_ptr(), len(keep[-1])
-        status = self.conn.get(items)
-        refused = status < 0 and all(item.status == abi.OK for item in items)
+        self.get(items)
         for item, one in zip(items, ready):
-            item.status = status if refused else item.status
             if self.judge(item, one, layer) and not self.rows.is_in_place:
                 self.put(item, one, layer)
         self.counts["choose_ns"] += time.perf_counter_ns() - begin
+
+    def get(self, items):
+        """Each item's status says how it ended. A call is refused as a whole for one of its items,
+        say one of which too little is kept: each of them is asked for alone then."""
+        status = self.conn.get(items)
+        if status >= 0 or any(item.status != abi.OK for item in items):
+            return
+        if len(items) == 1:
+            items[0].status = status
+            return
+        for i in range(len(items)):
+            self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))
 
     def put(self, item, one, layer):
         """Rows of staging go into the cache; of a later chunk, those that it made exact."""
