@@ -406,6 +406,41 @@ class Backend(unittest.TestCase):
         self.assertEqual(engine.layered.pending, [])
         self.assertEqual(len(said), 2)
 
+    @staticmethod
+    def late(engine):
+        """Every layer that is asked for ends at its deadline, with fewer exact rows."""
+        get = engine.conn.get
+
+        def run(items):
+            status = get(items)
+            for item in items:
+                item.result_flags |= abi.IMPORTANT_PARTIAL
+            return status
+        return mock.patch.object(engine.conn, "get", side_effect=run)
+
+    def test_a_layer_whose_rows_are_late_is_told(self):
+        """Codes alone are not what is promised, and each layer more would take as long."""
+        engine = self.engine()
+        for layers in (range(LAYERS), ()):  # by queries, and as one that comes exactly
+            with self.late(engine) as get:
+                _, failed = engine.step([Sequence(1, 10)], layers)
+            self.assertEqual([load.request_id for load in failed], ["request 1"])
+            self.assertEqual(get.call_count, 1)
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+
+    def test_a_later_chunk_that_is_late_chooses_no_more(self):
+        engine = self.engine()
+        one = Sequence(1, 10, new=(33, 47, 20))
+        engine.step([one])
+        with self.late(engine) as get:
+            _, failed = engine.step([one])
+        self.assertEqual((failed, engine.layered.pending, get.call_count), ([], [], 1))
+        self.assertEqual(engine.conn.stats()["requests_open"], 0)
+        rows = [engine.rows(one, layer) for layer in range(LAYERS)]
+        engine.step([one])
+        for layer in range(LAYERS):
+            self.same(engine.rows(one, layer), rows[layer])
+
     def test_without_room_for_rankings_it_is_lossless(self):
         engine = self.engine(layered={"refine_bytes": 0})
         rest = engine.begin([Sequence(1, 10)])

@@ -300,15 +300,20 @@ class Layered:
     def judge(self, item, one, layer):
         """Whether its rows are there, and are to stay."""
         self.add(item)
+        is_late = item.status == abi.OK and item.result_flags & abi.IMPORTANT_PARTIAL
         if one.is_fresh:
-            if item.status != abi.OK or item.row_count != one.count:
-                self.fail(one, layer, item.status)
+            if item.status != abi.OK or item.row_count != one.count or is_late:
+                self.fail(one, layer, abi.E_TIMEOUT if is_late else item.status)
                 return False
             self.counts["layers"] += 1
             self.counts["rows"] += item.row_count
             self.counts["exact_rows"] += item.exact_rows
             return True
-        if item.status == abi.OK:
+        if is_late:  # the rows stay what they are; each layer more would take as long
+            logger.warning("spec_connector: request %s: layer %d was late: it chooses no more rows",
+                           one.load.request_id, layer)
+            self.drop(one)
+        elif item.status == abi.OK:
             self.counts["rescored_layers"] += 1
         elif item.status in (abi.E_STALE, abi.E_BUSY):
             one.tickets[layer] = 0  # forgotten for want of room: the rows stay what they are
