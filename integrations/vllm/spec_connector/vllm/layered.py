@@ -34,6 +34,7 @@ from .layout import DTYPES
 logger = init_logger("vllm.spec_connector")
 
 LOAD_NS = 20 * 10**9
+SHARPEN_NS = 2 * 10**9  # of a layer of a decoded token, which can do without
 QUERY_ROWS = 16  # of a chunk, its last: what stands in front of a question chooses rows of its own
 COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes", "read_bytes",
           "rescored_layers", "lossless_layers", "wait_ns", "choose_ns")
@@ -253,6 +254,8 @@ class Layered:
         items = self.items if is_told else self.describe(ready, layer)
         for item, one in zip(items, ready):
             item.flags = 0
+            if one.computed > one.load.prompt:
+                item.deadline_ns = SHARPEN_NS
             if one.is_fresh or self.rows.is_in_place:
                 item.refine_of = one.tickets[layer]
                 item.flags = 0 if one.is_fresh else abi.ITEM_RESCORE
