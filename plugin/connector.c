@@ -393,7 +393,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->index_lock, NULL);
     pthread_mutex_init(&conn->save_lock, NULL);
     pthread_mutex_init(&conn->job_lock, NULL);
-    sc_plugin_jobs_open(conn);
+    sc_plugin_maintain_open(conn);
     pthread_mutex_init(&conn->follow_lock, NULL);
     pthread_mutex_init(&conn->post_lock, NULL);
     pthread_mutex_init(&conn->outbox_lock, NULL);

@@ -12,7 +12,7 @@
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
  *                  merge.c  pieces of a chunk that become one
- *                  evict.c    room for what comes; maintain.c: jobs in the background
+ *                  evict.c    room for what comes; jobs.c, maintain.c: jobs in the background
  *                  coarse.c   extents that give their rows up, and who matches them
  *                  ticket.c   poll, wait
  *                  attach.c   a lease -> index.c -> ranges of pieces
@@ -407,26 +407,28 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
 /* Makes lease_seed known once there is a store. Open, or under follow_lock. */
 void sc_plugin_lease_seed_find(spec_connector *conn);
 
-/* request.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
+/* handle.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
+/* An open request with this handle, also one that a reset made stale; or NULL. */
+struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
 /* A slot that no handle names, for the moment of a peek; NULL: all are taken. */
 struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn);
-/* What it matched is let go: its pin, and its part in what merges wait for. */
-void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_request_unhold(struct sc_plugin_request *request);
-spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);
-/* What release does at once, or when the submission ends that has the turn. */
-void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
-/* An open request with this handle, also one that a reset made stale; or NULL. */
-struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
 /* It is in a submission that was not reported: its loads are not the host's to call. */
 static inline bool sc_plugin_is_submitted(struct sc_plugin_request *request)
 {
     return atomic_load_explicit(&request->submission, memory_order_relaxed) != 0;
 }
 spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
+
+/* request.c */
+spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
+/* What release does at once, or when the submission ends that has the turn. */
+void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
+/* What it matched is let go: its pin, and its part in what merges wait for. */
+void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
@@ -676,16 +678,19 @@ bool sc_plugin_merge_some(spec_connector *conn); /* the job */
 void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece);
 void sc_plugin_merge_close(spec_connector *conn); /* after jobs_close, before the store's */
 
-/* maintain.c */
-void sc_plugin_jobs_open(spec_connector *conn);
+/* jobs.c */
+void sc_plugin_jobs_open(spec_connector *conn, bool (*const runs[SC_JOBS])(spec_connector *));
 /* No step runs or will run. */
 void sc_plugin_jobs_close(spec_connector *conn);
 /* The job is done soon, again when it runs now. Any thread; never blocks. */
 void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind);
-spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
-                               struct spec_error *reterr);
 /* For calls of the host: a lock that is not free is counted (stats.lock_waits). */
 void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock);
+
+/* maintain.c */
+void sc_plugin_maintain_open(spec_connector *conn); /* the jobs */
+spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
+                               struct spec_error *reterr);
 
 /* ticket.c */
 spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining); /* 0: none free */

@@ -1,0 +1,91 @@
+/* Jobs: work in the background that nobody waits for.
+ *
+ *   kick -> QUEUED -> RUNNING -> IDLE
+ *              ^         |  ^ kick: AGAIN
+ *              +---------+
+ *                more to do
+ *
+ * A step does a bounded piece of work and posts itself again, so that the lanes above go first.
+ *
+ * Holds: a job is posted or runs once at a time; a kick during a step is followed by another step;
+ * after jobs_close no step runs or will.
+ * Does not: know what the jobs do (maintain.c); wait in a kick, whoever calls it.
+ * Threads: kick any; steps on the executor's; open and close by one.
+ * Tests: tests/unit/plugin/test_maintain.c */
+#include "plugin/connector.h"
+
+enum job_state { JOB_IDLE, JOB_QUEUED, JOB_RUNNING, JOB_AGAIN };
+
+void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock)
+{
+    if (pthread_mutex_trylock(lock) == 0)
+        return;
+    atomic_fetch_add_explicit(&conn->stats.lock_waits, 1, memory_order_relaxed);
+    pthread_mutex_lock(lock);
+}
+
+static void job_step(struct sc_task *task)
+{
+    struct sc_plugin_job *job =
+        (struct sc_plugin_job *)(void *)((uint8_t *)task - offsetof(struct sc_plugin_job, task));
+    spec_connector *conn = job->conn;
+    pthread_mutex_lock(&conn->job_lock);
+    job->state = JOB_RUNNING;
+    bool runs = !conn->jobs_closed;
+    pthread_mutex_unlock(&conn->job_lock);
+    bool more = runs && atomic_load(&conn->poison.broken) == 0 && job->run(conn);
+    pthread_mutex_lock(&conn->job_lock);
+    more = (more || job->state == JOB_AGAIN) && !conn->jobs_closed;
+    job->state = more ? JOB_QUEUED : JOB_IDLE;
+    if (more)
+        sc_exec_post(conn->exec, task, SC_LANE_BACKGROUND);
+    atomic_fetch_add(&conn->job_word, 1);
+    sc_exec_wake(conn->exec, &conn->job_word); /* under the lock: whoever closes takes it after */
+    pthread_mutex_unlock(&conn->job_lock);
+}
+
+void sc_plugin_jobs_open(spec_connector *conn, bool (*const runs[SC_JOBS])(spec_connector *))
+{
+    for (uint32_t i = 0; i < SC_JOBS; i++)
+        conn->jobs[i] = (struct sc_plugin_job){
+            .task = {.step = job_step}, .conn = conn, .run = runs[i], .state = JOB_IDLE};
+}
+
+void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind)
+{
+    struct sc_plugin_job *job = &conn->jobs[kind];
+    pthread_mutex_lock(&conn->job_lock);
+    if (!conn->jobs_closed && job->state == JOB_IDLE) {
+        job->state = JOB_QUEUED;
+        sc_exec_post(conn->exec, &job->task, SC_LANE_BACKGROUND);
+    } else if (job->state == JOB_RUNNING) {
+        job->state = JOB_AGAIN;
+    }
+    pthread_mutex_unlock(&conn->job_lock);
+}
+
+/* Ends those that wait; true: none runs. */
+static bool jobs_end(spec_connector *conn)
+{
+    bool idle = true;
+    pthread_mutex_lock(&conn->job_lock);
+    conn->jobs_closed = true;
+    for (uint32_t i = 0; i < SC_JOBS; i++) {
+        struct sc_plugin_job *job = &conn->jobs[i];
+        if (job->state == JOB_QUEUED && sc_exec_cancel(conn->exec, &job->task))
+            job->state = JOB_IDLE;
+        idle = idle && job->state == JOB_IDLE;
+    }
+    pthread_mutex_unlock(&conn->job_lock);
+    return idle;
+}
+
+void sc_plugin_jobs_close(spec_connector *conn)
+{
+    for (;;) {
+        uint32_t seen = atomic_load(&conn->job_word);
+        if (jobs_end(conn))
+            return;
+        (void)sc_exec_wait(conn->exec, &conn->job_word, seen, SC_EXEC_FOREVER);
+    }
+}
