@@ -106,10 +106,14 @@ def chunked(case):
 
 
 def own(host, words, prompts, tokens=TOKENS):
-    """Answers of an engine with vLLM's prefix cache alone: while it is filled, and out of it."""
-    host.start({**words, "enable_prefix_caching": True})
-    runs = [host.ask(prompts, batch=True, tokens=tokens)["answers"] for _ in range(2)]
-    host.stop()
+    """Answers of engines with vLLM's prefix cache alone: while it is filled, and out of it, in this
+    order and in the opposite one, which makes other batches."""
+    runs = []
+    for step in (1, -1):
+        host.start({**words, "enable_prefix_caching": True})
+        runs += [host.ask(prompts[::step], batch=True, tokens=tokens)["answers"][::step]
+                 for _ in range(2)]
+        host.stop()
     return runs
 
 
