@@ -1,7 +1,7 @@
 /* The state of what codes rows that are being stored: its two files' alone.
  *
- *   coding.c        the side of who stores: windows, an extent's beginning and end; it wakes the
- * task coding_task.c   the task: slabs, layers, annexes; open and close
+ *   coding.c        windows, an extent's beginning and end: for who stores; it wakes the task
+ *   coding_task.c   the task: slabs, layers, annexes; open and close
  *
  *   a coder   BEGUN -> CODING -> PUT -> (written) -> OVER        the task's steps
  *                 \________/-> aborted ->/

@@ -454,8 +454,8 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
 void sc_store_segments_close(struct sc_store *store);
 /* After replay: unlinks what disk_bytes does not allow, and empty segments while more is used. */
 void sc_store_segments_trim(struct sc_store *store);
-/* Space lock held. Parts for all layers of that stride; false: there is no room for
- * all, and nothing was taken. */
+/* Space lock held. Parts for all layers of that stride; false: there is no room for all, and
+ * nothing was taken. */
 bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_store_part *parts,
                          uint32_t *ret_part_count);
 void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
@@ -473,8 +473,7 @@ void sc_store_busy_end(struct sc_store *store);
 /* After a device error: no new extents for SC_STORE_RETRY_NS, said once. Any thread, no lock. */
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what);
 
-/* ---- Places of extents (place.c) --------------------------------------------------------------
- */
+/* ---- Places of extents (place.c) ------------------------------------------------------------- */
 
 /* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
