@@ -236,8 +236,12 @@ class SpecConnector(KVConnectorBase_V1):
     def _deliver(self, *attention):
         self._side.layered.deliver(*attention)
 
-    @guarded(None)
     def wait_for_layer_load(self, layer_name):
+        if self._side is not None and self._side.loading is not None:  # seldom, of many calls
+            self._wait_for_layer_load(layer_name)
+
+    @guarded(None)
+    def _wait_for_layer_load(self, layer_name):
         self._side.await_layer(layer_name)
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):

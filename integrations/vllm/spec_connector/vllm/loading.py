@@ -4,12 +4,11 @@ Threads: the engine's one.
 """
 import ctypes
 
-import numpy as np
 from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
-from .memories import view_of
+from .memories import records_of
 
 logger = init_logger("vllm.spec_connector")
 
@@ -53,13 +52,15 @@ class Loading:
         """Items, which go from layer to layer."""
         self.items = (abi.Important * len(self.good))()
         self.requests = (ctypes.c_uint64 * len(self.good))(*(r for _, r, _ in self.good))
-        self.memories = self.rows.into([place for _, _, place in self.good])
+        self.places = [place for _, _, place in self.good]
+        self.memories = self.rows.into(self.places).by_layer()
         for item, memory, (_, request, _) in zip(self.items, self.memories.array, self.good):
             item.struct_size, item.request = ctypes.sizeof(abi.Important), request
             item.destination = ctypes.pointer(memory)
             item.deadline_ns, item.select = LOAD_NS, ctypes.pointer(abi.EXACTLY)
-        self.at, self.statuses, self.came = view_of(self.items, "layer", "status", "row_count")
-        self.wanted = np.array([load.end - load.first for load, _, _ in self.good])
+        self.each = list(self.items)
+        self.ends = records_of(self.items, "status", "row_count")
+        self.wanted = [(abi.OK, load.end - load.first) for load, _, _ in self.good]
 
     def submit(self):
         if not self.good or self.layer == self.layers:
@@ -67,7 +68,8 @@ class Loading:
         if self.items is None:
             self.describe()
         self.memories.aim(self.layer)
-        self.at[:] = self.layer
+        for item in self.each:
+            item.layer = self.layer
         self.conn.begin_layer(self.requests, self.layer)  # reads the next one's rows meanwhile
         try:
             self.ticket = self.conn.submit(self.items)
@@ -77,18 +79,18 @@ class Loading:
             for load, request, _ in self.good:
                 self.fail(load, "other")
                 self.conn.release(request)
-            self.good = []
+            self.good, self.places = [], []
 
     def await_layer(self, layer):
         """Until rows of layers up to this one are in place, or their loads have failed."""
         while self.good and self.layer <= layer and self.layer < self.layers:
             self.conn.wait_for(self.ticket)
             self.ticket = 0
-            if np.count_nonzero(self.statuses) or np.count_nonzero(self.came != self.wanted):
+            if self.ends.tolist() != self.wanted:
                 self.part()
             self.layer += 1
             self.submit()
-            self.rows.arrived(self.layer - 1, [place for _, _, place in self.good])
+            self.rows.arrived(self.layer - 1, self.places)
 
     def part(self):
         """Loads of which this layer came from those of which it did not."""
@@ -102,6 +104,7 @@ class Loading:
             self.fail(load, REASONS.get(item.status, "other"))
             self.conn.release(request)
         self.good, self.items = good, None
+        self.places = [place for _, _, place in good]
 
     def finish(self):
         """Layers that no attention asked for too: what was promised is there, or told."""

@@ -39,13 +39,26 @@ class Memories:
         np.add(self.layers[layer], self.places, out=self.words)
         return self.array
 
+    def by_layer(self):
+        """What aims at all layers in turn, where each counts: sums are made once, then copied."""
+        sums = np.stack(self.layers)[:, np.newaxis] + self.places
+        start, size, array = sums.ctypes.data, sums.strides[0], ctypes.addressof(self.array)
+        self.keep = self.keep, sums
+        self.aim = lambda layer: ctypes.memmove(array, start + layer * size, size)
+        return self
 
-def view_of(items, *members):
-    """Members of an array of structures, each as a vector over the array."""
+
+def records_of(items, *members):
+    """Members of an array of structures, as one vector of records over the array."""
     kind = type(items)._type_
     fields = dict(kind._fields_)
-    view = np.frombuffer(items, dtype=np.dtype({
+    return np.frombuffer(items, dtype=np.dtype({
         "names": members, "formats": [np.dtype(fields[name]) for name in members],
         "offsets": [getattr(kind, name).offset for name in members],
         "itemsize": ctypes.sizeof(kind)}))
-    return [view[name] for name in members]
+
+
+def view_of(items, *members):
+    """The same, a vector for each member."""
+    records = records_of(items, *members)
+    return [records[name] for name in members]

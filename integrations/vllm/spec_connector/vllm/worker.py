@@ -77,7 +77,7 @@ class Worker:
             self.loading = Loading(self.conn, self.rows, loads, self.counts)
 
     def await_layer(self, name):
-        layer = self.caches.index.get(name) if self.loading is not None else None
+        layer = self.caches.index.get(name)
         if layer is not None:  # None: it reads another layer's rows, and has none of its own
             self.loading.await_layer(layer)
 
