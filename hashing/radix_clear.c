@@ -27,24 +27,12 @@ static void make_old(struct sc_radix *index, uint32_t id)
     index->clear_at = 0;
 }
 
-/* The first visible run among `id` and the siblings behind it. 0: none. */
-static uint32_t visible_from(const struct sc_radix *index, uint32_t id)
-{
-    while (id != 0) {
-        const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if ((sc_radix_up(node) & SC_RADIX_HIDDEN) == 0)
-            return id;
-        id = node->next;
-    }
-    return 0;
-}
-
 /* Removes or hides a run without visible children. Returns the runs removed. */
 static uint64_t leave(struct sc_radix *index, uint32_t id, const struct sc_radix_removal *removal)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint32_t parent = sc_radix_up_parent(sc_radix_up(node));
-    uint32_t next = visible_from(index, node->next);
+    uint32_t next = sc_radix_visible_from(index, node->next);
     index->clear_at = next != 0 ? next : parent;
     index->clear_back = next == 0;
     if (sc_radix_first_child(node) == 0 && sc_radix_leaf_remove(index, id, removal))
@@ -65,7 +53,7 @@ static uint64_t step(struct sc_radix *index, const struct sc_radix_removal *remo
     uint32_t id = index->clear_at;
     uint32_t child = 0;
     if (!index->clear_back)
-        child = visible_from(index, sc_radix_first_child(sc_radix_node_at(index, id)));
+        child = sc_radix_visible_from(index, sc_radix_first_child(sc_radix_node_at(index, id)));
     if (child != 0) {
         index->clear_at = child;
         return 0;

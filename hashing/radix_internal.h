@@ -391,6 +391,8 @@ void sc_radix_reclaim(struct sc_radix *index);
 
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,
                          struct sc_radix_segment *ret_segment);
+/* The first run that matches can find among `id` and the siblings behind it. 0: none. */
+uint32_t sc_radix_visible_from(const struct sc_radix *index, uint32_t id);
 /* True when a child that matches can find is left. */
 bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node);
 /* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */

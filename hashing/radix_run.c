@@ -19,16 +19,20 @@ void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t
     ret_segment->hash = node->hash;
 }
 
+uint32_t sc_radix_visible_from(const struct sc_radix *index, uint32_t id)
+{
+    while (id != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if ((sc_radix_up(node) & SC_RADIX_HIDDEN) == 0)
+            return id;
+        id = node->next;
+    }
+    return 0;
+}
+
 bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node)
 {
-    uint32_t id = sc_radix_first_child(node);
-    while (id != 0) {
-        const struct sc_radix_node *child = sc_radix_node_at(index, id);
-        if ((sc_radix_up(child) & SC_RADIX_HIDDEN) == 0)
-            return true;
-        id = child->next;
-    }
-    return false;
+    return sc_radix_visible_from(index, sc_radix_first_child(node)) != 0;
 }
 
 uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id)
