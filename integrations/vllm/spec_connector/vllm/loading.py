@@ -52,8 +52,7 @@ class Loading:
         """Items, which go from layer to layer."""
         self.items = (abi.Important * len(self.good))()
         self.requests = (ctypes.c_uint64 * len(self.good))(*(r for _, r, _ in self.good))
-        self.places = [place for _, _, place in self.good]
-        self.memories = self.rows.into(self.places).by_layer()
+        self.memories = self.rows.into([place for _, _, place in self.good]).for_all()
         for item, memory, (_, request, _) in zip(self.items, self.memories.array, self.good):
             item.struct_size, item.request = ctypes.sizeof(abi.Important), request
             item.destination = ctypes.pointer(memory)
@@ -79,7 +78,7 @@ class Loading:
             for load, request, _ in self.good:
                 self.fail(load, "other")
                 self.conn.release(request)
-            self.good, self.places = [], []
+            self.good = []
 
     def await_layer(self, layer):
         """Until rows of layers up to this one are in place, or their loads have failed."""
@@ -90,7 +89,7 @@ class Loading:
                 self.part()
             self.layer += 1
             self.submit()
-            self.rows.arrived(self.layer - 1, self.places)
+            self.rows.arrived(self.layer - 1, (place for _, _, place in self.good))
 
     def part(self):
         """Loads of which this layer came from those of which it did not."""
@@ -104,7 +103,6 @@ class Loading:
             self.fail(load, REASONS.get(item.status, "other"))
             self.conn.release(request)
         self.good, self.items = good, None
-        self.places = [place for _, _, place in good]
 
     def finish(self):
         """Layers that no attention asked for too: what was promised is there, or told."""

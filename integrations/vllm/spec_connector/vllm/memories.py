@@ -32,19 +32,21 @@ class Memories:
 
     def __init__(self, layers, places, keep):
         self.layers, self.places, self.keep = layers, np.stack(places), keep
+        self.sums = None  # by layer
         self.array = (abi.Memory * len(places))()
         self.words = np.frombuffer(self.array, dtype=np.uint64).reshape(self.places.shape)
 
     def aim(self, layer):
-        np.add(self.layers[layer], self.places, out=self.words)
+        if self.sums is None:
+            np.add(self.layers[layer], self.places, out=self.words)
+        else:
+            ctypes.memmove(self.array, self.start + layer * self.size, self.size)
         return self.array
 
-    def by_layer(self):
-        """What aims at all layers in turn, where each counts: sums are made once, then copied."""
-        sums = np.stack(self.layers)[:, np.newaxis] + self.places
-        start, size, array = sums.ctypes.data, sums.strides[0], ctypes.addressof(self.array)
-        self.keep = self.keep, sums
-        self.aim = lambda layer: ctypes.memmove(array, start + layer * size, size)
+    def for_all(self):
+        """All layers will be aimed at: their sums are made at once."""
+        self.sums = np.stack(self.layers)[:, np.newaxis] + self.places
+        self.start, self.size = self.sums.ctypes.data, self.sums.strides[0]
         return self
 
 
@@ -56,9 +58,3 @@ def records_of(items, *members):
         "names": members, "formats": [np.dtype(fields[name]) for name in members],
         "offsets": [getattr(kind, name).offset for name in members],
         "itemsize": ctypes.sizeof(kind)}))
-
-
-def view_of(items, *members):
-    """The same, a vector for each member."""
-    records = records_of(items, *members)
-    return [records[name] for name in members]

@@ -11,7 +11,7 @@ from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
-from .memories import view_of
+from .memories import records_of
 
 logger = init_logger("vllm.spec_connector")
 
@@ -102,7 +102,7 @@ class Saving:
 
     def store(self, steps):
         params = (abi.StoreParams * len(steps))()
-        memories = self.rows.outof([place for _, _, _, place in steps])
+        memories = self.rows.outof([place for _, _, _, place in steps]).for_all()
         news = [bytes(stored.tokens[4 * stored.known:4 * end]) for stored, _, end, _ in steps]
         for param, (stored, first, end, _), memory, new in zip(params, steps, memories.array, news):
             param.struct_size = ctypes.sizeof(abi.StoreParams)
@@ -111,12 +111,12 @@ class Saving:
             param.memory = ctypes.pointer(memory)
             param.tokens = ctypes.cast(ctypes.c_char_p(new), ctypes.c_void_p) if new else None
             param.tokens_count = len(new) // 4
-        at, ids, id_counts = view_of(params, "layer", "tokens", "tokens_count")
+        members = records_of(params, "layer", "tokens", "tokens_count")
         for layer in range(self.rows.caches.count):
             memories.aim(layer)
-            at[:] = layer
+            members["layer"] = layer
             if layer > 0:  # the first one's call has taken them
-                ids[:] = id_counts[:] = 0
+                members["tokens"] = members["tokens_count"] = 0
             try:
                 tickets = self.conn.store(params, want_tickets=True)
             except Error as error:
