@@ -195,6 +195,13 @@ def verdict(what, holds):
     return bool(holds)
 
 
+def spec_ctl(command, store, *words):
+    """What spec-ctl says of a store."""
+    return subprocess.run([os.path.join(ROOT, "build", "bin", "spec-ctl"), command, *words,
+                           os.path.join(store, "kv")],
+                          capture_output=True, text=True, check=True).stdout
+
+
 def rank_of(store):
     return os.path.join(store, "kv", "rank-0000-of-0001")
 

@@ -13,12 +13,11 @@ Each prompt that is compared warm has tokens from the store; least and most are 
 """
 import json
 import os
-import subprocess
 import tempfile
 import time
 
-from .engines import (PREFIX, ROOT, TOKENS, Host, asking, damage, differences, distance,
-                      prompts_of, rank_of, verdict, words_of)
+from .engines import (PREFIX, TOKENS, Host, asking, damage, differences, distance, prompts_of,
+                      rank_of, spec_ctl, verdict, words_of)
 
 ALIVE_SECONDS = 900
 
@@ -149,15 +148,13 @@ def preempted(case):
 
 def await_stored(case, store, prompts):
     """Until the logs tell of all whole blocks: vLLM ends workers that take seconds to close."""
-    command = [os.path.join(ROOT, "build", "bin", "spec-ctl"), "stat", "--json",
-               os.path.join(case.store(store), "kv")]
     tokens = sum((len(ids) + TOKENS - 1) // case.block * case.block for ids in prompts)
     tokens -= len(prompts) // 2 * PREFIX  # each pair's
     end, seen = time.monotonic() + ALIVE_SECONDS, 0
     while seen < tokens and time.monotonic() < end:
         time.sleep(.1)
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        seen = min(rank["live_tokens"] for rank in json.loads(said)["ranks"])
+        said = json.loads(spec_ctl("stat", case.store(store), "--json"))
+        seen = min(rank["live_tokens"] for rank in said["ranks"])
 
 
 def processes(case, folder):

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 from . import engines
-from .engines import Host, prompts_of, verdict, words_of
+from .engines import Host, prompts_of, spec_ctl, verdict, words_of
 from .layered import site
 
 BLOCK = 32
@@ -71,9 +71,8 @@ def engine_tests(args, host, store):
 
 def stored(store):
     """What spec-ctl shows of the rows that were computed on lossy ones, and of the others."""
-    text = subprocess.run([os.path.join(engines.ROOT, "build", "bin", "spec-ctl"), "dump",
-                           os.path.join(store, "kv")], capture_output=True, text=True, check=True)
-    kinds = [record["computed_on"] for record in map(json.loads, text.stdout.splitlines())
+    kinds = [record["computed_on"]
+             for record in map(json.loads, spec_ctl("dump", store).splitlines())
              if "computed_on" in record]
     return verdict(f"spec-ctl: {kinds.count(1)} extents were computed on lossy rows, "
                    f"{kinds.count(0)} on exact ones", kinds.count(1) > 0 and kinds.count(0) > 0)
