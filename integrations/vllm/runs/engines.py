@@ -17,7 +17,7 @@ ENV = os.environ.get("SPEC_VLLM_ENV", os.path.join(ROOT, "build", "vllm"))
 LIBRARY = os.environ.get("SPEC_CONNECTOR_LIBRARY",
                          os.path.join(ROOT, "build", "lib", "libspec_connector.so"))
 SKIPPED = 77
-PREFIX, STEP, SUFFIX = 256, 256, 20  # shared tokens, and own ones; max_num_batched_tokens; the rest
+PREFIX, STEP, SUFFIX = 128, 128, 20  # shared tokens, and own ones; max_num_batched_tokens; the rest
 TOKENS = 24  # of an answer, unless said otherwise
 ORDER_SECONDS = 3600
 MODULE = "spec_connector.vllm"

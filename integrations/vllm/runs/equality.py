@@ -9,6 +9,8 @@ Batched: ids are equal, and logprobs differ no more than they do between vLLM's 
 and off in the same run; also where a small pool forces preemptions.
 Each prompt that is compared warm has tokens from the store; least and most are printed.
 
+--part NAME, once or more: those parts alone (PARTS below), each of which makes its own answers
+without the connector; of smollm2 the whole takes hours on one core.
 --tp 2: an engine of two ranks, cold and restarted, against one of two ranks without the connector.
 """
 import json
@@ -28,7 +30,7 @@ class Case:
     def __init__(self, args, block, host, folder, count):
         self.args, self.block, self.host, self.folder = args, block, host, folder
         self.name = f"{os.path.basename(args.model)}, block {block}"
-        self.prompts, self.ok = prompts_of(count, block), True
+        self.prompts, self.ok, self.without = prompts_of(count, block), True, None
 
     def words(self, store=None, **engine):
         return words_of(self.args, self.block, store and self.store(store), **engine)
@@ -36,6 +38,19 @@ class Case:
     def store(self, name):
         path = os.path.join(self.folder, name)
         os.makedirs(path, exist_ok=True)
+        return path
+
+    def plain(self):
+        """The answers, one at a time, of the engine without the connector; computed once."""
+        if self.without is None:
+            self.without = self.host.once(self.words(), self.prompts)["answers"]
+        return self.without
+
+    def filled(self, name):
+        """A store that has all prompts."""
+        path = self.store(name)
+        if not os.path.exists(os.path.join(path, "kv")):
+            self.host.once(self.words(name), self.prompts)
         return path
 
     def same(self, name, plain, run, least=None):
@@ -67,10 +82,9 @@ class Case:
 def alone(case):
     """One at a time."""
     host, prompts, pairs = case.host, case.prompts, len(case.prompts) // 2
-    plain = host.once(case.words(), prompts)["answers"]
-    if differences(plain, host.once(case.words(), prompts)["answers"]):
-        case.ok = verdict(f"{case.name}: the engine alone answers a prompt in one way", False)
-        return plain
+    plain = case.plain()
+    case.ok &= verdict(f"{case.name}: the engine alone answers a prompt in one way",
+                       not differences(plain, host.once(case.words(), prompts)["answers"]))
     host.start(case.words("one"))
     case.same("cold", plain, host.ask(prompts)["answers"], 0)
     host.call("runs.inside:settle", prompts=prompts, count=PREFIX)
@@ -82,11 +96,11 @@ def alone(case):
     local = sum(a["cached"] > a["external"] for a in caching)
     case.ok &= verdict(f"{case.name}, vLLM's prefix cache on: {local} with tokens of both",
                        local >= pairs)
-    return plain
 
 
-def in_turn(case, plain):
+def in_turn(case):
     """Two engines on one directory, each of which goes on where the other one left."""
+    plain = case.plain()
     third = len(plain) // 3
     for i, (first, end) in enumerate(((0, third), (0, 2 * third), (third, len(plain)),
                                       (0, len(plain)))):
@@ -157,14 +171,14 @@ def await_stored(case, store, prompts):
         seen = min(rank["live_tokens"] for rank in said["ranks"])
 
 
-def processes(case, folder):
+def processes(case):
     """Scheduler and workers in processes of their own, as `vllm serve` has them."""
     ranks = {"tensor_parallel_size": case.args.tp} if case.args.tp > 1 else {}
     name = f"{case.args.tp} ranks" if ranks else "processes"
     prompts, cores = case.prompts[:16], sorted(os.sched_getaffinity(0))
     # left to itself vLLM wants a NUMA node a rank
     bind = {"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, cores[:case.args.tp]))} if ranks else {}
-    with Host(folder, "apart", env=bind, apart=True) as host:
+    with Host(case.folder, "apart", env=bind, apart=True) as host:
         plain = host.once(case.words(**ranks), prompts)["answers"]
         host.start(case.words("apart", **ranks))
         case.same(f"{name}, cold", plain, host.ask(prompts)["answers"], 0)
@@ -174,10 +188,10 @@ def processes(case, folder):
                   host.once(case.words("apart", **ranks), prompts)["answers"])
 
 
-def killed(case, folder, plain):
+def killed(case):
     """An engine that computes and stores other prompts dies; then ours are asked again."""
-    log = os.path.join(rank_of(case.store("one")), "log")
-    with Host(folder, "killed", apart=True) as host:
+    log = os.path.join(rank_of(case.filled("one")), "log")
+    with Host(case.folder, "killed", apart=True) as host:
         host.start(case.words("one"))
         host.send("ask", **asking(prompts_of(40, 5000), tokens=200))
         before, end = os.path.getsize(log), time.monotonic() + ALIVE_SECONDS
@@ -188,31 +202,29 @@ def killed(case, folder, plain):
         saving = os.path.getsize(log) > before and host.process.poll() is None
         host.kill()
     case.ok &= verdict(f"{case.name}: an engine was killed while it saved", saving)
-    case.same("after a kill", plain, case.host.once(case.words("one"), case.prompts)["answers"])
+    case.same("after a kill", case.plain(),
+              case.host.once(case.words("one"), case.prompts)["answers"])
 
 
-def damaged(case, plain):
-    damage(rank_of(case.store("one")))
-    case.same("damaged", plain, case.host.once(case.words("one"), case.prompts)["answers"], 0)
+def damaged(case):
+    damage(rank_of(case.filled("one")))
+    case.same("damaged", case.plain(), case.host.once(case.words("one"), case.prompts)["answers"], 0)
+
+
+PARTS = {"alone": alone, "in_turn": in_turn, "processes": processes, "killed": killed,
+         "damaged": damaged, "chunked": chunked, "batched": batched, "preempted": preempted}
+QUICK = ("alone", "damaged", "chunked", "batched", "preempted")
 
 
 def main(args):
+    parts = ["processes"] if args.tp > 1 else args.part or (QUICK if args.quick else PARTS)
+    for unknown in set(parts) - set(PARTS):
+        raise SystemExit(f"equality: no part {unknown}; there are {', '.join(PARTS)}")
     ok, count = True, args.prompts or (8 if args.quick else 200)
     for block in args.block:
         with tempfile.TemporaryDirectory() as folder, Host(folder) as host:
             case = Case(args, block, host, folder, count)
-            if args.tp > 1:
-                processes(case, folder)
-                ok &= case.ok
-                continue
-            plain = alone(case)
-            if not args.quick:
-                in_turn(case, plain)
-                processes(case, folder)
-                killed(case, folder, plain)
-            damaged(case, plain)
-            chunked(case)
-            batched(case)
-            preempted(case)
+            for part in parts:
+                PARTS[part](case)
             ok &= case.ok
     return ok
