@@ -67,7 +67,7 @@ static bool victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse, u
     struct sc_store_coarse_extent found = {0};
     uint64_t count = 0;
     bool is_alone = true;
-    if (!sc_plugin_evict_leaf(conn, piece_end, &at))
+    if (!sc_plugin_index_leaf(conn, piece_end, &at))
         return false;
     coarse->leaf = at.node;
     for (uint32_t i = 0; i < STEPS_MAX && is_alone; i++, at = above) {

@@ -8,13 +8,12 @@
 #include "kernels/code.h"
 #include "plugin/args.h"
 #include "plugin/lease.h"
+#include "plugin/delivery.h"
 #include "plugin/select.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
-#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
 
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
 #define SEGMENTS_SHORT 4096u /* one a token up to here */
@@ -154,30 +153,6 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_plugin_submit_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
-}
-
-spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
-                                 struct spec_error *reterr)
-{
-    uint64_t share = conn->config.index_bytes_max / conn->rank_count;
-    if (share < INDEX_BYTES_LEAST)
-        return sc_fail(reterr, SPEC_E_CONFIG,
-                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
-                       conn->config.index_bytes_max, conn->rank_count,
-                       conn->rank_count * INDEX_BYTES_LEAST);
-    struct sc_radix_params params = {.alloc = &conn->alloc,
-                                     .poison = &conn->poison,
-                                     .chunk_tokens = conn->config.chunk_tokens,
-                                     .bytes_max =
-                                         share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX};
-    return sc_radix_open(&params, ret_radix, reterr);
-}
-
-void sc_plugin_lease_seed_find(spec_connector *conn)
-{
-    uint8_t store_id[16];
-    if (atomic_load(&conn->lease_seed) == 0 && sc_store_id(conn->store, store_id))
-        atomic_store(&conn->lease_seed, sc_plugin_lease_seed(store_id, conn->family));
 }
 
 /* AUTO: a reader where another process is the rank's writer. */

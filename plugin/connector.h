@@ -17,8 +17,10 @@
  *                  ticket.c   poll, wait
  *                  attach.c   a lease -> index.c -> ranges of pieces
  *                  provenance.c  what rows are worth, from pieces to match to pieces
- *                  reset.c    epochs; mail between processes
- *                  peers.c    other processes' logs -> indexes; the turn, every 25 ms
+ *                  epoch.c    what an epoch makes old; reset.c: who raises it
+ *                  outbox.c   what a reader has to tell writers; reset.c takes it
+ *                  peers.c    other processes' logs -> indexes; ghosts.c: what leases still name
+ *                  turn.c     every 25 ms: peers.c, ghosts.c, reset.c
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
  * radix index is changed under index_lock only; locks are taken in rising rank: commit (5), index
@@ -159,7 +161,7 @@ struct sc_plugin_request {
     struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
     uint32_t *set;                     /* [max_request_tokens] the rows chosen last (select.c) */
     uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
-    uint8_t *deliveries;               /* [delivery_bytes] a ring (refine.c); NULL: none are kept */
+    uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
@@ -217,7 +219,12 @@ struct sc_plugin_ghost {     /* a piece that the writer dropped: no lookup finds
     bool is_top;     /* all that hangs below it is kept too */
 };
 
-struct sc_plugin_turn { /* background work that comes by itself (peers.c) */
+struct sc_plugin_old_roots { /* of an index */
+    bool clears;             /* roots made before the mark are of an older epoch */
+    uint64_t mark;
+};
+
+struct sc_plugin_turn { /* background work that comes by itself (turn.c) */
     struct sc_task task;
     bool is_started;
     _Atomic uint32_t closing, ended;
@@ -372,10 +379,9 @@ struct spec_connector {
     uint32_t tail_first, tail_count;
 
     struct sc_plugin_ghost *ghosts; /* guarded by index_lock: [SC_PLUGIN_GHOSTS], a ring; readers */
-    uint64_t ghost_first, ghost_count; /* guarded by index_lock */
-    bool clears;        /* guarded by index_lock: roots made before root_mark are of old epochs */
-    uint64_t root_mark; /* guarded by index_lock */
-    bool is_opening;    /* the opening thread's: nobody else touches the index yet */
+    uint64_t ghost_first, ghost_count;    /* guarded by index_lock */
+    struct sc_plugin_old_roots old_roots; /* guarded by index_lock */
+    bool is_opening; /* the opening thread's: nobody else touches the index yet */
 
     pthread_mutex_t follow_lock; /* rank 4: a reader's place in its writer's log */
     spec_status follow_status;   /* guarded by follow_lock: what was said last */
@@ -400,12 +406,6 @@ spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector
 spec_status sc_plugin_open_on(const struct spec_open_params *params, struct sc_io_sim_disk *disk,
                               spec_connector **ret_conn, struct spec_error *reterr);
 void sc_plugin_close(spec_connector *conn);
-
-/* connector.c: an index of this rank or of another; its share of index_bytes_max. */
-spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
-                                 struct spec_error *reterr);
-/* Makes lease_seed known once there is a store. Open, or under follow_lock. */
-void sc_plugin_lease_seed_find(spec_connector *conn);
 
 /* handle.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
@@ -444,19 +444,28 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
 spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-/* reset.c */
-spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
+/* epoch.c */
 /* The connector's epoch is at least this. */
 void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch);
-/* All roots that the index has now are of older epochs; index_lock is held. */
-void sc_plugin_roots_are_old(spec_connector *conn);
 /* Whether what the request stores may be committed; the commit's lock is held. */
 bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request);
+/* All roots that the index has now are of older epochs. The index' writer. */
+void sc_plugin_roots_are_old(const struct sc_radix *radix, struct sc_plugin_old_roots *old);
+/* Removes runs below such roots, a few at a time under the index' lock; true: there is more. */
+bool sc_plugin_roots_clear(struct sc_radix *radix, pthread_mutex_t *lock,
+                           struct sc_plugin_old_roots *old);
+
+/* outbox.c */
 /* Reader: the piece's rows (is_codes: codes) failed here; its writer shall know. Before it is
  * dropped. */
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes);
+/* Reader: every rank's writer shall know of the epoch. Blocks on the file system. */
+void sc_plugin_epoch_tell(spec_connector *conn, uint64_t epoch);
 /* Posts what waits. Blocks on the file system. */
 void sc_plugin_mail_post(spec_connector *conn);
+
+/* reset.c */
+spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
 /* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */
 void sc_plugin_mail_turn(spec_connector *conn);
@@ -487,15 +496,28 @@ uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn);
 uint64_t sc_plugin_epoch_known(const spec_connector *conn);
 /* A reader reads its writer's log on; true: there is more. */
 bool sc_plugin_follow_own(spec_connector *conn);
+/* The same for the other ranks' logs. The turn's. */
+bool sc_plugin_peers_follow(spec_connector *conn);
+/* Makes lease_seed known once there is a store. Open, or under follow_lock. */
+void sc_plugin_lease_seed_find(spec_connector *conn);
+void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
+void sc_plugin_on_epoch(uint64_t epoch, void *user);
+
+/* ghosts.c; but for the last one, index_lock is held */
+/* The writer has dropped the run's piece, or recorded a better one (is_top: for all that hangs
+ * below the run too), so every promise on it ends a lease from now at the latest. */
+void sc_plugin_ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top);
+/* A better piece takes the place of this run and of what hangs on it: a reader keeps them for
+ * leases (user: the connector). */
+void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
+/* Whether the run is one that was dropped or replaced lately. */
+bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
+/* True: pins were taken back. */
+bool sc_plugin_ghosts_end_due(spec_connector *conn);
+
+/* turn.c */
 void sc_plugin_turn_start(spec_connector *conn);
 void sc_plugin_turn_stop(spec_connector *conn);
-void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user);
-/* A better piece takes the place of this run and of what hangs on it: a reader keeps them for
- * leases (user: the connector). index_lock is held. */
-void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
-/* Whether the run is one that was dropped or replaced lately; index_lock is held. */
-bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
-void sc_plugin_on_epoch(uint64_t epoch, void *user);
 
 /* budget.c: whether the match is too short to be worth a choice (select.min_tokens,
  * .min_share_ppm); lookup asks once, so that all layers and passes of the request agree. */
@@ -512,7 +534,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
  * good. Whose turn it is calls it, between items: see request.c. */
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
-/* refine.c: a new request has the slot. */
+/* delivery.c: a new request has the slot. */
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request);
 
 /* batch.c */
@@ -528,7 +550,8 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
                              spec_ticket *ret_ticket, struct spec_error *reterr);
 spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
                                   struct spec_error *reterr);
-/* The host lets the request go: true: a submission has the turn, and ends it with its own. */
+/* submission.c: the host lets the request go: true: a submission has the turn, and ends it with its
+ * own. */
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 
 /* select.c */
@@ -595,6 +618,9 @@ struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provena
 bool sc_plugin_provenance_may_be_stored(const spec_connector *conn, uint32_t kind);
 
 /* index.c */
+/* An index of this rank or of another; its share of index_bytes_max. */
+spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
+                                 struct spec_error *reterr);
 /* A piece that the log holds. Not believed (false): it is dropped for good, so that its space comes
  * back. A lack of memory is no reason for that: such a piece, and what hangs on it, stays on disk
  * unseen, and a later open finds it. */
@@ -632,6 +658,9 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
 spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
                                  const struct sc_radix_match *match, uint64_t first_id,
                                  uint32_t kind, uint64_t *ret_indexed_end);
+/* The unpinned leaf that was used longest ago, of a piece below piece_end. Index lock held. */
+bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
+                          struct sc_radix_segment *ret_leaf);
 /* Writer's open: drops the pieces whose place in the index went with one that the log drops,
  * because the process died before their own records. */
 void sc_plugin_orphans_drop(spec_connector *conn);
@@ -655,9 +684,6 @@ void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free
 /* After something was stored. */
 void sc_plugin_evict_check(spec_connector *conn);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */
-/* The unpinned leaf that was used longest ago, of a piece below piece_end. Index lock held. */
-bool sc_plugin_evict_leaf(spec_connector *conn, uint64_t piece_end,
-                          struct sc_radix_segment *ret_leaf);
 
 /* coarse.c */
 /* Marks the request's segments, which are pinned, whose pieces give codes alone (to a lease that

@@ -94,19 +94,6 @@ void sc_plugin_evict_check(spec_connector *conn)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-bool sc_plugin_evict_leaf(spec_connector *conn, uint64_t piece_end,
-                          struct sc_radix_segment *ret_leaf)
-{
-    for (uint32_t i = 0; i < LEAVES && sc_radix_oldest_leaf(conn->radix, ret_leaf); i++) {
-        if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
-            return true;
-        if (!conn->config.coarse_only) /* all others were used later */
-            return false;
-        sc_radix_use(conn->radix, ret_leaf->node); /* it is: its request goes on */
-    }
-    return false;
-}
-
 /* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those of pieces below
  * piece_end; returns how many. The commit's lock is held. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
@@ -117,7 +104,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
     struct sc_radix_segment leaf;
     pthread_mutex_lock(&conn->index_lock);
     while (leaf_count < LEAVES &&
-           (leaf_count < runs || (given < bytes && sc_plugin_evict_leaf(conn, piece_end, &leaf))) &&
+           (leaf_count < runs || (given < bytes && sc_plugin_index_leaf(conn, piece_end, &leaf))) &&
            sc_radix_evict(conn->radix, &evicted)) {
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;

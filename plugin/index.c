@@ -19,7 +19,27 @@
 
 #include <string.h>
 
-#define DROPS_AT_ONCE 256u
+#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
+#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
+#define DROPS_AT_ONCE     256u
+#define LEAVES_TRIED      64u
+
+spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
+                                 struct spec_error *reterr)
+{
+    uint64_t share = conn->config.index_bytes_max / conn->rank_count;
+    if (share < INDEX_BYTES_LEAST)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
+                       conn->config.index_bytes_max, conn->rank_count,
+                       conn->rank_count * INDEX_BYTES_LEAST);
+    struct sc_radix_params params = {.alloc = &conn->alloc,
+                                     .poison = &conn->poison,
+                                     .chunk_tokens = conn->config.chunk_tokens,
+                                     .bytes_max =
+                                         share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX};
+    return sc_radix_open(&params, ret_radix, reterr);
+}
 
 /* Index lock held. The log is told by drops_flush; at once when too many wait. */
 static void drop_later(spec_connector *conn, uint64_t piece)
@@ -279,6 +299,19 @@ void sc_plugin_orphans_drop(spec_connector *conn)
         count = 0;
     }
     sc_store_pieces_drop(conn->store, pieces, count);
+}
+
+bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
+                          struct sc_radix_segment *ret_leaf)
+{
+    for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_oldest_leaf(conn->radix, ret_leaf); i++) {
+        if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
+            return true;
+        if (!conn->config.coarse_only) /* all others were used later */
+            return false;
+        sc_radix_use(conn->radix, ret_leaf->node); /* it is: its request goes on */
+    }
+    return false;
 }
 
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,

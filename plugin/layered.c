@@ -15,7 +15,7 @@
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
 #include "base/stream.h"
 #include "kernels/code.h"
-#include "plugin/select.h"
+#include "plugin/delivery.h"
 
 #include <string.h>
 
@@ -174,7 +174,7 @@ static bool has_forced(const struct sc_plugin_item *item)
     struct sc_store_slab slab;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
         for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
-            if (!(item->placed[j / 64] >> (j % 64) & 1) && !sc_store_slab_of(codes, i, &slab))
+            if (!sc_plugin_bit_get(item->placed, j) && !sc_store_slab_of(codes, i, &slab))
                 return false;
     return true;
 }

@@ -13,20 +13,12 @@
  * Does not: allocate, choose rows (select.c).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
-#include "base/stream.h"
-#include "kernels/columns.h"
 #include "plugin/args.h"
-#include "plugin/select.h"
+#include "plugin/delivery.h"
+#include "plugin/reads.h"
+#include "plugin/submission.h"
 
 #include <string.h>
-
-/* What is written for one item does not stay in a core's own cache from here on. */
-#define STREAM_BYTES (2ull << 20)
-
-static uint64_t row_total(const struct sc_plugin_request *request)
-{
-    return request->matched_tokens - request->from_token;
-}
 
 static bool loads(const struct sc_plugin_request *request)
 {
@@ -41,24 +33,6 @@ void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request
         request->readers[i].layer = SC_PLUGIN_NO_LAYER;
     }
     sc_plugin_sketches_end(conn, request);
-}
-
-/* Makes sure that the layer is being read whole; returns true when it was already. */
-bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (reader->layer == layer && reader->load == SC_LOAD_WHOLE) {
-        if (lane == SC_LANE_DEMAND)
-            sc_store_reader_demand(reader->reader);
-        return true;
-    }
-    sc_store_reader_cancel(reader->reader);
-    reader->layer = layer;
-    reader->load = SC_LOAD_WHOLE;
-    reader->begin_ns = sc_exec_now_ns(conn->exec);
-    sc_store_reader_begin(reader->reader, layer, request->ranges, request->range_count, lane);
-    return false;
 }
 
 static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
@@ -157,7 +131,7 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
                        "get_important: SPEC_ITEM_AHEAD: %" PRIu64
                        " rows are more than a request's share of layered.refine_bytes keeps",
                        item->want.row_total);
-    uint64_t rows = row_total(item->request), needed = rows;
+    uint64_t rows = sc_plugin_row_total(item->request), needed = rows;
     if (item->want.has_head_sets && !item->scoring.is_probes_only)
         needed *= conn->shape.kv_head_count;
     if (in->positions != NULL && in->position_capacity < needed)
@@ -176,7 +150,7 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
                                  struct spec_error *reterr)
 {
     struct spec_important *in = &item->in;
-    uint64_t rows = row_total(item->request);
+    uint64_t rows = sc_plugin_row_total(item->request);
     if (in->positions != NULL && in->position_capacity < rows)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
@@ -242,7 +216,7 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_plugin_stale(in->request, reterr);
     if (sc_plugin_is_submitted(ret_item->request))
         return sc_plugin_submitted(in->request, reterr);
-    uint64_t words = (row_total(ret_item->request) + 63) / 64;
+    uint64_t words = (sc_plugin_row_total(ret_item->request) + 63) / 64;
     if (in->exact_bits != NULL && in->exact_bit_words < words)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
@@ -251,209 +225,13 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
                               : check_choice(conn, ret_item, reterr);
 }
 
-/* The match is void from the failed piece on; later lookups do not find it, unless it is one that
- * has codes by now, and rows were asked for on a promise that is over. After a reset nothing is
- * wrong with it: what the store had was void at once. */
-void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why)
-{
-    bool is_over = request->ranges[range].is_coarse == 0 &&
-                   sc_store_piece_is_coarse(conn->store, request->ranges[range].piece, 0);
-    uint64_t piece = request->ranges[range].piece;
-    uint64_t first = 0;
-    while (request->segments[first].value.piece != piece)
-        first++;
-    bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
-    request->failed_status = is_outrun ? SPEC_E_STALE : why;
-    request->failed_position = request->segments[first].first > request->from_token
-                                   ? request->segments[first].first
-                                   : request->from_token;
-    if (is_outrun)
-        return;
-    atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
-           piece, request->segments[first].first, sc_status_name(why));
-    if (is_over)
-        return;
-    sc_plugin_failed_tell(conn, piece, request->ranges[range].is_coarse != 0);
-    sc_plugin_piece_fail(conn, request->segments[first].node, piece);
-}
-
-static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cost,
-                      uint64_t begin_ns)
-{
-    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
-    if (took_ns == 0 || cost->read_bytes < (1u << 20))
-        return; /* too little to say anything about the device */
-    uint64_t rate = (uint64_t)((double)cost->read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->load_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->load_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
-                          memory_order_relaxed);
-}
-
-/* The rank of a row in an ascending set that holds it. */
-static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
-{
-    uint64_t low = 0, high = set_count;
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (set[middle] <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* `count` rows, K and V, to tokens `at` and on. from: the first of them among those that came. */
-static void place_rows(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
-                       const struct sc_store_rows *rows, uint64_t from, uint64_t at, uint64_t count)
-{
-    uint64_t offset = from * rows->stride;
-    if (!sc_kernels_is_columns(&item->memory)) {
-        sc_kernels_rows_unpack(how, &item->memory, at, count, rows->rows + offset);
-        return;
-    }
-    sc_kernels_part_unpack(how, &item->memory, 0, at, count, rows->rows + offset, rows->stride);
-    sc_kernels_part_unpack(how, &item->memory, 1, at, count, rows->v + offset, rows->stride);
-}
-
-/* How many rows are taken at once, from token `row` of `count` on: of columns, up to where a line
- * of theirs ends; 0: it does not matter. */
-static uint64_t rows_together(const struct sc_kernels_memory *memory, uint64_t row, uint64_t count)
-{
-    uint64_t together = sc_kernels_rows_together(memory);
-    if (together == 0 || row >= count)
-        return together;
-    uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[row] : row;
-    uint64_t left = together - slot % together;
-    return left < together / 2 ? left + together : left;
-}
-
-/* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
- * neighbours together. K or V alone is unpacked alone. */
-static void place_picks(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
-                        const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
-                        const uint32_t *set, uint64_t set_count)
-{
-    const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
-    bool is_both = reader->picks.wanted == SC_STORE_WANT_ROWS;
-    uint32_t part = reader->picks.wanted == SC_STORE_WANT_V ? 1 : 0;
-    for (uint64_t i = 0, n; i < rows->row_count; i += n) {
-        uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
-        uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
-        for (n = 1; i + n < rows->row_count; n++) {
-            uint64_t next = picked != NULL ? picked[pick + n] : pick + n;
-            if (set != NULL ? at + n >= set_count || next != set[at + n] : next != row + n)
-                break;
-        }
-        if (is_both)
-            place_rows(item, how, rows, i, at, n);
-        else
-            sc_kernels_part_unpack(how, &item->memory, part, at, n, rows->rows + i * rows->stride,
-                                   rows->stride);
-        for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
-            item->placed[j / 64] |= UINT64_C(1) << (j % 64);
-    }
-}
-
-static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
-                     const struct sc_store_read_cost *cost)
-{
-    item->in.wanted_bytes += cost->wanted_bytes;
-    item->in.read_bytes += cost->read_bytes;
-    item->in.io_ops += cost->op_count;
-    item->in.io_exposed_ns += cost->wait_ns;
-    atomic_fetch_add_explicit(&conn->stats.exposed_ns, cost->wait_ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost->wanted_bytes, memory_order_relaxed);
-}
-
-/* Rows that are only delivered, and are many, go past the caches, so that these keep the few
- * buffers that a shallow back end fills in turn; others are looked at next. On a virtio disk, whose
- * host copies into those buffers, medians of 8 loads: pread 2.10 -> 2.33 GB/s, by eight threads
- * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56 on an Intel Xeon;
- * 3.6 -> 4.1 on an AMD EPYC. Exact rows of a layered load are written by nobody else, and their
- * lines are not there. */
-static bool streams(const spec_connector *conn, const struct sc_plugin_item *item, uint64_t count)
-{
-    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
-    uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
-    uint64_t wider = item->widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
-    bool is_past = item->route == SC_ROUTE_LAYERED ||
-                   (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
-    return is_past && count * conn->row_bytes * wider >= STREAM_BYTES;
-}
-
-struct destination {
-    const struct sc_kernels_unpack *how;
-    const struct sc_kernels_memory *memory;
-};
-
-static void destination_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
-{
-    const struct destination *to = user;
-    sc_kernels_rows_spans(to->how, to->memory, row, count, ret_spans);
-}
-
-spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
-                                  struct sc_plugin_reader *reader, const uint32_t *set,
-                                  uint64_t set_count, struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_kernels_unpack how = {
-        .kernels = conn->kernels,
-        .head_count = conn->shape.kv_head_count,
-        .head_size = conn->shape.head_size,
-        .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
-        .widen = item->widen,
-    };
-    sc_store_reader_demand(reader->reader);
-    uint64_t count = set != NULL ? set_count : row_total(request);
-    how.streams = streams(conn, item, count);
-    uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
-    bite = bite > 0 ? bite : 1;
-    struct destination to = {.how = &how, .memory = &item->memory};
-    const struct sc_store_sink sink = {.spans = destination_spans,
-                                       .user = &to,
-                                       .span_bytes = sc_kernels_spans_bytes(&how, &item->memory)};
-    bool moves = reader->load == SC_LOAD_WHOLE && how.streams && sink.span_bytes > 0 &&
-                 conn->row_bytes / sink.span_bytes <= SC_STORE_SPANS_MAX;
-    struct sc_store_rows rows = {0};
-    spec_status status;
-    for (;; row += rows.row_count) {
-        uint64_t ahead = row < count ? count - row : 0;   /* while tags are checked */
-        if (set != NULL || reader->load == SC_LOAD_WHOLE) /* else they come from anywhere */
-            sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
-        sc_store_reader_apart(reader->reader, rows_together(&item->memory, row, count));
-        status = sc_store_reader_move(reader->reader, item->deadline_ns, moves ? &sink : NULL,
-                                      &rows, reterr);
-        if (status != SPEC_OK || rows.row_count == 0)
-            break;
-        if (reader->load != SC_LOAD_WHOLE)
-            place_picks(item, &how, reader, &rows, set, set_count);
-        else if (!moves)
-            place_rows(item, &how, &rows, 0, rows.row_first, rows.row_count);
-    }
-    struct sc_store_read_cost cost;
-    sc_store_reader_cost(reader->reader, &cost);
-    add_cost(conn, item, &cost);
-    if (status == SPEC_OK && reader->load == SC_LOAD_WHOLE && !item->was_started)
-        note_rate(conn, &cost, reader->begin_ns);
-    reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
-    if (status == SPEC_E_TIMEOUT)
-        sc_store_reader_cancel(reader->reader);
-    else if (status != SPEC_OK)
-        sc_plugin_request_fail(conn, request, rows.failed_range, status);
-    return status;
-}
-
 /* Every row, into the destination. */
 static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
-    uint64_t rows = row_total(request);
+    uint64_t rows = sc_plugin_row_total(request);
     spec_status status = sc_plugin_select_all(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
@@ -506,7 +284,7 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
                        "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
                        in->failed_position);
     }
-    if (row_total(request) == 0)
+    if (sc_plugin_row_total(request) == 0)
         return SPEC_OK;
     if (item->is_late)
         item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);

@@ -1,7 +1,7 @@
-/* Following: other processes' logs into indexes here, and the turn that does it.
+/* Following: other processes' logs into indexes here; the turn (turn.c) asks for it.
  *
- *   own log (a reader)      -> own index                      every 25 ms, background lane:
- *   log of each other rank  -> an index a rank                follow, epochs, mail, old roots
+ *   own log (a reader)      -> own index
+ *   log of each other rank  -> an index a rank
  *   lookup: the minimum over own index and each peer's
  *
  * A promise on what another process wrote is good until lease_ns_max after its log was looked at
@@ -9,16 +9,13 @@
  *
  * Holds: one thread at a time changes an index: own under index_lock, a peer's under the peer's
  * lock, piece by piece, so that attach never waits for long; lookups take no lock.
- * Does not: load rows of other ranks, write into their directories (but mail, reset.c).
- * Threads: open and close by one; the turn on an executor thread; match and promise_end any.
+ * Does not: load rows of other ranks, write into their directories (but mail, outbox.c).
+ * Threads: open and close by one; follow by the turn; match and promise_end any.
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
 #include "plugin/lease.h"
 
-#define TURN_NS      UINT64_C(25000000)
-#define TURN_WINDOWS 64u  /* of a log in one turn: 1 MiB each */
-#define CLEAR_STEPS  512u /* runs of an old root looked at with the lock held */
-#define CLEAR_ROUNDS 64u  /* of so many in one turn */
+#define TURN_WINDOWS 64u /* of a log in one turn: 1 MiB each */
 
 struct sc_plugin_peer { /* another rank */
     /* Set by open, constant after. */
@@ -32,72 +29,9 @@ struct sc_plugin_peer { /* another rank */
 
     /* The turn's (and open's). */
     bool lacks_memory;
-    bool clears; /* roots made before root_mark are of an older epoch */
-    uint64_t root_mark;
+    struct sc_plugin_old_roots old_roots;
     spec_status status; /* of following; a change is said once */
 };
-
-/* ---- What a lease may still name --------------------------------------------------------------
- */
-
-/* Index lock held. The oldest goes: its lease is a miss from now on. */
-static void ghost_end(spec_connector *conn)
-{
-    sc_radix_unpin(conn->radix, conn->ghosts[conn->ghost_first].run);
-    conn->ghost_first = (conn->ghost_first + 1) % SC_PLUGIN_GHOSTS;
-    conn->ghost_count--;
-}
-
-/* Index lock held. The writer has dropped it before now, or recorded a better one, so every promise
- * ends before `due`. */
-static void ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool is_top)
-{
-    struct sc_radix_segment segment;
-    uint64_t lease = conn->config.lease_ns_max;
-    if (conn->ghosts == NULL || lease == 0 || !sc_radix_get(conn->radix, run, &segment))
-        return;
-    if (conn->ghost_count == SC_PLUGIN_GHOSTS)
-        ghost_end(conn);
-    sc_radix_pin(conn->radix, run);
-    uint64_t at = (conn->ghost_first + conn->ghost_count++) % SC_PLUGIN_GHOSTS;
-    conn->ghosts[at] = (struct sc_plugin_ghost){run, segment.value.piece,
-                                                sc_exec_now_ns(conn->exec) + lease, is_top};
-}
-
-void sc_plugin_on_replacing(struct sc_radix_ref top, void *user)
-{
-    ghost_begin(user, top, true);
-}
-
-bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run)
-{
-    struct sc_radix_segment segment;
-    if (conn->ghost_count == 0 || !sc_radix_get(conn->radix, run, &segment))
-        return false;
-    for (uint64_t i = 0; i < conn->ghost_count; i++) {
-        const struct sc_plugin_ghost *ghost =
-            &conn->ghosts[(conn->ghost_first + i) % SC_PLUGIN_GHOSTS];
-        /* Its last run, or one that others were merged into had before. */
-        if (ghost->piece == segment.value.piece ||
-            (ghost->is_top && sc_radix_is_below(conn->radix, run, ghost->run)))
-            return true;
-    }
-    return false;
-}
-
-static void ghosts_end_due(spec_connector *conn)
-{
-    uint64_t now = sc_exec_now_ns(conn->exec);
-    bool ended = false;
-    pthread_mutex_lock(&conn->index_lock);
-    while (conn->ghost_count > 0 && conn->ghosts[conn->ghost_first].due_ns <= now) {
-        ghost_end(conn);
-        ended = true;
-    }
-    pthread_mutex_unlock(&conn->index_lock);
-    if (ended)
-        sc_plugin_unpinned(conn);
-}
 
 struct dropped {
     uint64_t piece;
@@ -124,7 +58,7 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index_lock);
     if (has_run(conn->radix, piece, mark)) {
-        ghost_begin(conn, sc_plugin_ref_of(mark), false);
+        sc_plugin_ghost_begin(conn, sc_plugin_ref_of(mark), false);
         (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
                               &removal, NULL, NULL);
     }
@@ -137,7 +71,7 @@ void sc_plugin_on_epoch(uint64_t epoch, void *user)
     spec_connector *conn = user;
     pthread_mutex_lock(&conn->index_lock);
     sc_plugin_epoch_move(conn, epoch);
-    sc_plugin_roots_are_old(conn);
+    sc_plugin_roots_are_old(conn->radix, &conn->old_roots);
     pthread_mutex_unlock(&conn->index_lock);
 }
 
@@ -189,8 +123,7 @@ static void peer_on_epoch(uint64_t epoch, void *user)
 {
     struct sc_plugin_peer *peer = user;
     (void)epoch; /* the turn asks the store */
-    peer->clears = true;
-    peer->root_mark = sc_radix_root_mark(peer->radix);
+    sc_plugin_roots_are_old(peer->radix, &peer->old_roots);
 }
 
 /* ---- Peers ----------------------------------------------------------------------------------- */
@@ -377,7 +310,7 @@ uint64_t sc_plugin_epoch_known(const spec_connector *conn)
     return epoch;
 }
 
-/* ---- The turn -------------------------------------------------------------------------------- */
+/* ---- Following ------------------------------------------------------------------------------- */
 
 static bool follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
                    spec_status *last_status)
@@ -394,6 +327,13 @@ static bool follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
     return more && status == SPEC_OK;
 }
 
+void sc_plugin_lease_seed_find(spec_connector *conn)
+{
+    uint8_t store_id[16];
+    if (atomic_load(&conn->lease_seed) == 0 && sc_store_id(conn->store, store_id))
+        atomic_store(&conn->lease_seed, sc_plugin_lease_seed(store_id, conn->family));
+}
+
 bool sc_plugin_follow_own(spec_connector *conn)
 {
     if (conn->role != SPEC_ROLE_READER)
@@ -406,76 +346,14 @@ bool sc_plugin_follow_own(spec_connector *conn)
     return more;
 }
 
-/* Runs below roots of older epochs, a few at a time. */
-static bool clear_own(spec_connector *conn)
+bool sc_plugin_peers_follow(spec_connector *conn)
 {
-    bool clears = true;
-    for (uint32_t i = 0; i < CLEAR_ROUNDS && clears; i++) {
-        pthread_mutex_lock(&conn->index_lock);
-        clears = conn->clears &&
-                 sc_radix_remove_roots(conn->radix, conn->root_mark, CLEAR_STEPS, NULL, NULL);
-        conn->clears = clears;
-        pthread_mutex_unlock(&conn->index_lock);
-    }
-    return clears;
-}
-
-static bool turn_peer(struct sc_plugin_peer *peer)
-{
-    bool more = follow(peer->conn, peer->store, peer->rank, &peer->status);
-    atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
-    for (uint32_t i = 0; i < CLEAR_ROUNDS && peer->clears; i++) {
-        pthread_mutex_lock(&peer->lock);
-        peer->clears = sc_radix_remove_roots(peer->radix, peer->root_mark, CLEAR_STEPS, NULL, NULL);
-        pthread_mutex_unlock(&peer->lock);
-    }
-    return more || peer->clears;
-}
-
-static bool turn(spec_connector *conn)
-{
-    bool more = sc_plugin_follow_own(conn);
-    ghosts_end_due(conn);
-    for (uint64_t i = 0; i < conn->peer_count; i++)
-        more = turn_peer(&conn->peers[i]) || more;
-    sc_plugin_mail_turn(conn);
-    if (sc_plugin_averages_refused(conn->averages)) /* the log did not take some: once more */
-        sc_plugin_kick(conn, SC_JOB_AVERAGE);
-    return clear_own(conn) || more;
-}
-
-static void turn_step(struct sc_task *task)
-{
-    spec_connector *conn =
-        (spec_connector *)(void *)((uint8_t *)task - offsetof(spec_connector, turn.task));
     bool more = false;
-    if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
-        more = turn(conn);
-    if (atomic_load(&conn->turn.closing) != 0) {
-        atomic_store(&conn->turn.ended, 1);
-        sc_exec_wake(conn->exec, &conn->turn.ended);
-        return;
+    for (uint64_t i = 0; i < conn->peer_count; i++) {
+        struct sc_plugin_peer *peer = &conn->peers[i];
+        more = follow(conn, peer->store, peer->rank, &peer->status) || more;
+        atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
+        more = sc_plugin_roots_clear(peer->radix, &peer->lock, &peer->old_roots) || more;
     }
-    sc_exec_post_at(conn->exec, task, SC_LANE_BACKGROUND,
-                    sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
-}
-
-void sc_plugin_turn_start(spec_connector *conn)
-{
-    conn->turn.task.step = turn_step;
-    conn->turn.is_started = true;
-    sc_exec_post_at(conn->exec, &conn->turn.task, SC_LANE_BACKGROUND,
-                    sc_exec_now_ns(conn->exec) + TURN_NS);
-}
-
-void sc_plugin_turn_stop(spec_connector *conn)
-{
-    if (!conn->turn.is_started)
-        return;
-    atomic_store(&conn->turn.closing, 1);
-    /* A step that runs now may have looked at `closing` before, and posts itself once more. */
-    while (!sc_exec_cancel(conn->exec, &conn->turn.task) && atomic_load(&conn->turn.ended) == 0)
-        (void)sc_exec_wait(conn->exec, &conn->turn.ended, 0,
-                           sc_exec_now_ns(conn->exec) + TURN_NS / 25);
-    conn->turn.is_started = false;
+    return more;
 }

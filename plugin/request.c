@@ -9,7 +9,7 @@
  *     too (layered.c, choose.c); a guess holds what it reads (guess.c);
  *   - the memory is given up in sc_plugin_loads_end, which is called between items alone: after the
  *     item that failed, and at release (by a submission that has the turn, when it ends);
- *   - resets, by whomever, and the epochs' turn (peers.c, reset.c) touch no request: they move
+ *   - resets, by whomever, and the epochs' turn (turn.c, reset.c) touch no request: they move
  *     numbers that finds and loads look at. A call looks its handles up once: asked again a moment
  *     later, the answer may be another.
  *

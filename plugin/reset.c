@@ -18,25 +18,6 @@
 
 #include <string.h>
 
-void sc_plugin_epoch_move(spec_connector *conn, uint64_t epoch)
-{
-    uint64_t old = atomic_load(&conn->epoch);
-    while (old < epoch && !atomic_compare_exchange_weak(&conn->epoch, &old, epoch))
-        ;
-}
-
-void sc_plugin_roots_are_old(spec_connector *conn)
-{
-    conn->root_mark = sc_radix_root_mark(conn->radix);
-    conn->clears = true;
-}
-
-bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request)
-{
-    return request->epoch == atomic_load(&conn->epoch) &&
-           request->epoch == sc_store_epoch(conn->store);
-}
-
 /* Writer: records the epoch. moves_anyway: it is heard from others, so that nothing of before may
  * be promised even when the record cannot be written now. */
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
@@ -50,7 +31,7 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves
         sc_plugin_epoch_move(conn, epoch);
     if (status == SPEC_OK) {
         pthread_mutex_lock(&conn->index_lock);
-        sc_plugin_roots_are_old(conn);
+        sc_plugin_roots_are_old(conn->radix, &conn->old_roots);
         pthread_mutex_unlock(&conn->index_lock);
     }
     pthread_mutex_unlock(&conn->commit_lock);
@@ -72,11 +53,7 @@ static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
     uint64_t epoch = sc_plugin_epoch_known(conn), own = atomic_load(&conn->epoch);
     epoch = (own > epoch ? own : epoch) + 1;
     sc_plugin_epoch_move(conn, epoch);
-    pthread_mutex_lock(&conn->post_lock);
-    if (conn->epoch_to_tell < epoch)
-        conn->epoch_to_tell = epoch;
-    pthread_mutex_unlock(&conn->post_lock);
-    sc_plugin_mail_post(conn);
+    sc_plugin_epoch_tell(conn, epoch);
     return SPEC_OK;
 }
 
@@ -85,63 +62,6 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
     if (conn->role == SPEC_ROLE_WRITER)
         return raise_writer(conn, 0, false, reterr);
     return raise_reader(conn, reterr);
-}
-
-/* ---- What we say ------------------------------------------------------------------------------
- */
-
-void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes)
-{
-    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = piece};
-    if (conn->role != SPEC_ROLE_READER || !sc_store_piece_hash(conn->store, piece, mail.hash))
-        return;
-    mail.what = is_codes ? SC_STORE_MAIL_CODES : SC_STORE_MAIL_ROWS;
-    sc_hash_to_bytes(conn->family, mail.family);
-    pthread_mutex_lock(&conn->outbox_lock);
-    if (conn->outbox_count < SC_PLUGIN_OUTBOX)
-        conn->outbox[(conn->outbox_first + conn->outbox_count++) % SC_PLUGIN_OUTBOX] = mail;
-    else /* void here all the same; the next reader that meets it says so again */
-        atomic_fetch_add_explicit(&conn->stats.mail_dropped, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&conn->outbox_lock);
-}
-
-/* Tells every rank that has not heard of it. */
-static void post_epoch(spec_connector *conn)
-{
-    struct sc_store_mail mail = {.kind = SC_STORE_MAIL_EPOCH, .epoch = conn->epoch_to_tell};
-    sc_hash_to_bytes(conn->family, mail.family);
-    for (uint32_t rank = 0; rank < conn->rank_count; rank++)
-        if (conn->epoch_told[rank] < mail.epoch &&
-            sc_store_mail_post(conn->store, rank, &mail, NULL) == SPEC_OK)
-            conn->epoch_told[rank] = mail.epoch;
-}
-
-static void post_failed(spec_connector *conn)
-{
-    for (uint32_t i = 0; i < SC_PLUGIN_OUTBOX; i++) {
-        pthread_mutex_lock(&conn->outbox_lock);
-        bool waits = conn->outbox_count > 0;
-        struct sc_store_mail mail = conn->outbox[conn->outbox_first];
-        pthread_mutex_unlock(&conn->outbox_lock);
-        if (!waits || sc_store_mail_post(conn->store, conn->rank, &mail, NULL) != SPEC_OK)
-            return; /* a later turn tries again */
-        pthread_mutex_lock(&conn->outbox_lock);
-        conn->outbox_first = (conn->outbox_first + 1) % SC_PLUGIN_OUTBOX;
-        conn->outbox_count--;
-        pthread_mutex_unlock(&conn->outbox_lock);
-    }
-}
-
-void sc_plugin_mail_post(spec_connector *conn)
-{
-    if (conn->role != SPEC_ROLE_READER)
-        return;
-    pthread_mutex_lock(&conn->follow_lock); /* the store that is followed stays what it is */
-    pthread_mutex_lock(&conn->post_lock);
-    post_epoch(conn);
-    post_failed(conn);
-    pthread_mutex_unlock(&conn->post_lock);
-    pthread_mutex_unlock(&conn->follow_lock);
 }
 
 /* ---- What we hear -----------------------------------------------------------------------------

@@ -14,10 +14,10 @@
  * Tests: tests/unit/plugin/test_select.c */
 #include "plugin/select.h"
 
-#include <string.h>
+#include "plugin/reads.h"
+#include "plugin/submission.h"
 
-#define RATE_BYTES_MIN (256u << 10)  /* fewer say nothing about the device */
-#define CODES_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
+#include <string.h>
 
 bool sc_plugin_can_select(const spec_connector *conn)
 {
@@ -135,123 +135,6 @@ static bool is_by_keys(const spec_connector *conn)
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
-static bool bit_get(const uint64_t *bits, uint64_t row)
-{
-    return (bits[row / 64] >> (row % 64) & 1) != 0;
-}
-
-static struct sc_store_picks picks_of(const spec_connector *conn, const uint32_t *rows,
-                                      uint64_t count)
-{
-    struct sc_store_device device;
-    sc_store_device(conn->store, &device);
-    uint64_t gap_bytes =
-        conn->config.gap_bytes > 0 ? conn->config.gap_bytes : sc_store_device_gap(&device);
-    return (struct sc_store_picks){.rows = rows,
-                                   .count = count,
-                                   .wanted = SC_STORE_WANT_ROWS,
-                                   .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
-                                   .gap_bytes = gap_bytes};
-}
-
-static void picks_begin(spec_connector *conn, struct sc_plugin_request *request,
-                        struct sc_plugin_reader *reader, uint32_t layer,
-                        const struct sc_store_picks *picks, enum sc_exec_lane lane)
-{
-    sc_store_reader_cancel(reader->reader);
-    reader->layer = layer;
-    reader->load = SC_LOAD_PICKS;
-    reader->begin_ns = sc_exec_now_ns(conn->exec);
-    reader->picks = *picks;
-    sc_store_reader_begin_picks(reader->reader, layer, request->ranges, request->range_count,
-                                &reader->picks, lane);
-}
-
-uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (reader->layer == layer)
-        return NULL; /* it is being read already */
-    sc_store_reader_cancel(reader->reader);
-    reader->layer = SC_PLUGIN_NO_LAYER;
-    return reader->rows;
-}
-
-/* The first `count` rows of a ranking whose deciles ascend, as one ascending list. */
-static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count, uint32_t *ret_rows)
-{
-    uint64_t at[SC_PLUGIN_DECILES], end[SC_PLUGIN_DECILES];
-    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++) {
-        at[d] = d > 0 ? sc_plugin_decile_end(ranked, d - 1) : 0;
-        end[d] = sc_plugin_decile_end(ranked, d);
-        end[d] = end[d] < count ? end[d] : count;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t least = 0;
-        for (uint32_t d = 1; d < SC_PLUGIN_DECILES; d++)
-            if (at[d] < end[d] && (at[least] >= end[least] || rows[at[d]] < rows[at[least]]))
-                least = d;
-        ret_rows[i] = rows[at[least]++];
-    }
-}
-
-void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t ranked, uint64_t count)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    struct sc_store_picks picks = picks_of(conn, reader->rows, count);
-    uint64_t all_bytes = (request->matched_tokens - request->from_token) * conn->row_bytes;
-    uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
-    if (picks.whole_slabs || apart_bytes <= 2 * picks.gap_bytes) {
-        /* each decile would read through its gaps what the next one reads again */
-        uint32_t *merged =
-            reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
-        deciles_merge(reader->rows, ranked, count, merged);
-        picks.rows = merged;
-    }
-    picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
-}
-
-/* Reads of what all heads are scored by: K of all rows, or, where K and V lie together, all. */
-static bool heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                        enum sc_exec_lane lane)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    if (conn->config.layout == SC_STORE_PAIRED)
-        return sc_plugin_layer_start(conn, request, layer, lane);
-    if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
-        if (lane == SC_LANE_DEMAND)
-            sc_store_reader_demand(reader->reader);
-        return true;
-    }
-    struct sc_store_picks picks =
-        picks_of(conn, conn->row_numbers, request->matched_tokens - request->from_token);
-    picks.wanted = SC_STORE_WANT_K;
-    picks_begin(conn, request, reader, layer, &picks, lane);
-    reader->load = SC_LOAD_KEYS;
-    return false;
-}
-
-void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
-                               uint32_t layer, uint64_t count)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    bool is_split = conn->config.layout == SC_STORE_SPLIT;
-    struct sc_store_picks picks = picks_of(conn, NULL, count);
-    picks.whole_slabs = false;
-    if (is_split && count == request->matched_tokens - request->from_token)
-        (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
-    else if (!is_split && count > 0)
-        picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
-}
-
-/* The guess of this layer, if one is being read. */
-static struct sc_plugin_reader *guess_of(struct sc_plugin_request *request, uint32_t layer)
-{
-    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
-}
-
 /* What was read ahead of the layer in another way than this load is of no use. */
 static void drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
 {
@@ -264,7 +147,7 @@ static void drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plug
 static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
+    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
@@ -280,7 +163,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         sc_store_reader_tags(guess->reader, tags);
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)
-            if (!bit_get(covered, request->set[i]))
+            if (!sc_plugin_bit_get(covered, request->set[i]))
                 rest->rows[count++] = request->set[i];
         rows = rest->rows;
     }
@@ -289,8 +172,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         rest->layer = SC_PLUGIN_NO_LAYER;
         return;
     }
-    struct sc_store_picks picks = picks_of(conn, rows, count);
-    picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(rest->reader, tags);
 }
 
@@ -298,12 +181,13 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
  * reading the layer in one run. */
 static bool saves(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
-    struct sc_store_picks picks = picks_of(conn, NULL, 0);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, 0);
     uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
     uint64_t bytes = 0;
     for (uint64_t row = 0; row < row_total; row++)
-        if (!bit_get(covered, row))
-            bytes += conn->row_bytes + (row > 0 && bit_get(covered, row - 1) ? gap_bytes : 0);
+        if (!sc_plugin_bit_get(covered, row))
+            bytes +=
+                conn->row_bytes + (row > 0 && sc_plugin_bit_get(covered, row - 1) ? gap_bytes : 0);
     return bytes + gap_bytes <= row_total * conn->row_bytes;
 }
 
@@ -311,7 +195,7 @@ static bool saves(const spec_connector *conn, const uint64_t *covered, uint64_t 
 static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
+    struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
@@ -328,11 +212,11 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         return;
     }
     for (uint64_t row = 0; row < total; row++)
-        if (!bit_get(covered, row))
+        if (!sc_plugin_bit_get(covered, row))
             rest->rows[count++] = (uint32_t)row;
-    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
     picks.whole_slabs = false;
-    picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(guess->reader, sc_store_sketch_tags(item->sketch));
     sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
 }
@@ -345,7 +229,7 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
     if (some && (!by_keys || has_all || conn->config.layout == SC_STORE_SPLIT))
         (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
     if (by_keys && with_rows && !has_all)
-        (void)heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+        (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!some && with_rows) {
         sc_plugin_guess_yield(request, layer);
         (void)sc_plugin_layer_start(conn, request, layer, SC_LANE_SPECULATIVE);
@@ -531,13 +415,6 @@ static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_
                                               : BY_PLACE;
 }
 
-/* Without codes nothing layered can be delivered: they are waited for longer. */
-uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item)
-{
-    bool has_grace = item->want.is_layered && item->deadline_ns < SC_EXEC_FOREVER - CODES_GRACE_NS;
-    return has_grace ? item->deadline_ns + CODES_GRACE_NS : item->deadline_ns;
-}
-
 /* choose, where codes of all heads' keys are read. */
 static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
@@ -632,7 +509,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
         drop(conn, item, SC_LOAD_KEYS);
-        item->was_started = heads_start(conn, item->request, item->in.layer, lane);
+        item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
     } else {
         all_begin(conn, item, lane);
     }
@@ -640,81 +517,6 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
 }
 
 /* ---- Finishing ------------------------------------------------------------------------------ */
-
-/* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
- * pages and gaps add is the price of rows, wanted or not. */
-static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
-                              struct sc_plugin_reader *guess, const uint32_t *set,
-                              uint64_t set_count, struct spec_error *reterr)
-{
-    uint64_t before_bytes = item->in.read_bytes;
-    spec_status status = sc_plugin_reader_take(conn, item, guess, set, set_count, reterr);
-    uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
-    struct sc_store_read_cost cost;
-    sc_store_reader_cost(guess->reader, &cost);
-    if (cost.row_count > item->covered_rows)
-        unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
-                                  (double)(cost.row_count - item->covered_rows));
-    item->in.unused_bytes += unused_bytes;
-    atomic_fetch_add_explicit(&conn->stats.speculated_bytes, read_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.unused_bytes, unused_bytes, memory_order_relaxed);
-    return status;
-}
-
-/* The rows that no guess brought; how fast they came says what a window is worth. */
-static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
-                             struct sc_plugin_reader *rest, const uint32_t *set,
-                             struct spec_error *reterr)
-{
-    uint64_t begin_ns = rest->begin_ns;
-    spec_status status = sc_plugin_reader_take(conn, item, rest, set, item->set_count, reterr);
-    struct sc_store_read_cost cost;
-    sc_store_reader_cost(rest->reader, &cost);
-    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
-    if (status != SPEC_OK || took_ns == 0 || cost.read_bytes < RATE_BYTES_MIN)
-        return status;
-    uint64_t rate = (uint64_t)((double)cost.read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->pick_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
-                          memory_order_relaxed);
-    return status;
-}
-
-spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
-                               struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *guess = guess_of(request, item->in.layer);
-    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
-    spec_status status = SPEC_OK;
-    if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
-        sc_store_reader_demand(rest->reader);
-    if (guess != NULL)
-        status = take_guess(conn, item, guess, set, item->set_count, reterr);
-    if (status == SPEC_OK && rest->layer == item->in.layer)
-        status = take_rest(conn, item, rest, set, reterr);
-    if (status == SPEC_E_TIMEOUT) {
-        sc_store_reader_cancel(rest->reader);
-        rest->layer = SC_PLUGIN_NO_LAYER;
-    }
-    return status;
-}
-
-void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane)
-{
-    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
-    picks_begin(conn, request, rest, layer, &picks, lane);
-    sc_store_reader_tags(rest->reader, tags);
-}
-
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
-{
-    return take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
-}
 
 static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
@@ -730,34 +532,12 @@ static spec_status finish_picks(spec_connector *conn, struct sc_plugin_item *ite
     return status;
 }
 
-/* Every row, into its place. */
-static spec_status take_all(spec_connector *conn, struct sc_plugin_item *item,
-                            struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    struct sc_plugin_reader *reader = &request->readers[item->in.layer % SC_PLUGIN_AHEAD];
-    if (!item->is_pieced) {
-        (void)sc_plugin_layer_start(conn, request, item->in.layer, SC_LANE_DEMAND);
-        return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
-    }
-    sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
-    spec_status status = take_guess(conn, item, reader, NULL, 0, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
-    if (status == SPEC_E_TIMEOUT) {
-        sc_store_reader_cancel(rest->reader);
-        rest->layer = SC_PLUGIN_NO_LAYER;
-    }
-    return status;
-}
-
 spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
     if (!item->is_pieced)
         item->covered_rows = item->was_started ? item->want.row_total : 0;
-    return take_all(conn, item, reterr);
+    return sc_plugin_all_take(conn, item, reterr);
 }
 
 /* All keys stand in the destination: each head's rows, and which any of them wants (bits 0). */
@@ -821,9 +601,9 @@ static spec_status take_values(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t count = sc_plugin_rows_of(request->bits, sc_plugin_words_of(item), rest->rows);
-    struct sc_store_picks picks = picks_of(conn, rest->rows, count);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
     picks.wanted = SC_STORE_WANT_V;
-    picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, SC_LANE_DEMAND);
     sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
     return sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
 }
@@ -834,7 +614,7 @@ static uint64_t union_rest(const struct sc_plugin_item *item)
     const struct sc_plugin_reader *rest = &item->request->readers[SC_PLUGIN_REST];
     uint64_t count = 0;
     for (uint64_t i = 0; i < rest->picks.count; i++)
-        count += bit_get(item->request->bits, rest->rows[i]);
+        count += sc_plugin_bit_get(item->request->bits, rest->rows[i]);
     return count;
 }
 
@@ -846,11 +626,11 @@ static spec_status finish_heads(spec_connector *conn, struct sc_plugin_item *ite
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     spec_status status = SPEC_OK;
     if (is_split) {
-        (void)heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
+        (void)sc_plugin_heads_start(conn, request, item->in.layer, SC_LANE_DEMAND);
         sc_store_reader_tags(reader->reader, sc_store_sketch_tags(item->sketch));
         status = sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     } else {
-        status = take_all(conn, item, reterr);
+        status = sc_plugin_all_take(conn, item, reterr);
     }
     if (status == SPEC_OK)
         status = choose_heads(conn, item, reterr);

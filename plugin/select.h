@@ -79,7 +79,7 @@ struct sc_plugin_item {
     bool is_gone;                        /* the request was released meanwhile */
     struct spec_provenance delivered;    /* what rows that were not all exact are worth */
     spec_ticket ticket;                  /* of its submission; 0: it has none */
-    struct sc_plugin_delivery *delivery; /* that it leaves, or refines (refine.c); or NULL */
+    struct sc_plugin_delivery *delivery; /* that it leaves, or refines (delivery.h); or NULL */
     float *ranking; /* layered: where the scores of all rows are kept; NULL: they are not */
     struct sc_plugin_want want;
     struct sc_plugin_scoring scoring;
@@ -224,16 +224,6 @@ void sc_plugin_select_close(spec_connector *conn);
  * rows where it does not, or where all heads' keys are needed (with_rows). */
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
-/* Where a guess of the layer's rows, best first, shall be written; NULL: it is being read. */
-uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer);
-/* Begins reading the first `count` of `ranked` rows, whose deciles ascend: decile by decile, or,
- * where that would read the same pages again and again, in one ascending run. */
-void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           uint64_t ranked, uint64_t count);
-/* Begins reading the layer's first `count` rows in one run (of a split layout K of all rows, if
- * those are all): heads are expected to disagree. */
-void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
-                               uint32_t layer, uint64_t count);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,
@@ -245,18 +235,25 @@ spec_status sc_plugin_select_all(spec_connector *conn, struct sc_plugin_item *it
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
 
+/* take.c */
+/* The request's range failed: it is void from there on, and in the log, if that still says so. */
+void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                            spec_status why);
+/* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
+ * set, to the rank of its row there. Adds its cost to the results. */
+spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
+                                  struct sc_plugin_reader *reader, const uint32_t *set,
+                                  uint64_t set_count, struct spec_error *reterr);
 /* Consumes the rows of the set that a guess brings, then the others: each to its rank in the set,
  * or of a layered item to its own place. */
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
-
-/* select.c: nothing of the item waits after this; SC_EXEC_FOREVER: it may. */
-uint64_t sc_plugin_item_over_ns(const struct sc_plugin_item *item);
-
-/* submit.c: whether the ticket was given out, some time. */
-bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket);
-/* Whether nobody wants the item any more: released, reset, closing. */
-bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item);
+/* The rows of the rest alone, each to its own place. */
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr);
+/* Every row, each to its own place. */
+spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr);
 
 /* layered.c */
 spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item *item,
@@ -279,6 +276,11 @@ const uint64_t *sc_plugin_sticky_find(const spec_connector *conn, struct sc_plug
 void sc_plugin_sticky_keep(spec_connector *conn, const struct sc_plugin_item *item,
                            const uint64_t *bits);
 
+static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *request)
+{
+    return request->matched_tokens - request->from_token;
+}
+
 /* Words of a bit a row. */
 static inline uint64_t sc_plugin_words_of(const struct sc_plugin_item *item)
 {
@@ -294,6 +296,11 @@ static inline uint64_t *sc_plugin_head_bits(const struct sc_plugin_item *item, u
 static inline void sc_plugin_bit_set(uint64_t *bits, uint64_t row)
 {
     bits[row / 64] |= UINT64_C(1) << (row % 64);
+}
+
+static inline bool sc_plugin_bit_get(const uint64_t *bits, uint64_t row)
+{
+    return (bits[row / 64] >> (row % 64) & 1) != 0;
 }
 
 /* Sets those of `count` rows, and clears the rest of the last word. */
@@ -335,30 +342,12 @@ void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want
 void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
                            const struct sc_plugin_request *request, struct sc_plugin_want *want);
 
-/* select.c: rows of the rest's reader, ascending, each to its own place. */
-void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane);
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr);
-/* The set by the item's queries, item->row_count rows, into the request's, and the scores of all to
- * item->ranking; where codes cannot be had any more, every row that there is. false: the deadline
- * came first. */
+/* select.c: the set by the item's queries, item->row_count rows, into the request's, and the scores
+ * of all to item->ranking; where codes cannot be had any more, every row that there is. false: the
+ * deadline came first. */
 bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item);
 
 /* refine.c */
-spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *reterr);
-void sc_plugin_deliveries_close(spec_connector *conn);
-/* Whether a request's share of layered.refine_bytes has room for what the item would leave. */
-bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item);
-/* Hold: what a refining item works at keeps its place; of all items of a call before the first
- * begin. Begin: what the item writes over is refined no more; what it leaves has room, if its call
- * has a ticket. layered: it stands in the destination, as item->placed says. End: after its status.
- */
-void sc_plugin_delivery_hold(const struct sc_plugin_item *item);
-void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item *item);
-void sc_plugin_delivery_layered(const spec_connector *conn, const struct sc_plugin_item *item,
-                                uint32_t bits_k, uint32_t bits_v);
-void sc_plugin_delivery_end(const struct sc_plugin_item *item);
 /* Finds the delivery. Its destination was checked. */
 spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr);
@@ -395,15 +384,5 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 /* Results to the host, and to the requests what was delivered to them. */
 void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
                             uint64_t count);
-/* The request's range failed: it is void from there on, and in the log, if that still says so. */
-void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why);
-bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
-                           enum sc_exec_lane lane);
-/* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
- * set, to the rank of its row there. Adds its cost to the results. */
-spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
-                                  struct sc_plugin_reader *reader, const uint32_t *set,
-                                  uint64_t set_count, struct spec_error *reterr);
 
 #endif

@@ -22,55 +22,17 @@
  * Does not: allocate after open; wait in submit.
  * Threads: submit and wait any; the work one at a time for a submission.
  * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
-#include "plugin/select.h"
+#include "plugin/submission.h"
 
 #define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */
 
-enum { FREE, TAKEN, QUEUED, RUNS, DONE };      /* of a submission; TAKEN: by a call of the host */
-enum { TURN_HOST, TURN_SUBMITTED, TURN_LEFT }; /* of a request; LEFT: and was released */
-
-struct sc_plugin_submission {
-    /* Set by open, constant after. */
-    spec_connector *conn;
-    struct sc_plugin_item *work; /* [SC_LIMIT_BATCH] */
-
-    /* Whoever the state names. */
-    struct sc_task task;
-    struct spec_important *items; /* the host's */
-    uint64_t count;
-    spec_status status;
-    struct spec_error error;
-
-    /* Any thread. */
-    _Atomic uint64_t word;
-    _Atomic uint64_t over_ns; /* nothing of its work waits after that; SC_EXEC_FOREVER: it may */
-};
+enum { FREE, TAKEN, QUEUED, RUNS, DONE }; /* of a submission; TAKEN: by a call of the host */
 
 static bool state_move(struct sc_plugin_submission *submission, uint64_t generation, uint32_t from,
                        uint32_t to)
 {
     uint64_t word = generation << 32 | from;
     return atomic_compare_exchange_strong(&submission->word, &word, generation << 32 | to);
-}
-
-bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item)
-{
-    return item->is_submitted && (atomic_load(&item->request->turn) == TURN_LEFT ||
-                                  item->request->epoch != atomic_load(&conn->epoch) ||
-                                  atomic_load(&conn->submit_closing) != 0);
-}
-
-bool sc_plugin_submit_leaves(struct sc_plugin_request *request)
-{
-    uint32_t turn = TURN_SUBMITTED;
-    return atomic_compare_exchange_strong(&request->turn, &turn, TURN_LEFT);
-}
-
-bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)
-{
-    uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
-    return slot < conn->submission_count && generation > 0 &&
-           generation <= atomic_load(&conn->submissions[slot].word) >> 32;
 }
 
 /* ---- The work ------------------------------------------------------------------------------- */
@@ -93,7 +55,8 @@ static void run(struct sc_plugin_submission *submission)
     submission->error = (struct spec_error){.struct_size = sizeof(submission->error)};
     submission->status = sc_plugin_items_serve(conn, work, submission->count, &submission->error);
     for (uint64_t i = 0; i < submission->count; i++)
-        if (!is_again(work, i) && atomic_exchange(&work[i].request->turn, TURN_HOST) == TURN_LEFT)
+        if (!is_again(work, i) &&
+            atomic_exchange(&work[i].request->turn, SC_TURN_HOST) == SC_TURN_LEFT)
             sc_plugin_request_end(conn, work[i].request);
     atomic_store(&submission->word, generation << 32 | DONE);
     atomic_fetch_add_explicit(&conn->submit_word, 1, memory_order_release);
@@ -188,7 +151,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     for (uint64_t i = 0; i < count; i++) {
         work[i].ticket = ticket;
         atomic_store(&work[i].request->submission, (uint32_t)(submission - conn->submissions) + 1);
-        atomic_store(&work[i].request->turn, TURN_SUBMITTED);
+        atomic_store(&work[i].request->turn, SC_TURN_SUBMITTED);
     }
     sc_plugin_items_begin(conn, work, count, begin_ns);
     *ret_ticket = ticket;

@@ -208,7 +208,8 @@ def killed(case):
 
 def damaged(case):
     damage(rank_of(case.filled("one")))
-    case.same("damaged", case.plain(), case.host.once(case.words("one"), case.prompts)["answers"], 0)
+    run = case.host.once(case.words("one"), case.prompts)["answers"]
+    case.same("damaged", case.plain(), run, 0)
 
 
 PARTS = {"alone": alone, "in_turn": in_turn, "processes": processes, "killed": killed,
@@ -217,7 +218,9 @@ QUICK = ("alone", "damaged", "chunked", "batched", "preempted")
 
 
 def main(args):
-    parts = ["processes"] if args.tp > 1 else args.part or (QUICK if args.quick else PARTS)
+    parts = args.part or (QUICK if args.quick else PARTS)
+    if args.tp > 1:
+        parts = ["processes"]
     for unknown in set(parts) - set(PARTS):
         raise SystemExit(f"equality: no part {unknown}; there are {', '.join(PARTS)}")
     ok, count = True, args.prompts or (8 if args.quick else 200)

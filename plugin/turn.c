@@ -1,0 +1,54 @@
+/* The turn, every 25 ms in the background lane: other processes' logs, ghosts, epochs, mail, roots
+ * of older epochs. Threads: start and stop by one; the turn on an executor thread. Tests:
+ * tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
+#include "plugin/connector.h"
+
+#define TURN_NS UINT64_C(25000000)
+
+static bool turn(spec_connector *conn)
+{
+    bool more = sc_plugin_follow_own(conn);
+    if (sc_plugin_ghosts_end_due(conn))
+        sc_plugin_unpinned(conn);
+    more = sc_plugin_peers_follow(conn) || more;
+    sc_plugin_mail_turn(conn);
+    if (sc_plugin_averages_refused(conn->averages)) /* the log did not take some: once more */
+        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+    return sc_plugin_roots_clear(conn->radix, &conn->index_lock, &conn->old_roots) || more;
+}
+
+static void turn_step(struct sc_task *task)
+{
+    spec_connector *conn =
+        (spec_connector *)(void *)((uint8_t *)task - offsetof(spec_connector, turn.task));
+    bool more = false;
+    if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
+        more = turn(conn);
+    if (atomic_load(&conn->turn.closing) != 0) {
+        atomic_store(&conn->turn.ended, 1);
+        sc_exec_wake(conn->exec, &conn->turn.ended);
+        return;
+    }
+    sc_exec_post_at(conn->exec, task, SC_LANE_BACKGROUND,
+                    sc_exec_now_ns(conn->exec) + (more ? 0 : TURN_NS));
+}
+
+void sc_plugin_turn_start(spec_connector *conn)
+{
+    conn->turn.task.step = turn_step;
+    conn->turn.is_started = true;
+    sc_exec_post_at(conn->exec, &conn->turn.task, SC_LANE_BACKGROUND,
+                    sc_exec_now_ns(conn->exec) + TURN_NS);
+}
+
+void sc_plugin_turn_stop(spec_connector *conn)
+{
+    if (!conn->turn.is_started)
+        return;
+    atomic_store(&conn->turn.closing, 1);
+    /* A step that runs now may have looked at `closing` before, and posts itself once more. */
+    while (!sc_exec_cancel(conn->exec, &conn->turn.task) && atomic_load(&conn->turn.ended) == 0)
+        (void)sc_exec_wait(conn->exec, &conn->turn.ended, 0,
+                           sc_exec_now_ns(conn->exec) + TURN_NS / 25);
+    conn->turn.is_started = false;
+}
