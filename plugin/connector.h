@@ -2,12 +2,13 @@
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
- *                  load.c     begin_layer, get_important, prefetch_next: three readers a request
+ *                  load.c     begin_layer, get_important, prefetch_next
+ *                  reads.c    three readers a request; take.c: from them into the destination
  *                  submit.c   get_important in two halves, its work on a thread of ours
  *                  batch.c    memory for many items of one call
  *                  budget.c, choose.c, select.c, union.c, sticky.c  which rows (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
- *                  refine.c   exact rows over what was delivered as codes
+ *                  refine.c   exact rows over what was delivered as codes (delivery.c)
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
@@ -184,7 +185,7 @@ struct sc_plugin_request {
     struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
     uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers whose last delivery that was */
 
-    /* Whose turn it is with loads: the host thread's, or a submission's (submit.c). */
+    /* Whose turn it is with loads: the host thread's, or a submission's (submission.h). */
     _Atomic uint32_t turn;
     const struct sc_store_sketch *lent;    /* it is decoded now: it does not end; or NULL */
     _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */

@@ -1,16 +1,11 @@
 /* Loading: begin_layer, get_important, prefetch_next.
  *
- *   reader 0: layers 0 2 4 ...     frames -> verified rows -> unpacked into the destination,
- *   reader 1: layers 1 3 5 ...     one while the other reads ahead
- *   reader 2: rows of a set that no guess brought (select.c)
- *
  *   a call   checks of all items -> whole layers begun -> sets chosen, their rows begun, item by
  *            item -> rows consumed, item by item: the device never waits for a later item's scores
  *
- * Holds: rows reach the destination after their tags were checked, on the caller's thread, inside
- * the call; of the items of one call, only the one being consumed draws on the demand share of the
+ * Holds: of the items of one call, only the one being consumed draws on the demand share of the
  * staging frames, so that calls side by side always progress.
- * Does not: allocate, choose rows (select.c).
+ * Does not: allocate, choose rows (select.c), begin or consume reads (reads.c, take.c).
  * Threads: calls for one request do not overlap (ABI); requests are independent.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/args.h"

@@ -1,7 +1,6 @@
 /* What a request's readers read: whole layers, rows of a set, rows of a guess, keys.
  * Contract: reads.h. Tests: tests/unit/plugin/test_load.c, test_select.c, test_guess.c */
 #include "plugin/reads.h"
-
 #include "plugin/select.h"
 
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

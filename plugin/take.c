@@ -4,8 +4,9 @@
  *   a guess   its wanted rows, then those of the rest, which goes on meanwhile
  *   fails     the request is void from there on; the index and the log's writer are told
  *
- * Holds: rows reach the destination after their tags were checked, on the caller's thread.
- * Does not: begin reads (reads.c) but of a whole layer that nobody has begun; choose rows.
+ * Holds: rows reach the destination after their tags were checked, on the caller's thread,
+ * inside the call.
+ * Does not: choose rows; begin reads (reads.c), but of a whole layer that nobody has begun.
  * Threads: the request's host thread, or whose turn its loads are.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #include "base/stream.h"
