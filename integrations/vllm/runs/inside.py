@@ -40,9 +40,8 @@ def settle(llm, prompts, count):
         while (seen := reader.conn.lookup(ids, peek=True).stored_tokens) < count:
             if time.monotonic() > end:
                 stats = worker.conn.stats()
-                lost = {n: stats[n] for n in ("dropped_chunks", "evicted_chunks", "no_space")}
-                raise TimeoutError(
-                    f"{seen} tokens of a prompt are stored, expected {count}; {lost}")
+                raise TimeoutError(f"{seen} tokens of prompt {ids[:8].hex()} are stored, expected "
+                                   f"{count}; {({n: v for n, v in stats.items() if v})}")
             time.sleep(0.01)
 
 

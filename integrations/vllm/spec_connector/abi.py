@@ -14,6 +14,7 @@ E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -
 
 DTYPE_F32, DTYPE_F16, DTYPE_BF16 = 1, 2, 3
 DTYPE_FP8_E4M3, DTYPE_FP8_E5M2, DTYPE_INT8, DTYPE_BYTES = 4, 5, 6, 7
+LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG = 0, 1, 2, 3
 ROLE_AUTO, ROLE_WRITER, ROLE_READER = 0, 1, 2
 LOOKUP_REQUIRE_EXACT, LOOKUP_PEEK = 1, 2
 LOOKUP_MISS, LOOKUP_HIT, LOOKUP_PENDING = 0, 1, 2
@@ -88,9 +89,12 @@ class Model(Structure):
                 ("group_count", c_uint64)]
 
 
+LogFn = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)  # level, line, user
+
+
 class OpenParams(Structure):
     _fields_ = [("struct_size", c_uint32), ("role", c_uint32), ("config", c_char_p),
-                ("model", POINTER(Model)), ("alloc", c_void_p), ("log", c_void_p),
+                ("model", POINTER(Model)), ("alloc", c_void_p), ("log", LogFn),
                 ("log_user", c_void_p), ("log_level_max", c_int32), ("rank", c_uint32),
                 ("rank_count", c_uint32), ("reserved", c_uint32)]
 

@@ -5,11 +5,16 @@ Threads: as the ABI has it; ctypes lets go of the interpreter's lock during a ca
 import ctypes
 import dataclasses
 import json
+import logging
 import os
 import threading
 
 from . import abi
 from .library import load
+
+
+LEVELS = {abi.LOG_ERROR: logging.ERROR, abi.LOG_WARN: logging.WARNING, abi.LOG_INFO: logging.INFO,
+          abi.LOG_DEBUG: logging.DEBUG}
 
 
 class Error(Exception):
@@ -88,16 +93,21 @@ class Connector:
     config: a path of a JSON file, or a dict. Opened on a thread of its own that may run on every
     core of the process's set: the plugin's threads inherit that, and an engine may have bound the
     calling thread to one core.
+    log: as logging.Logger.log, for the plugin's lines up to log_level; called inside calls, on
+    the callers' threads.
     """
 
     def __init__(self, config, model, *, role=abi.ROLE_AUTO, rank=0, rank_count=1, library=None,
-                 log_level=1):
+                 log=logging.getLogger("spec_connector").log, log_level=abi.LOG_WARN):
         self._api = load(library)
         self._conn = ctypes.c_void_p()
         text = json.dumps(config) if isinstance(config, dict) else os.fspath(config)
         c_model, keep = model.to_abi()
+        self._log = abi.LogFn(lambda level, line, _: log(
+            LEVELS.get(level, logging.DEBUG), "%s", line.decode(errors="replace")))
         params = abi.OpenParams(role=role, config=text.encode(), model=ctypes.pointer(c_model),
-                                rank=rank, rank_count=rank_count, log_level_max=log_level)
+                                rank=rank, rank_count=rank_count, log=self._log,
+                                log_level_max=log_level)
         error, status = abi.Error(), []
 
         def run():

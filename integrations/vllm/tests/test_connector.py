@@ -4,6 +4,7 @@ errors as exceptions, threads on every core. SPEC_CONNECTOR_LIBRARY names the pl
 import array
 import ctypes
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -105,6 +106,16 @@ class Package(unittest.TestCase):
             self.assertEqual(writer.get(item), abi.OK)
             self.assertEqual(target.k.raw, rows(2, 1, 0)[64 * ROW:192 * ROW])
             writer.release(attached.request)
+
+    def test_lines_of_the_plugin_are_logged(self):
+        lines = []
+
+        def log(level, form, *words):
+            lines.append((level, form % words))
+        with self.open(), self.open(log=log, log_level=abi.LOG_INFO) as reader:
+            reader.stats()
+        self.assertTrue([text for level, text in lines
+                         if level == logging.INFO and text.startswith("opens as a reader")], lines)
 
     def test_identity_parts_prompts(self):
         one = Identity(salt=b"a", lora=b"x", extra=((1, 10, 5, b"image"),))

@@ -10,6 +10,7 @@
  * Threads: one. */
 #include "tests/unit/plugin/select_fixture.h"
 
+#include "plugin/reads.h"
 #include "plugin/select.h"
 
 #define MATCHED  768u

@@ -3,6 +3,7 @@
  * disk. */
 #include "tests/unit/plugin/select_fixture.h"
 
+#include "plugin/reads.h"
 #include "plugin/select.h"
 
 #include <pthread.h>

@@ -122,6 +122,10 @@ def is_layered(config):
     return bool(config.kv_transfer_config.kv_connector_extra_config.get("layered"))
 
 
+def log_line(level, form, *words):
+    logger.log(level, "spec_connector: " + form, *words)
+
+
 def open_connector(config, kv_config, rank, role):
     extra = config.kv_transfer_config.kv_connector_extra_config
     if "config" not in extra:
@@ -142,7 +146,7 @@ def open_connector(config, kv_config, rank, role):
                                                       min(16 * rows, REFINE_BYTES_MAX))
     return Connector(settings, describe(config, kv_config, rank), role=role, rank=rank,
                      rank_count=config.parallel_config.tensor_parallel_size,
-                     library=extra.get("library"))
+                     library=extra.get("library"), log=log_line)
 
 
 def adapter_id(lora):
