@@ -23,6 +23,7 @@
 #include "store/extent.h"
 
 #include "store/tag.h"
+#include "store/where.h"
 
 #include <string.h>
 
@@ -251,24 +252,24 @@ static void window_read(struct sc_store_build *build)
     struct sc_store *store = build->store;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, build->extent_id);
-    const struct sc_store_part *part =
-        sc_store_part_of(extent->parts, extent->part_count, build->layer);
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, build->layer);
     const struct span *span = &build->spans[build->span];
     struct sc_io_op *ops[2] = {&build->ops[0], &build->ops[1]};
-    uint64_t layer = part->offset + (build->layer - part->layer_first) * extent->stride;
     uint64_t tag_bytes = 8ull * store->shape.tags_per_row, bytes = read_bytes(build);
-    uint64_t tags = layer + extent->tag_offset + build->row * tag_bytes;
-    uint64_t rows = layer + extent->row_offset + build->row * bytes;
+    uint64_t tags = layer.offset + extent->tag_offset + build->row * tag_bytes;
+    uint64_t rows = layer.offset + extent->row_offset + build->row * bytes;
     if (is_split(store) && build->is_codes)
-        rows = layer + extent->row_offset + span->piece->extent_row * bytes;
+        rows = layer.offset + extent->row_offset + span->piece->extent_row * bytes;
     else if (is_split(
                  store)) /* K of the piece's row i: behind those before it, V's are elsewhere */
-        rows = layer + extent->row_offset + span->piece->extent_row * store->shape.row_bytes +
+        rows = layer.offset + extent->row_offset +
+               span->piece->extent_row * store->shape.row_bytes +
                (build->row - span->piece->extent_row) * bytes;
     window_size(build);
     uint64_t skipped = is_split(store) && build->is_codes ? span->piece->skip : 0;
-    op_set(build, 0, part->segment, rows, rows + (build->rows + skipped) * bytes, build->bytes);
-    op_set(build, 1, part->segment, tags, tags + build->rows * tag_bytes,
+    op_set(build, 0, layer.segment, rows, rows + (build->rows + skipped) * bytes, build->bytes);
+    op_set(build, 1, layer.segment, tags, tags + build->rows * tag_bytes,
            build->bytes + build->tags_at);
     build->rows_in = rows % PAGE;
     build->tags_in = build->tags_at + tags % PAGE;

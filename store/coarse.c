@@ -14,6 +14,7 @@
  * Threads: one caller at a time; is_coarse and marks any.
  * Tests: tests/unit/store/test_coarse.c, tests/unit/plugin/test_coarse.c */
 #include "store/codes.h"
+#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -67,21 +68,21 @@ spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t 
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
-    const struct sc_store_part *part = sc_store_part_of(annex->parts, annex->part_count, layer);
-    uint64_t start = part->offset + (layer - part->layer_first) * annex->stride;
-    uint64_t first = sc_store_down(start, PAGE);
-    uint64_t bytes = sc_store_up(start + annex->stride, PAGE) - first;
+    struct sc_store_where where =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+    uint64_t first = sc_store_down(where.offset, PAGE);
+    uint64_t bytes = sc_store_up(where.offset + annex->stride, PAGE) - first;
     uint8_t *memory = sc_alloc(store->params.alloc, bytes + PAGE);
     if (memory == NULL)
         return SPEC_E_NO_MEMORY;
     uint8_t *pages = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE;
     spec_status status =
-        sc_io_file_pread(store->io, store->segments[part->segment].file, pages, bytes, first, NULL);
+        sc_io_file_pread(store->io, store->segments[where.segment].file, pages, bytes, first, NULL);
     sc_store_count(&store->read_bytes, bytes);
     for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
         if (piece == NULL || piece->extent != id ||
-            piece_holds(store, extent, annex, layer, piece, pages + (start - first)))
+            piece_holds(store, extent, annex, layer, piece, pages + (where.offset - first)))
             continue;
         keep_rows(store, id, i);
         status = SPEC_E_CORRUPT;

@@ -22,6 +22,7 @@
 #define SC_STORE_CODING_H
 
 #include "store/internal.h"
+#include "store/where.h"
 
 #define SC_STORE_CODERS 16u /* extents that are stored and coded at once; others are build.c's */
 

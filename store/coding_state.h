@@ -12,6 +12,7 @@
 #define SC_STORE_CODING_STATE_H
 
 #include "store/coding.h"
+#include "store/where.h"
 
 struct sc_store_coding_window {                 /* one a frame of the pool */
     struct sc_store_coder *coder;               /* NULL: its rows are not waited for */

@@ -6,6 +6,7 @@
 
 #include "store/codes.h"
 #include "store/extent.h"
+#include "store/where.h"
 
 #include <string.h>
 
@@ -125,7 +126,7 @@ static bool slab_code(struct sc_store_coder *coder)
         sc_store_part_of(coder->parts, (uint32_t)coder->part_count, coder->layer);
     uint32_t index = (uint32_t)(part - coder->parts);
     uint64_t row_bytes = store->shape.row_bytes, rows = coder->pieces[coder->piece].row_count;
-    uint64_t start = part->offset + (coder->layer - part->layer_first) * coder->place.stride +
+    uint64_t start = sc_store_part_at(part, coder->place.stride, coder->layer) +
                      coder->place.row_offset + coder->row * row_bytes;
     bool good = slab_pin(coder, index, start, start + rows * row_bytes);
     if (good) {

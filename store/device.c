@@ -16,6 +16,7 @@
  * Threads: step is the executor's; done any of the back end's; sc_store_device any.
  * Tests: tests/unit/store/test_device.c */
 #include "store/device.h"
+#include "store/where.h"
 
 #include <errno.h>
 #include <stdio.h>

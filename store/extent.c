@@ -10,6 +10,7 @@
  * Threads: one producer an extent; completions on the executor's. Pools: the space lock.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/extent.h"
+#include "store/where.h"
 
 #include "store/coding.h"
 

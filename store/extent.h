@@ -14,6 +14,7 @@
 #define SC_STORE_EXTENT_H
 
 #include "store/internal.h"
+#include "store/where.h"
 
 /* Windows that are queued by one call: half of what is in flight. */
 #define SC_STORE_EXTENT_READY 4u

@@ -4,6 +4,7 @@
  * Threads: who follows.
  * Tests: tests/unit/store/test_follow.c */
 #include "store/internal.h"
+#include "store/where.h"
 
 #include <stdio.h>
 

@@ -286,21 +286,6 @@ static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* ---- Where a layer is (where.c) -------------------------------------------------------------- */
-
-void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space);
-/* Where the sections of a layer begin, and how far layers are apart, for an extent that is written
- * now; probe rows stand first. Readers take it from the extent's record. */
-struct sc_store_place {
-    uint64_t probe_tag_offset, tag_offset, row_offset, stride;
-};
-struct sc_store_place sc_store_shape_place(const struct sc_store_shape *shape,
-                                           uint64_t probe_row_bytes, uint64_t row_count);
-uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride);
-/* The part that holds a layer; parts cover all layers. */
-const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
-                                             uint32_t layer);
-
 /* ---- Identity (identity.c) ------------------------------------------------------------------- */
 
 /* Finds or makes DIR/store.msgpack, and sets it. */

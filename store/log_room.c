@@ -27,6 +27,7 @@
  * Threads: any; the space lock or the log lock, as said, never both.
  * Tests: tests/unit/store/test_room.c, tests/unit/plugin/test_soak.c */
 #include "store/internal.h"
+#include "store/where.h"
 
 #include <string.h>
 

@@ -18,6 +18,7 @@
  * Tests: tests/unit/plugin/test_merge.c */
 #include "store/extent.h"
 #include "store/tag.h"
+#include "store/where.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,9 +113,8 @@ static bool part_set(struct sc_store_merger *merger, struct part *part, uint64_t
         piece->first_position + piece->skip != merger->what.plan.first_position + merger->row ||
         piece->row_count > merger->what.plan.row_count - merger->row + piece->skip)
         return false;
-    const struct sc_store_part *place =
-        sc_store_part_of(extent->parts, extent->part_count, merger->layer);
-    uint64_t layer = place->offset + (merger->layer - place->layer_first) * extent->stride;
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, merger->layer);
     uint64_t row_bytes = store->shape.row_bytes, tag_bytes = 8ull * store->shape.tags_per_row;
     uint64_t first = piece->extent_row, skip = piece->skip, count = piece->row_count - skip;
     uint64_t read_first = is_split(store) ? first : first + skip; /* a slab is read whole */
@@ -122,11 +122,11 @@ static bool part_set(struct sc_store_merger *merger, struct part *part, uint64_t
     uint8_t *at = merger->window + used;
     *part =
         (struct part){.piece = piece, .copy = extent->copy, .row_count = count, .at = merger->row};
-    part->rows =
-        op_set(merger, &part->ops[0], place->segment,
-               layer + extent->row_offset + read_first * row_bytes, read_count * row_bytes, at);
-    part->tags = (const uint64_t *)(const void *)op_set(merger, &part->ops[1], place->segment,
-                                                        layer + extent->tag_offset +
+    part->rows = op_set(merger, &part->ops[0], layer.segment,
+                        layer.offset + extent->row_offset + read_first * row_bytes,
+                        read_count * row_bytes, at);
+    part->tags = (const uint64_t *)(const void *)op_set(merger, &part->ops[1], layer.segment,
+                                                        layer.offset + extent->tag_offset +
                                                             (first + skip) * tag_bytes,
                                                         count * tag_bytes, at + part->ops[0].bytes);
     return true;

@@ -9,6 +9,7 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/coding.h"
 #include "store/device.h"
+#include "store/where.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -18,6 +18,7 @@
 #include "store/coding.h"
 #include "store/extent.h"
 #include "store/tag.h"
+#include "store/where.h"
 
 #include <string.h>
 
@@ -371,8 +372,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
     struct layer_job job = {.extent = extent,
                             .part = part,
-                            .start =
-                                part->offset + (layer - part->layer_first) * extent->place.stride,
+                            .start = sc_store_part_at(part, extent->place.stride, layer),
                             .layer = layer,
                             .source = source};
     job.tags_end = job.start + extent->place.tag_offset + extent->row_count * tag_bytes_of(extent);

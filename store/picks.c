@@ -5,6 +5,7 @@
 #include "store/picks.h"
 
 #include "store/plan.h"
+#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -86,20 +87,19 @@ static bool place_open(struct sc_store_pick_plan *plan)
     if (extent == NULL)
         return false;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    const struct sc_store_part *part =
-        sc_store_part_of(extent->parts, extent->part_count, plan->layer);
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     struct sc_store_pick_place *place = &plan->place;
     *place = (struct sc_store_pick_place){
         .extent = extent,
-        .segment = part->segment,
+        .segment = layer.segment,
         .half_count = 1,
         .shift = row - plan->range_first,
         .stride = store->shape.row_bytes,
         .slab_first = piece->extent_row,
         .slab_end = (uint64_t)piece->extent_row + piece->row_count,
     };
-    place->base[0] =
-        part->offset + (plan->layer - part->layer_first) * extent->stride + extent->row_offset;
+    place->base[0] = layer.offset + extent->row_offset;
     if (store->shape.layout == SC_STORE_SPLIT) {
         /* The slab's K rows, then its V rows, from where its first row would be. */
         uint64_t k_bytes = store->shape.k_row_bytes;

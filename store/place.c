@@ -5,6 +5,7 @@
  * Threads: any; the space lock.
  * Tests: tests/unit/store/test_store.c, test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"
+#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 

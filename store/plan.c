@@ -3,6 +3,7 @@
  * Holds, Does not, Threads: store/plan.h.
  * Tests: tests/unit/store/test_store.c */
 #include "store/plan.h"
+#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -68,11 +69,11 @@ static bool run_open(struct sc_store_plan *plan)
     const struct sc_store_extent_entry *extent = range_find(plan, &plan->ranges[plan->range], &row);
     if (extent == NULL)
         return false;
-    const struct sc_store_part *part =
-        sc_store_part_of(extent->parts, extent->part_count, plan->layer);
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     plan->extent = extent;
-    plan->segment = part->segment;
-    plan->layer_offset = part->offset + (plan->layer - part->layer_first) * extent->stride;
+    plan->segment = layer.segment;
+    plan->layer_offset = layer.offset;
     plan->run_first = row;
     plan->run_count = plan->ranges[plan->range].row_count;
     plan->tags_planned = plan->rows_planned = 0;

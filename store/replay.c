@@ -24,6 +24,7 @@
  * locks.
  * Tests: tests/unit/store/test_log.c, test_follow.c; tests/fault/test_store_faults.c */
 #include "store/replay.h"
+#include "store/where.h"
 
 #include <string.h>
 

@@ -12,6 +12,7 @@
  * Does not: read segments.
  * Threads, Tests: store/replay.c */
 #include "store/replay.h"
+#include "store/where.h"
 
 #include <string.h>
 

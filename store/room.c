@@ -11,6 +11,7 @@
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
+#include "store/where.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* looked at under one lock: 16 x 64 MiB are 4,096 words */

@@ -13,6 +13,7 @@
  * Threads: any, under the space lock; files are made by the maker task.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"
+#include "store/where.h"
 
 #include <stdio.h>
 #include <stdlib.h>

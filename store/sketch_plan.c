@@ -11,6 +11,7 @@
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #include "store/plan.h"
 #include "store/sketch.h"
+#include "store/where.h"
 
 #include <string.h>
 
@@ -115,15 +116,14 @@ static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_byte
     }
 }
 
-/* Rows of a section that begins `offset` behind the start of each layer. */
-static struct sc_store_sketch_section section_of(const struct sc_store_part *part, uint64_t stride,
-                                                 uint32_t layer, uint64_t offset,
+/* Rows of a section that begins `offset` behind the layer's start. */
+static struct sc_store_sketch_section section_of(struct sc_store_where layer, uint64_t offset,
                                                  uint64_t row_bytes, uint64_t row, uint64_t count)
 {
-    uint64_t start = part->offset + (layer - part->layer_first) * stride + offset;
+    uint64_t start = layer.offset + offset;
     return (struct sc_store_sketch_section){.start = start + row * row_bytes,
                                             .end = start + (row + count) * row_bytes,
-                                            .segment = part->segment};
+                                            .segment = layer.segment};
 }
 
 /* Sections of codes: so many bytes of K's and of V's blocks, from block->k_at and v_at on. */
@@ -131,10 +131,10 @@ static void codes_sections(struct sc_store_sketch_plan *plan, const struct sc_st
                            uint64_t k_bytes, uint64_t v_bytes)
 {
     struct sc_store_sketch_block *block = &plan->block;
-    const struct sc_store_part *part =
-        sc_store_part_of(annex->parts, annex->part_count, plan->layer);
-    block->probes = section_of(part, annex->stride, plan->layer, 0, 1, block->k_at, k_bytes);
-    block->probe_tags = section_of(part, annex->stride, plan->layer, 0, 1, block->v_at, v_bytes);
+    struct sc_store_where layer =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
+    block->probes = section_of(layer, 0, 1, block->k_at, k_bytes);
+    block->probe_tags = section_of(layer, 0, 1, block->v_at, v_bytes);
 }
 
 const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
@@ -258,8 +258,8 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     if (plan->left == 0 && !run_open(plan))
         return SPEC_E_CORRUPT; /* dropped since begin */
     const struct sc_store_extent_entry *extent = plan->extent;
-    const struct sc_store_part *part =
-        sc_store_part_of(extent->parts, extent->part_count, plan->layer);
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
@@ -274,20 +274,19 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         .probe_row_bytes = probes->row_bytes,
         .wanted_bytes = plan->wanted_bytes,
         .layer = plan->layer,
-        .tags = section_of(part, extent->stride, plan->layer, extent->tag_offset,
-                           sc_store_sketch_tags_bytes(plan->store, 1), row, count)};
+        .tags = section_of(layer, extent->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
+                           row, count)};
     if (plan->is_codes) {
         codes_plan(plan);
         count = block->row_count;
-        block->tags = section_of(part, extent->stride, plan->layer, extent->tag_offset,
+        block->tags = section_of(layer, extent->tag_offset,
                                  sc_store_sketch_tags_bytes(plan->store, 1), row, count);
     }
     if (plan->wanted_bytes > 0) {
-        part = sc_store_part_of(probes->parts, probes->part_count, plan->layer);
-        block->probes = section_of(part, probes->stride, plan->layer, probes->offset,
-                                   probes->row_bytes, row, count);
-        block->probe_tags =
-            section_of(part, probes->stride, plan->layer, probes->tag_offset, 8, row, count);
+        layer =
+            sc_store_layer_where(probes->parts, probes->part_count, probes->stride, plan->layer);
+        block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
+        block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
     if (plan->ranges[plan->range].is_coarse != 0)
         block->tags.end = block->tags.start;

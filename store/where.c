@@ -1,10 +1,5 @@
-/* Where the bytes of a layer are: what a namespace's rows take, how the sections of a layer lie,
- * and which part of an extent has it.
- *
- * Holds: a layer that is written now begins on a border of its rows' alignment.
- * Does not: know what is free, or any file.
- * Threads: any.
- * Tests: tests/unit/store/test_store.c */
+/* Contract: where.h. */
+#include "store/where.h"
 #include "store/internal.h"
 
 #include <string.h>
@@ -57,4 +52,11 @@ const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, 
             high = middle;
     }
     return &parts[low];
+}
+
+struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, uint32_t part_count,
+                                           uint64_t stride, uint32_t layer)
+{
+    const struct sc_store_part *part = sc_store_part_of(parts, part_count, layer);
+    return (struct sc_store_where){part->segment, sc_store_part_at(part, stride, layer)};
 }

@@ -5,6 +5,7 @@
 
 #include "store/codes.h"
 #include "store/fields.h"
+#include "store/where.h"
 
 #include <string.h>
 

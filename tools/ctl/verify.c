@@ -8,6 +8,7 @@
 #include "tools/ctl/ctl.h"
 
 #include "store/tag.h"
+#include "store/where.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,7 @@ static const uint8_t *layer_read(struct verify *verify, const struct ctl_extent 
             return NULL;
         }
     }
-    uint64_t offset = part->offset + (layer - part->layer_first) * extent->stride;
+    uint64_t offset = sc_store_part_at(part, extent->stride, layer);
     for (uint64_t got = 0; got < extent->stride;) {
         ssize_t bytes =
             pread(verify->fd, verify->buffer + got, extent->stride - got, (off_t)(offset + got));

@@ -1,0 +1,46 @@
+/* Where the bytes of a layer are: the one way from an extent's parts to a place in a file.
+ *
+ *   part      [layer f][layer f + 1] ...      whole layers in one segment, a stride apart
+ *   layer     [probe rows][their tags][tags][rows]    sections; the extent's record has their
+ *                                                     offsets from the layer's first byte
+ *   annex     [probe rows][their tags]        or codes: parts and a stride of its own
+ *
+ * Holds: a layer that is written now begins on a border of its rows' alignment.
+ * Does not: know what is free, or any file.
+ * Threads: any.
+ * Tests: tests/unit/store/test_store.c */
+#ifndef SC_STORE_WHERE_H
+#define SC_STORE_WHERE_H
+
+#include "store/record.h"
+
+struct sc_store_shape;
+
+struct sc_store_where {
+    uint32_t segment; /* as the part names it */
+    uint64_t offset;  /* bytes from the segment's start */
+};
+
+void sc_store_shape_set(struct sc_store_shape *shape, const struct sc_store_namespace *space);
+/* Where the sections of a layer begin, and how far layers are apart, for an extent that is written
+ * now; probe rows stand first. Readers take it from the extent's record. */
+struct sc_store_place {
+    uint64_t probe_tag_offset, tag_offset, row_offset, stride;
+};
+struct sc_store_place sc_store_shape_place(const struct sc_store_shape *shape,
+                                           uint64_t probe_row_bytes, uint64_t row_count);
+uint64_t sc_store_part_pages(const struct sc_store_part *part, uint64_t stride);
+/* The part that holds a layer; parts cover all layers. */
+const struct sc_store_part *sc_store_part_of(const struct sc_store_part *parts, uint32_t part_count,
+                                             uint32_t layer);
+/* The first byte of a layer, from the start of the segment of the part that holds it. */
+static inline uint64_t sc_store_part_at(const struct sc_store_part *part, uint64_t stride,
+                                        uint32_t layer)
+{
+    return part->offset + (layer - part->layer_first) * stride;
+}
+/* The first byte of a layer. */
+struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, uint32_t part_count,
+                                           uint64_t stride, uint32_t layer);
+
+#endif
