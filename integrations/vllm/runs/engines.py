@@ -18,6 +18,7 @@ LIBRARY = os.environ.get("SPEC_CONNECTOR_LIBRARY",
                          os.path.join(ROOT, "build", "lib", "libspec_connector.so"))
 SKIPPED = 77
 PREFIX, STEP, SUFFIX = 128, 128, 20  # shared tokens, and own ones; max_num_batched_tokens; the rest
+WHOLE = 2 * PREFIX  # tokens of a prompt that the store has in whole blocks
 TOKENS = 24  # of an answer, unless said otherwise
 ORDER_SECONDS = 3600
 MODULE = "spec_connector.vllm"

@@ -152,7 +152,8 @@ def preempted(case):
     plain = case.host.once(case.words(), prompts, **how)["answers"]
     noise = case.noise("preempted", [
         plain, case.host.once(case.words(**small), prompts, **how)["answers"],
-        *own(case.host, case.words(), prompts, tokens)])
+        *own(case.host, case.words(), prompts, tokens),
+        *own(case.host, case.words(**small), prompts, tokens)])  # preempted, then found
     for name in ("cold", "restarted"):
         run = case.host.once(case.words("preempted", **small), prompts, **how)
         count = run["counts"]["preemptions"]

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from .engines import HERE, Host, asking, differences, prompts_of, verdict, words_of
+from .engines import HERE, WHOLE, Host, asking, differences, prompts_of, verdict, words_of
 
 PLUGIN = {"io": {"backend": "pread"}}
 STUCK_SECONDS = 240
@@ -44,7 +44,7 @@ class Case:
         if not os.path.exists(os.path.join(self.folder, "filled")):
             self.start("filled")
             self.host.ask(self.prompts)
-            self.host.call("runs.inside:settle", prompts=self.prompts, count=512)
+            self.host.call("runs.inside:settle", prompts=self.prompts, count=WHOLE)
             self.host.stop()
         shutil.copytree(self.store("filled"), self.store(name), dirs_exist_ok=True)
         self.start(name)
@@ -130,7 +130,7 @@ def corrupt(case):
     case.prompts, kept = case.prompts[:1], case.prompts
     case.start("one")
     case.ask()
-    case.host.call("runs.inside:settle", prompts=case.prompts, count=512)
+    case.host.call("runs.inside:settle", prompts=case.prompts, count=WHOLE)
     case.host.stop()
     layers = []
     for tenth in range(1, 10):
@@ -167,7 +167,7 @@ def stale(case):
     answers = case.ask()
     blocks = case.host.call("runs.inside:failed_blocks")
     case.same(f"a lease that is stale at attach, {blocks} blocks reported", answers)
-    case.ok &= verdict("every block of the stale load", blocks == 512 // case.args.block[0])
+    case.ok &= verdict("every block of the stale load", blocks == WHOLE // case.args.block[0])
     case.host.stop()
 
 

@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 
-from .engines import Host, prompts_of, verdict, words_of
+from .engines import WHOLE, Host, prompts_of, verdict, words_of
 
 TOKENS = 10_000
 IDLE_US, LOADING_US, MATCH_US = 3, 60, 1000
@@ -68,7 +68,7 @@ def calls(args):
         host.start(words)
         prompts = prompts_of(16, 5)[::2]
         host.ask(prompts, tokens=1)
-        host.call("runs.inside:settle", prompts=prompts, count=256)
+        host.call("runs.inside:settle", prompts=prompts, count=WHOLE)
         name = os.path.basename(args.model)
         idle = host.call("runs.inside:idle_us")
         ok &= verdict(f"{name}, no load: {idle:.2f} us a layer (at most {IDLE_US})",

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 from . import engines
-from .engines import Host, prompts_of, spec_ctl, verdict, words_of
+from .engines import WHOLE, Host, prompts_of, spec_ctl, verdict, words_of
 from .layered import site
 
 BLOCK = 32
@@ -39,14 +39,14 @@ def asked(host, prompt, spec=None, tokens=1):
 
 
 def engine_tests(args, host, store):
-    text = prompts_of(1, 5, 0)[0][:512]
+    text = prompts_of(1, 5, 0)[0]
     question, other = [7, 8, 9] * 20, [9, 8, 7] * 20
     words = words_of(args, BLOCK, store, extra={"layered": True}, enable_prefix_caching=True,
                      max_num_batched_tokens=1024)
     host.start(words)
     asked(host, text + [3])
     asked(host, [3], {"store": False})  # what is saved goes in front of the next step
-    host.call("runs.inside:settle", prompts=[text], count=len(text))
+    host.call("runs.inside:settle", prompts=[text], count=WHOLE)
     host.stop()
     host.start(words)  # with nothing in its own cache
     found = {}
@@ -54,15 +54,15 @@ def engine_tests(args, host, store):
     *found["another over the text"], _ = asked(host, text + other)
     *found["exact"], _ = asked(host, text + other, {"exact": True})
     *found["another after the exact one"], _ = asked(host, text + [12] * 60)
-    lossy = (len(text + question + said) - 1) // BLOCK * BLOCK - len(text)
+    lossy = (len(text + question + said) - 1) // BLOCK * BLOCK - WHOLE
     turn = text + question + said + other
-    host.call("runs.inside:settle", prompts=[turn], count=len(text) + lossy)
+    host.call("runs.inside:settle", prompts=[turn], count=WHOLE + lossy)
     *found["the conversation goes on"], _ = asked(host, turn)
     *found["the conversation, exact"], _ = asked(host, turn[:-1] + [3], {"exact": True})
     host.stop()
-    want = {"layered": [0, 512], "another over the text": [0, 512], "exact": [0, 512],
-            "another after the exact one": [512, 0], "the conversation goes on": [512, lossy],
-            "the conversation, exact": [512, 0]}
+    want = {"layered": [0, WHOLE], "another over the text": [0, WHOLE], "exact": [0, WHOLE],
+            "another after the exact one": [WHOLE, 0], "the conversation goes on": [WHOLE, lossy],
+            "the conversation, exact": [WHOLE, 0]}
     for what, counts in found.items():
         print(f"  {what}: {counts[0]} tokens from vLLM's cache, {counts[1]} from the store"
               + ("" if counts == want[what] else f"; {want[what]} expected"))
