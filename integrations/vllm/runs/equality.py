@@ -146,14 +146,17 @@ def preempted(case):
     """A pool that two of four requests fit into when they have grown."""
     block, tokens = case.block, 2 * case.block + 40
     each = -(-(160 + tokens) // block)
-    small = {"num_gpu_blocks_override": 2 * each + 1, "max_model_len": each * block}
+    small, larger = ({"num_gpu_blocks_override": grown * each + 1, "max_model_len": each * block}
+                     for grown in (2, 3))
     prompts = [prompt[:160] for prompt in case.prompts[:8]]
     how = {"batch": True, "tokens": tokens}
     plain = case.host.once(case.words(), prompts, **how)["answers"]
-    noise = case.noise("preempted", [
-        plain, case.host.once(case.words(**small), prompts, **how)["answers"],
-        *own(case.host, case.words(), prompts, tokens),
-        *own(case.host, case.words(**small), prompts, tokens)])  # preempted, then found
+    runs = [plain, case.host.once(case.words(**small), prompts, **how)["answers"]]
+    # Where requests are preempted, and so the batches that follow, depends on what was found: the
+    # most of few runs is less than that of one run more, of vLLM's own as well.
+    for pool in ({}, small, larger):
+        runs += own(case.host, case.words(**pool), prompts, tokens)
+    noise = case.noise("preempted", runs)
     for name in ("cold", "restarted"):
         run = case.host.once(case.words("preempted", **small), prompts, **how)
         count = run["counts"]["preemptions"]
