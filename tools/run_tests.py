@@ -5,7 +5,7 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
 
   stage   build directory   compiler, flags                    tests
   gcc     build/            gcc, RelWithDebInfo                all
-  clang   build/clang       clang, Release                     all but those labelled slow or once
+  clang   build/clang       clang, Release                     all but: slow, once, judge
   asan    build/asan        clang, address and undefined       all but those labelled noasan
   tsan    build/tsan        clang, thread                      those labelled tsan, built alone
 
@@ -41,7 +41,8 @@ Stage = collections.namedtuple(
     "Stage", "name folder compiler cxx build_type sanitize ctest targets")
 STAGES = (
     Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", (), ()),
-    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow|once"), ()),
+    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow|once|judge"),
+          ()),
     Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined",
           ("-LE", "noasan"), ()),
     Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", ("-L", "tsan"),
