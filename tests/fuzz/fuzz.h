@@ -6,6 +6,7 @@
 #ifndef SC_TESTS_FUZZ_H
 #define SC_TESTS_FUZZ_H
 
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,5 +26,13 @@ extern int fuzz_was_accepted;
             abort();                                                                               \
         }                                                                                          \
     } while (0)
+
+/* Stores are opened and closed thousands of times: malloc keeps their memory instead of mapping it
+ * anew, page fault by page fault. Before the first allocation. ASan's has no such setting. */
+static inline void fuzz_keep_memory(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
 
 #endif

@@ -63,6 +63,7 @@ static bool replay(const char *directory, const char *name, uint8_t *buffer)
 
 int main(int argc, char **argv)
 {
+    fuzz_keep_memory();
     DIR *directory = argc == 2 ? opendir(argv[1]) : NULL;
     uint8_t *buffer = malloc(INPUT_BYTES_MAX);
     uint32_t count = 0, failed = 0;

@@ -24,6 +24,7 @@ static void run(const uint8_t *data, size_t bytes)
 
 int main(int argc, char **argv)
 {
+    fuzz_keep_memory();
     static uint8_t bytes[ROOM];
     uint64_t first = argc == 3 ? strtoull(argv[1], NULL, 10) : 0;
     uint64_t count = argc == 3 ? strtoull(argv[2], NULL, 10) : 0;
