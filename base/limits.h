@@ -4,6 +4,7 @@
 
 #define SC_LIMIT_LOG_LINE_BYTES  240  /* one terminal line and a half */
 #define SC_LIMIT_LOG_LINES       128  /* waiting for the host's next call; more are dropped */
+#define SC_LIMIT_LOG_EVERY_NS    1000000000ull /* between lines of one limit: one can be read */
 #define SC_LIMIT_PATH_BYTES      4096 /* PATH_MAX */
 #define SC_LIMIT_PATH_NAME_BYTES 256  /* of PATH_MAX: kept free for names below the store's path */
 #define SC_LIMIT_CONFIG_BYTES    (1u << 20)

@@ -36,16 +36,15 @@ void sc_log_done(struct sc_log *log)
     pthread_mutex_destroy(&log->lock);
 }
 
-void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
+/* A line that ends with `tail`: a long text is cut, the tail is not. */
+static void line_queue(struct sc_log *log, int32_t level, const char *tail, const char *format,
+                       va_list args)
 {
-    if (log->callback == NULL || level > log->level_max)
-        return;
     struct sc_log_line line = {.level = level};
-    va_list args;
-    va_start(args, format);
-    int wanted = vsnprintf(line.text, sizeof(line.text), format, args);
-    va_end(args);
-    sc_status_text_finish(line.text, sizeof(line.text), wanted);
+    size_t room = sizeof(line.text) - strlen(tail);
+    int wanted = vsnprintf(line.text, room, format, args);
+    sc_status_text_finish(line.text, room, wanted);
+    strcat(line.text, tail);
 
     pthread_mutex_lock(&log->lock);
     bool is_full = log->tail - log->head >= SC_LIMIT_LOG_LINES;
@@ -54,6 +53,50 @@ void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
     pthread_mutex_unlock(&log->lock);
     if (is_full)
         atomic_fetch_add_explicit(&log->dropped, 1, memory_order_relaxed);
+}
+
+static bool is_heard(const struct sc_log *log, int32_t level)
+{
+    return log->callback != NULL && level <= log->level_max;
+}
+
+void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
+{
+    if (!is_heard(log, level))
+        return;
+    va_list args;
+    va_start(args, format);
+    line_queue(log, level, "", format, args);
+    va_end(args);
+}
+
+/* Whether a line goes out now; it speaks for ret_held others too. */
+static bool limit_passes(struct sc_log_limit *limit, uint64_t now_ns, uint64_t *ret_held)
+{
+    uint64_t due_ns = atomic_load_explicit(&limit->due_ns, memory_order_relaxed);
+    bool passes = now_ns >= due_ns && atomic_compare_exchange_strong_explicit(
+                                          &limit->due_ns, &due_ns, now_ns + SC_LIMIT_LOG_EVERY_NS,
+                                          memory_order_relaxed, memory_order_relaxed);
+    if (passes)
+        *ret_held = atomic_exchange_explicit(&limit->held, 0, memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&limit->held, 1, memory_order_relaxed);
+    return passes;
+}
+
+void sc_log_write_limited(struct sc_log *log, struct sc_log_limit *limit, uint64_t now_ns,
+                          int32_t level, const char *format, ...)
+{
+    uint64_t held;
+    if (!is_heard(log, level) || !limit_passes(limit, now_ns, &held))
+        return;
+    char tail[48] = "";
+    if (held > 0)
+        snprintf(tail, sizeof(tail), " (and %" PRIu64 " before it)", held);
+    va_list args;
+    va_start(args, format);
+    line_queue(log, level, tail, format, args);
+    va_end(args);
 }
 
 /* Takes the drain for this thread; the lines up to *ret_end are its work. */

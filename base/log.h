@@ -2,7 +2,8 @@
  * host's next call: we never run the host's code on a thread of ours. A full ring drops the newest
  * line and counts it.
  *
- * Holds: lines come out in order per thread; a line is at most SC_LIMIT_LOG_LINE_BYTES.
+ * Holds: lines come out in order per thread; a line is at most SC_LIMIT_LOG_LINE_BYTES; of lines
+ * with one limit (struct sc_log_limit) one goes out in SC_LIMIT_LOG_EVERY_NS, and says of how many.
  * Does not: allocate after init, print.
  * Threads: sc_log_write any; sc_log_drain from host threads only.
  * Tests: tests/unit/base/test_log.c */
@@ -40,12 +41,25 @@ struct sc_log {
     _Atomic uint64_t dropped;
 };
 
+/* Lines that one cause may bring by the thousand, such as a disk that is full. Zero at first. Any
+ * thread. */
+struct sc_log_limit {
+    _Atomic uint64_t due_ns; /* none goes out before */
+    _Atomic uint64_t held;   /* since the last that went out */
+};
+
 void sc_log_init(struct sc_log *log, void (*callback)(int32_t level, const char *line, void *user),
                  void *user, int32_t level_max);
 void sc_log_done(struct sc_log *log);
 /* Queues one line; SC_LOG is the usual spelling. Lower case, value after its name. */
 void sc_log_write(struct sc_log *log, int32_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The same, unless one with this limit went out within SC_LIMIT_LOG_EVERY_NS: then it is only
+ * counted, and the next that goes out ends with that count. now_ns: any clock that never goes back.
+ * Of two threads at once either one's line may be the one. */
+void sc_log_write_limited(struct sc_log *log, struct sc_log_limit *limit, uint64_t now_ns,
+                          int32_t level, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /* Hands the lines that wait now to the host's callback, on the calling (host's) thread, without the
  * lock: the callback may call us. Another thread is at it already: returns at once. */
 void sc_log_drain(struct sc_log *log);

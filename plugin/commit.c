@@ -131,8 +131,9 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_extent_commit(save->extent, &commit, &first_id, &error);
     if (status != SPEC_OK) {
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of tokens %" PRIu64 " .. %" PRIu64 " failed: %s",
-               save->first, end, error.text);
+        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of tokens %" PRIu64 " .. %" PRIu64 " failed: %s",
+                             save->first, end, error.text);
         return status;
     }
     uint64_t indexed_end;

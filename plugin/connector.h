@@ -326,6 +326,7 @@ struct spec_connector {
     _Atomic uint32_t fork_closed;     /* a forked child has closed what it inherited */
     struct sc_poison poison;
     struct sc_log log;
+    struct sc_log_limit lost_saves; /* lines of them */
     struct sc_plugin_stats stats;
     _Atomic uint64_t load_bytes_per_s;   /* of demand loads, smoothed; 0: none yet */
     _Atomic uint64_t pick_bytes_per_s;   /* of chosen rows, likewise */

@@ -214,8 +214,9 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     if (!step->is_good)
         count_dropped(conn, first, first + count);
     if (status != SPEC_OK) {
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
-               why.text);
+        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
+                             why.text);
         uint64_t begun_end = first;
         if (request->pass_saves > 0)
             begun_end = request->pass[request->pass_saves - 1]->first +
@@ -302,8 +303,9 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
             sc_store_extent_put_layer(request->pass[i]->extent, layer, &source, &why);
         if (status == SPEC_OK)
             continue;
-        SC_LOG(&conn->log, SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
-               why.text);
+        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
+                             why.text);
         /* With the last layer, those before the failed one have all they need. */
         give_pass_up(request, last ? i + 1 : 0, i, sc_plugin_ticket_status(status));
     }

@@ -137,6 +137,68 @@ static void without_a_callback_nothing_is_kept(void **state)
     free(log);
 }
 
+static void a_limit_lets_one_line_in_a_while_out_that_counts_the_others(void **state)
+{
+    struct sink *sink = *state;
+    struct sc_log_limit limit = {0}, other = {0};
+    char text[300];
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    uint64_t start_ns = 5;
+    for (int i = 0; i < 1000; i++)
+        sc_log_write_limited(&sink->log, &limit, start_ns + (uint64_t)i, 1, "line %d", i);
+    sc_log_write_limited(&sink->log, &other, start_ns, 1, "another");
+    sc_log_write_limited(&sink->log, &other, start_ns, 3, "not heard, not counted");
+    uint64_t due_ns = start_ns + SC_LIMIT_LOG_EVERY_NS;
+    sc_log_write_limited(&sink->log, &limit, due_ns - 1, 1, "early");
+    sc_log_write_limited(&sink->log, &limit, due_ns, 1, "%s", text);
+    sc_log_write_limited(&sink->log, &limit, due_ns + SC_LIMIT_LOG_EVERY_NS, 1, "last");
+    sc_log_write_limited(&sink->log, &other, due_ns, 1, "another");
+    sc_log_drain(&sink->log);
+    assert_int_equal(sink->count, 5);
+    assert_string_equal(sink->lines[0], "line 0");
+    assert_string_equal(sink->lines[1], "another");
+    const char *tail = "x (and 1000 before it)";
+    assert_int_equal(strlen(sink->lines[2]), SC_LIMIT_LOG_LINE_BYTES - 1);
+    assert_string_equal(sink->lines[2] + strlen(sink->lines[2]) - strlen(tail), tail);
+    assert_string_equal(sink->lines[3], "last");
+    assert_string_equal(sink->lines[4], "another");
+}
+
+struct limited {
+    struct sink *sink;
+    struct sc_log_limit limit;
+};
+
+static void *write_limited(void *argument)
+{
+    struct limited *limited = argument;
+    for (uint64_t i = 0; i < 50; i++)
+        sc_log_write_limited(&limited->sink->log, &limited->limit, i * SC_LIMIT_LOG_EVERY_NS / 4, 1,
+                             "line");
+    return NULL;
+}
+
+/* Every line went out or was counted, once. */
+static void limits_count_right_beside_each_other(void **state)
+{
+    struct sink *sink = *state;
+    struct limited limited = {.sink = sink};
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, write_limited, &limited), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    sc_log_drain(&sink->log);
+    uint64_t told = atomic_load(&limited.limit.held);
+    for (uint64_t i = 0; i < sink->count; i++) {
+        const char *count = strstr(sink->lines[i], "(and ");
+        told += 1 + (count != NULL ? strtoull(count + 5, NULL, 10) : 0);
+    }
+    assert_int_equal(told, 200);
+    assert_in_range(sink->count, 1, 13); /* a due time passes 13 times */
+}
+
 static void *write_lines(void *argument)
 {
     static _Atomic int next_name;
@@ -182,6 +244,8 @@ int main(void)
         SINK_TEST(a_full_ring_drops_the_newest_counts_and_says_so_once),
         SINK_TEST(a_callback_may_call_back),
         cmocka_unit_test(without_a_callback_nothing_is_kept),
+        SINK_TEST(a_limit_lets_one_line_in_a_while_out_that_counts_the_others),
+        SINK_TEST(limits_count_right_beside_each_other),
         SINK_TEST(lines_of_four_threads_come_in_each_ones_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
