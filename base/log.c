@@ -37,8 +37,8 @@ void sc_log_done(struct sc_log *log)
 }
 
 /* A line that ends with `tail`: a long text is cut, the tail is not. */
-static void line_queue(struct sc_log *log, int32_t level, const char *tail, const char *format,
-                       va_list args)
+__attribute__((format(printf, 4, 0))) static void
+line_queue(struct sc_log *log, int32_t level, const char *tail, const char *format, va_list args)
 {
     struct sc_log_line line = {.level = level};
     size_t room = sizeof(line.text) - strlen(tail);
