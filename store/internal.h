@@ -8,14 +8,15 @@
  *   quarantine.c  dropped pieces -> free pages    room.c     how much is free, what may go
  *   mail.c      what others say to the writer
  *   plan.c      ranges -> read operations         picks.c    chosen rows -> read operations
- *   reader.c    operations in flight              reader_rows.c  -> rows, verified
- *   spare.c     a frame for who waits and starves  sketch.h  a layer's probe rows, tags or codes
+ *   flight.h    operations in flight              sketch.h  a layer's probe rows, tags or codes
+ *   reader.c    slots in order                    reader_rows.c  -> rows, verified
+ *   spare.c     a frame for who waits and starves
  *   average.c   records of average importance     pool.c     memory of sketches
  *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
  *   coding.c    codes of rows that are being stored  merge.c  pieces that become one
  *   copy.c      numbers of extents and annexes that never come again
  *
- * Locks: space (rank 40), log (rank 50), coding (rank 55), and a reader's own (rank 30). The log
+ * Locks: space (rank 40), log (rank 50), coding (rank 55), and a flight's own (rank 30). The log
  * lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below. */

@@ -33,7 +33,7 @@ struct rows {
 static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                            uint64_t at, uint64_t count)
 {
-    const struct sc_store *store = reader->store;
+    const struct sc_store *store = reader->flight.store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
@@ -46,7 +46,7 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
                         .tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row};
     for (uint32_t p = 0; p < rows.part_count; p++) {
         rows.parts[p].rows =
-            slot->frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) + at * rows.bytes;
+            slot->flight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) + at * rows.bytes;
         rows.parts[p].base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
                                                is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
     }
@@ -114,7 +114,7 @@ static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
 /* Whole rows, one behind the other. */
 static struct sc_store_rows together(const struct sc_store_reader *reader, const uint8_t *rows)
 {
-    uint64_t row_bytes = reader->store->shape.row_bytes;
+    uint64_t row_bytes = reader->flight.store->shape.row_bytes;
     return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
 }
 
@@ -138,7 +138,7 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
-    struct sc_store *store = reader->store;
+    struct sc_store *store = reader->flight.store;
     const struct sc_store_shape *shape = &store->shape;
     uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row;
     uint64_t count = slot->plan.row_count - at;
@@ -170,8 +170,8 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
     if (status != SPEC_OK)
         return status;
     uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
-    const uint8_t *rows = slot->frame + slot->plan.row_at + at * stride;
-    const uint8_t *v = is_split ? slot->frame + slot->plan.v_at + at * stride : NULL;
+    const uint8_t *rows = slot->flight.frame + slot->plan.row_at + at * stride;
+    const uint8_t *v = is_split ? slot->flight.frame + slot->plan.v_at + at * stride : NULL;
     if (sink == NULL && is_apart)
         *ret_rows = (struct sc_store_rows){.rows = rows, .v = v, .stride = stride};
     else if (sink == NULL)
@@ -224,7 +224,7 @@ static void bases_set(struct sc_store_reader *reader)
 {
     if (reader->bases.range == reader->range)
         return;
-    const struct sc_store *store = reader->store;
+    const struct sc_store *store = reader->flight.store;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
@@ -241,7 +241,7 @@ static void bases_set(struct sc_store_reader *reader)
 static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
                          uint64_t count, uint32_t part, const uint8_t *rows)
 {
-    const struct sc_store_shape *shape = &reader->store->shape;
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     uint64_t bytes = is_paired ? shape->row_bytes : shape->k_row_bytes;
     return sc_store_tag_verify(reader->bases.base[part],
@@ -268,15 +268,15 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
                             const struct sc_reader_unit *unit, uint64_t count,
                             struct sc_store_rows *ret_rows)
 {
-    const struct sc_store_shape *shape = &reader->store->shape;
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
-    const uint8_t *at = slot->frame + unit->at[0] + (row - first) * stride;
-    const uint8_t *v = slot->frame + unit->at[1] + (row - first) * stride;
+    const uint8_t *at = slot->flight.frame + unit->at[0] + (row - first) * stride;
+    const uint8_t *v = slot->flight.frame + unit->at[1] + (row - first) * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {
@@ -305,7 +305,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows)
 {
-    struct sc_store *store = reader->store;
+    struct sc_store *store = reader->flight.store;
     const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
     uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
