@@ -21,13 +21,11 @@
  * Tests: tests/unit/store/test_build.c, test_codes.c, tests/fault/test_store_faults.c */
 #include "store/codes.h"
 #include "store/extent.h"
-
+#include "store/readback.h"
 #include "store/tag.h"
-#include "store/where.h"
 
 #include <string.h>
 
-#define PAGE     ((uint64_t)SC_IO_PAGE_BYTES)
 #define LOOKS    1024u        /* extents that a step looks at */
 #define AGAIN_NS 100000000ull /* after a lack of frames or objects */
 #define TRIES    16u          /* of an extent that meets one */
@@ -64,13 +62,10 @@ struct sc_store_build {
     struct span *spans;                /* likewise */
     uint64_t span_count, span;
     uint64_t row, rows; /* the window: its first row, and how many */
-    uint8_t *bytes;     /* rows of a window, then their tags; pages */
-    uint64_t rows_max, tags_at;
+    uint64_t rows_max;
+    struct sc_store_readback back;
     uint8_t *keys; /* of a layer: [row_count][probe_row_bytes], or blocks of codes */
     uint64_t keys_bytes;
-    struct sc_io_op ops[2];    /* rows, tags */
-    uint64_t rows_in, tags_in; /* where they begin in what was read */
-    _Atomic uint32_t flying;
     spec_status written;
 };
 
@@ -154,10 +149,10 @@ static void run_free(struct sc_store_build *build)
 {
     struct sc_alloc *alloc = build->store->params.alloc;
     sc_alloc_free(alloc, build->keys);
-    sc_alloc_free(alloc, build->bytes);
+    sc_store_readback_leave(&build->back);
     sc_alloc_free(alloc, build->spans);
     sc_alloc_free(alloc, build->plans);
-    build->keys = build->bytes = NULL;
+    build->keys = NULL;
     build->spans = NULL;
     build->plans = NULL;
 }
@@ -171,13 +166,10 @@ static bool run_alloc(struct sc_store_build *build)
     if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
         rows = store->params.config->chunk_tokens;
     build->rows_max = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
-    build->tags_at = sc_store_up(build->rows_max * row_bytes, PAGE) + 2 * PAGE;
-    uint64_t tags_bytes =
-        sc_store_up(build->rows_max * store->shape.tags_per_row * 8, PAGE) + 2 * PAGE;
-    build->bytes = sc_alloc_aligned(alloc, build->tags_at + tags_bytes, PAGE);
     build->plans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->plans));
     build->spans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->spans));
-    return build->bytes != NULL && build->plans != NULL && build->spans != NULL;
+    return sc_store_readback_take(&build->back, sc_store_stretch_bytes(store, build->rows_max)) &&
+           build->plans != NULL && build->spans != NULL;
 }
 
 /* ---- Windows -------------------------------------------------------------------------------- */
@@ -185,41 +177,6 @@ static bool run_alloc(struct sc_store_build *build)
 static bool is_split(const struct sc_store *store)
 {
     return store->shape.layout == SC_STORE_SPLIT;
-}
-
-/* Bytes of what a row's keys are verified with: the row, or its K. */
-static uint64_t item_bytes(const struct sc_store *store)
-{
-    return is_split(store) ? store->shape.k_row_bytes : store->shape.row_bytes;
-}
-
-/* Bytes of a row in a window: codes need V too, and that of a split layout stands behind all K. */
-static uint64_t read_bytes(const struct sc_store_build *build)
-{
-    return build->is_codes ? build->store->shape.row_bytes : item_bytes(build->store);
-}
-
-static void on_read(struct sc_io_op *op)
-{
-    struct sc_store_build *build = op->user;
-    if (atomic_fetch_sub(&build->flying, 1) == 1)
-        sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
-}
-
-/* An operation for bytes [start, end) of the segment, in whole pages. */
-static void op_set(struct sc_store_build *build, uint32_t i, uint32_t segment, uint64_t start,
-                   uint64_t end, uint8_t *buffer)
-{
-    build->ops[i] = (struct sc_io_op){.file = build->store->segments[segment].file,
-                                      .buffer = buffer,
-                                      .offset = sc_store_down(start, PAGE),
-                                      .bytes = sc_store_up(end, PAGE) - sc_store_down(start, PAGE),
-                                      .kind = SC_IO_READ,
-                                      .lane = SC_LANE_BACKGROUND,
-                                      .done = on_read,
-                                      .user = build};
-    sc_store_count(&build->store->read_bytes, build->ops[i].bytes);
-    sc_store_count(&build->store->read_ops, 1);
 }
 
 /* Rows from build->row on that one read takes: of a paired layout also of several pieces. */
@@ -249,111 +206,66 @@ static void window_size(struct sc_store_build *build)
 /* Reads the window at build->row, which is in no gap. */
 static void window_read(struct sc_store_build *build)
 {
-    struct sc_store *store = build->store;
     const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, build->extent_id);
-    struct sc_store_where layer =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, build->layer);
-    const struct span *span = &build->spans[build->span];
-    struct sc_io_op *ops[2] = {&build->ops[0], &build->ops[1]};
-    uint64_t tag_bytes = 8ull * store->shape.tags_per_row, bytes = read_bytes(build);
-    uint64_t tags = layer.offset + extent->tag_offset + build->row * tag_bytes;
-    uint64_t rows = layer.offset + extent->row_offset + build->row * bytes;
-    if (is_split(store) && build->is_codes)
-        rows = layer.offset + extent->row_offset + span->piece->extent_row * bytes;
-    else if (is_split(
-                 store)) /* K of the piece's row i: behind those before it, V's are elsewhere */
-        rows = layer.offset + extent->row_offset +
-               span->piece->extent_row * store->shape.row_bytes +
-               (build->row - span->piece->extent_row) * bytes;
+        sc_store_table_extent(&build->store->table, build->extent_id);
+    const struct span *from = &build->spans[build->span], *to = from;
     window_size(build);
-    uint64_t skipped = is_split(store) && build->is_codes ? span->piece->skip : 0;
-    op_set(build, 0, layer.segment, rows, rows + (build->rows + skipped) * bytes, build->bytes);
-    op_set(build, 1, layer.segment, tags, tags + build->rows * tag_bytes,
-           build->bytes + build->tags_at);
-    build->rows_in = rows % PAGE;
-    build->tags_in = build->tags_at + tags % PAGE;
-    atomic_store(&build->flying, 2);
-    sc_io_submit(store->io, ops, 2);
+    uint64_t end = build->row + build->rows;
+    while (to->first + to->count < end)
+        to++;
+    sc_store_readback_add(&build->back, extent, build->layer, from->piece, to->piece, build->row,
+                          end, !build->is_codes);
+    sc_store_readback_submit(&build->back);
 }
 
-/* Verifies a piece's rows, the first of which is row `at` of the window, and codes them. */
-static bool slab_take(struct sc_store_build *build, uint64_t at)
+/* Codes the verified rows of a piece. */
+static void slab_code(struct sc_store_build *build, const struct sc_store_piece_entry *piece,
+                      const struct sc_store_back *back)
 {
     const struct sc_store *store = build->store;
-    const struct sc_store_piece_entry *piece = build->spans[build->span].piece;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, build->extent_id);
-    uint64_t bytes = item_bytes(store), step = store->shape.tags_per_row;
-    uint64_t k_bytes = store->shape.k_row_bytes;
-    const uint8_t *k = build->bytes + build->rows_in + at * store->shape.row_bytes,
-                  *v = k + k_bytes;
-    const uint64_t *tags =
-        (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
     struct sc_store_blocks blocks;
     sc_store_codes_blocks(store, extent, build->annex->copy, &store->params.codes.shape, piece,
                           &blocks);
-    if (is_split(store)) {
-        k += piece->skip * k_bytes;
-        v = k + piece->row_count * k_bytes;
-    }
-    for (uint32_t p = 0; p < step; p++) {
-        uint32_t part = !is_split(store) ? SC_STORE_PART_ROW
-                        : p == 0         ? SC_STORE_PART_K
-                                         : SC_STORE_PART_V;
-        uint64_t base =
-            sc_store_tag_base(store->shape.digest, piece->hash, extent->copy, build->layer, part);
-        if (sc_store_tag_verify(base, blocks.position, p == 0 ? k : v, bytes, bytes,
-                                blocks.row_count, tags + p, step) != blocks.row_count)
-            return false;
-    }
     const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
+    const uint8_t *v =
+        is_split(store) ? back->halves[1] : back->halves[0] + store->shape.k_row_bytes;
     for (uint64_t i = 0; i < blocks.row_count; i++)
-        rows[i] = k + i * bytes;
+        rows[i] = back->halves[0] + i * back->stride;
     sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_K, &blocks, rows,
                         build->keys + blocks.k_at);
     for (uint64_t i = 0; i < blocks.row_count; i++)
-        rows[i] = v + i * bytes;
+        rows[i] = v + i * back->stride;
     sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_V, &blocks, rows,
                         build->keys + blocks.v_at);
-    return true;
 }
 
-/* Verifies rows [row, row + count) of a span, which lie at `at` of the window, and takes their
- * keys. */
-static bool span_take(struct sc_store_build *build, uint64_t row, uint64_t count, uint64_t at)
+/* Verifies `count` rows of the span, from build->row on, and takes their keys, or codes them. */
+static bool span_take(struct sc_store_build *build, const struct span *span, uint64_t count)
 {
-    const struct sc_store *store = build->store;
-    const struct sc_store_piece_plan *plan = &build->plans[build->span];
-    uint64_t bytes = item_bytes(store), keys_bytes = store->params.probe_row_bytes;
-    uint64_t step = store->shape.tags_per_row;
-    if (build->is_codes)
-        return slab_take(build, at);
-    const uint8_t *rows = build->bytes + build->rows_in + at * bytes;
-    const uint64_t *tags =
-        (const uint64_t *)(const void *)(build->bytes + build->tags_in) + at * step;
-    uint64_t copy = sc_store_table_extent(&store->table, build->extent_id)->copy;
-    uint64_t base = sc_store_tag_base(store->shape.digest, plan->hash, copy, build->layer,
-                                      is_split(store) ? SC_STORE_PART_K : SC_STORE_PART_ROW);
-    uint64_t position = plan->first_position + (row - build->spans[build->span].first);
-    if (sc_store_tag_verify(base, position, rows, bytes, bytes, count, tags, step) != count)
+    uint64_t keys_bytes = build->store->params.probe_row_bytes;
+    struct sc_store_back back;
+    if (!sc_store_readback_rows(&build->back, 0, span->piece, build->row, count, !build->is_codes,
+                                &back))
         return false;
-    for (uint64_t i = 0; i < count; i++)
-        memcpy(build->keys + (row + i) * keys_bytes, rows + i * bytes, keys_bytes);
+    if (build->is_codes)
+        slab_code(build, span->piece, &back);
+    for (uint64_t i = 0; i < count && !build->is_codes; i++)
+        memcpy(build->keys + (build->row + i) * keys_bytes, back.halves[0] + i * back.stride,
+               keys_bytes);
     return true;
 }
 
 /* What was read; false: it cannot be had, or is not what it was. */
 static bool window_take(struct sc_store_build *build)
 {
-    uint64_t end = build->row + build->rows, first = build->row;
-    if (build->ops[0].status != SPEC_OK || build->ops[1].status != SPEC_OK)
-        return false;
+    uint64_t end = build->row + build->rows;
     while (build->row < end) {
         const struct span *span = &build->spans[build->span];
         uint64_t span_end = span->first + span->count;
         uint64_t count = (span_end < end ? span_end : end) - build->row;
-        if (!span_take(build, build->row, count, build->row - first))
+        if (!span_take(build, span, count))
             return false;
         build->row += count;
         build->span += build->row == span_end;
@@ -485,7 +397,7 @@ static uint64_t codes_bytes(const struct sc_store_build *build)
 static spec_status extent_begin(struct sc_store_build *build, struct spec_error *reterr)
 {
     struct sc_store *store = build->store;
-    if (build->bytes == NULL && !run_alloc(build))
+    if (build->back.memory == NULL && !run_alloc(build))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
@@ -537,6 +449,7 @@ static void look(struct sc_store_build *build)
 static void read_on(struct sc_store_build *build)
 {
     bool good = build->rows == 0 || window_take(build);
+    uint64_t bytes = sc_store_readback_clear(&build->back);
     if (!good) {
         SC_LOG(build->store->params.log, 1,
                "extent %" PRIu64 " layer %" PRIu32 " gets no sketch: its rows cannot be had",
@@ -546,7 +459,6 @@ static void read_on(struct sc_store_build *build)
         sc_store_extent_abort(build->annex);
         return;
     }
-    uint64_t bytes = build->rows > 0 ? build->ops[0].bytes + build->ops[1].bytes : 0;
     build->rows = 0;
     gap_take(build);
     if (build->row == build->row_count && !layer_put(build))
@@ -613,6 +525,8 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what builds sketches");
     store->build->store = store;
     store->build->task.step = build_step;
+    store->build->back.store = store;
+    store->build->back.task = &store->build->task;
     store->build->next = store->build->codes_from = 1;
     store->codes_missed = sc_store_build_missed;
     return SPEC_OK;

@@ -16,8 +16,6 @@
 #include "store/codes.h"
 #include "store/where.h"
 
-#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
-
 /* ---- Finding -------------------------------------------------------------------------------- */
 
 /* Takes no lock: who asks holds the index', and lookups wait for that, while a checkpoint may sync
@@ -70,19 +68,17 @@ spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t 
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
     struct sc_store_where where =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
-    uint64_t first = sc_store_down(where.offset, PAGE);
-    uint64_t bytes = sc_store_up(where.offset + annex->stride, PAGE) - first;
-    uint8_t *memory = sc_alloc(store->params.alloc, bytes + PAGE);
+    struct sc_store_pages pages = sc_store_pages_of(where.offset, where.offset + annex->stride);
+    uint8_t *memory = sc_alloc_aligned(store->params.alloc, pages.bytes, SC_IO_PAGE_BYTES);
     if (memory == NULL)
         return SPEC_E_NO_MEMORY;
-    uint8_t *pages = memory + (PAGE - (uintptr_t)memory % PAGE) % PAGE;
-    spec_status status =
-        sc_io_file_pread(store->io, store->segments[where.segment].file, pages, bytes, first, NULL);
-    sc_store_count(&store->read_bytes, bytes);
+    spec_status status = sc_io_file_pread(store->io, store->segments[where.segment].file, memory,
+                                          pages.bytes, pages.offset, NULL);
+    sc_store_count(&store->read_bytes, pages.bytes);
     for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
         if (piece == NULL || piece->extent != id ||
-            piece_holds(store, extent, annex, layer, piece, pages + (where.offset - first)))
+            piece_holds(store, extent, annex, layer, piece, memory + pages.in))
             continue;
         keep_rows(store, id, i);
         status = SPEC_E_CORRUPT;

@@ -12,7 +12,8 @@
  *   reader.c    slots in order                    reader_rows.c  -> rows, verified
  *   spare.c     a frame for who waits and starves
  *   average.c   records of average importance     pool.c     memory of sketches
- *   build.c     sections that extents lack        coarse.c    rows that go while codes stay
+ *   build.c     sections that extents lack        readback.h  rows read back, verified
+ *   coarse.c    rows that go while codes stay     where.h     where rows and tags lie
  *   coding.c    codes of rows that are being stored  merge.c  pieces that become one
  *   copy.c      numbers of extents and annexes that never come again
  *

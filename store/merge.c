@@ -17,26 +17,20 @@
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_merge.c */
 #include "store/extent.h"
+#include "store/readback.h"
 #include "store/tag.h"
-#include "store/where.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
-#define PIECES       16u            /* of a window */
-#define WINDOW_BYTES (256ull << 10) /* of a window of several pieces, at most */
+#define PIECES       SC_STORE_STRETCHES /* of a window */
+#define WINDOW_BYTES (256ull << 10)     /* of a window of several pieces, at most */
 
 enum state { READ, WRITE };
 
-/* A piece of the window. */
-struct part {
+struct part { /* a piece of the window; the back's stretch of the same number */
     const struct sc_store_piece_entry *piece;
-    struct sc_io_op ops[2];            /* rows, tags */
-    const uint8_t *rows;               /* its first row, also one that is skipped, if split */
-    const uint64_t *tags;              /* of the first row that is not skipped */
-    uint64_t copy;                     /* of its extent */
-    uint64_t row_count, at, row_bytes; /* that are not skipped; in the merged piece; read */
+    uint64_t at; /* in the merged one, of its first row that is not skipped */
 };
 
 struct sc_store_merger {
@@ -52,11 +46,9 @@ struct sc_store_merger {
     struct sc_store_extent *extent;
     uint64_t next, row; /* the piece that comes next, and its row in the merged one */
     struct part parts[PIECES];
-    uint64_t part_count;
-    uint8_t *rows; /* [plan.row_count] of a layer: rows, or all K, then all V */
-    uint8_t *window;
-    uint64_t window_bytes;
-    _Atomic uint32_t flying;
+    uint32_t part_count;
+    struct sc_store_readback back;
+    uint8_t *rows;      /* [plan.row_count] of a layer: rows, or all K, then all V */
     spec_status status; /* the first thing that went wrong; then what the writes said */
 };
 
@@ -67,139 +59,68 @@ static bool is_split(const struct sc_store *store)
     return store->shape.layout == SC_STORE_SPLIT;
 }
 
-/* What a piece takes of a window: rows and tags, each rounded out to pages. */
-static uint64_t piece_bytes(const struct sc_store *store, uint64_t row_count)
+/* The next piece into the window; false: it is not there any more. */
+static bool part_add(struct sc_store_merger *merger, const struct sc_store_piece_entry *piece)
 {
-    return sc_store_up(row_count * store->shape.row_bytes, PAGE) + 2 * PAGE +
-           sc_store_up(row_count * store->shape.tags_per_row * 8, PAGE) + 2 * PAGE;
-}
-
-static void on_read(struct sc_io_op *op)
-{
-    struct sc_store_merger *merger = op->user;
-    if (atomic_fetch_sub(&merger->flying, 1) == 1)
-        sc_exec_post(merger->store->params.exec, &merger->task, SC_LANE_BACKGROUND);
-}
-
-/* Reads bytes [start, + bytes) of the segment, in whole pages, to `at`; returns the first of them.
- */
-static const uint8_t *op_set(struct sc_store_merger *merger, struct sc_io_op *op, uint32_t segment,
-                             uint64_t start, uint64_t bytes, uint8_t *at)
-{
-    uint64_t first = sc_store_down(start, PAGE), end = sc_store_up(start + bytes, PAGE);
-    *op = (struct sc_io_op){.file = merger->store->segments[segment].file,
-                            .buffer = at,
-                            .offset = first,
-                            .bytes = end - first,
-                            .kind = SC_IO_READ,
-                            .lane = SC_LANE_BACKGROUND,
-                            .done = on_read,
-                            .user = merger};
-    sc_store_count(&merger->store->read_bytes, op->bytes);
-    sc_store_count(&merger->store->read_ops, 1);
-    return at + (start - first);
-}
-
-/* The next piece into the window at `used`; false: it is not there any more. */
-static bool part_set(struct sc_store_merger *merger, struct part *part, uint64_t used)
-{
-    const struct sc_store *store = merger->store;
-    const struct sc_store_piece_entry *piece =
-        sc_store_table_live(&store->table, merger->ids[merger->next]);
-    const struct sc_store_extent_entry *extent = NULL;
-    if (piece != NULL)
-        extent = sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&merger->store->table, piece->extent);
+    uint64_t first = (uint64_t)piece->extent_row + piece->skip;
+    uint64_t end = (uint64_t)piece->extent_row + piece->row_count;
     if (extent == NULL || atomic_load(&extent->coarse_ns) != 0 ||
         piece->first_position + piece->skip != merger->what.plan.first_position + merger->row ||
-        piece->row_count > merger->what.plan.row_count - merger->row + piece->skip)
+        end - first > merger->what.plan.row_count - merger->row)
         return false;
-    struct sc_store_where layer =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, merger->layer);
-    uint64_t row_bytes = store->shape.row_bytes, tag_bytes = 8ull * store->shape.tags_per_row;
-    uint64_t first = piece->extent_row, skip = piece->skip, count = piece->row_count - skip;
-    uint64_t read_first = is_split(store) ? first : first + skip; /* a slab is read whole */
-    uint64_t read_count = is_split(store) ? piece->row_count : count;
-    uint8_t *at = merger->window + used;
-    *part =
-        (struct part){.piece = piece, .copy = extent->copy, .row_count = count, .at = merger->row};
-    part->rows = op_set(merger, &part->ops[0], layer.segment,
-                        layer.offset + extent->row_offset + read_first * row_bytes,
-                        read_count * row_bytes, at);
-    part->tags = (const uint64_t *)(const void *)op_set(merger, &part->ops[1], layer.segment,
-                                                        layer.offset + extent->tag_offset +
-                                                            (first + skip) * tag_bytes,
-                                                        count * tag_bytes, at + part->ops[0].bytes);
+    sc_store_readback_add(&merger->back, extent, merger->layer, piece, piece, first, end, false);
+    merger->parts[merger->part_count++] = (struct part){.piece = piece, .at = merger->row};
+    merger->row += end - first;
+    merger->next++;
     return true;
 }
 
 /* False: a piece is not there any more. */
 static bool window_read(struct sc_store_merger *merger)
 {
-    struct sc_io_op *ops[2 * PIECES];
-    uint64_t used = 0;
-    merger->part_count = 0;
     while (merger->part_count < PIECES && merger->next < merger->what.piece_count) {
         const struct sc_store_piece_entry *piece =
             sc_store_table_live(&merger->store->table, merger->ids[merger->next]);
-        uint64_t bytes = piece != NULL ? piece_bytes(merger->store, piece->row_count) : 0;
-        if (bytes > merger->window_bytes - used)
-            break;
-        struct part *part = &merger->parts[merger->part_count];
-        if (piece == NULL || !part_set(merger, part, used))
+        if (piece == NULL)
             return false;
-        ops[2 * merger->part_count] = &part->ops[0];
-        ops[2 * merger->part_count + 1] = &part->ops[1];
-        merger->part_count++;
-        merger->next++;
-        merger->row += part->row_count;
-        used += bytes;
+        if (sc_store_stretch_bytes(merger->store, piece->row_count) >
+            merger->back.memory_bytes - merger->back.used)
+            break;
+        if (!part_add(merger, piece))
+            return false;
     }
     if (merger->part_count == 0)
         return false;
-    atomic_store(&merger->flying, (uint32_t)(2 * merger->part_count));
-    sc_io_submit(merger->store->io, ops, 2 * merger->part_count);
+    sc_store_readback_submit(&merger->back);
     return true;
 }
 
 /* Verifies a piece's rows, and takes them. */
-static bool part_take(struct sc_store_merger *merger, const struct part *part)
+static bool part_take(struct sc_store_merger *merger, uint32_t i)
 {
-    const struct sc_store *store = merger->store;
-    uint64_t step = store->shape.tags_per_row, k_bytes = store->shape.k_row_bytes;
-    uint64_t bytes = is_split(store) ? k_bytes : store->shape.row_bytes;
-    uint64_t position = merger->what.plan.first_position + part->at;
-    if (part->ops[0].status != SPEC_OK || part->ops[1].status != SPEC_OK)
+    const struct part *part = &merger->parts[i];
+    uint64_t first = (uint64_t)part->piece->extent_row + part->piece->skip;
+    uint64_t count = part->piece->row_count - part->piece->skip;
+    struct sc_store_back back;
+    if (!sc_store_readback_rows(&merger->back, i, part->piece, first, count, false, &back))
         return false;
-    for (uint32_t p = 0; p < step; p++) {
-        uint32_t which = !is_split(store) ? SC_STORE_PART_ROW
-                         : p == 0         ? SC_STORE_PART_K
-                                          : SC_STORE_PART_V;
-        const uint8_t *src = part->rows;
-        if (is_split(store))
-            src += (p * (uint64_t)part->piece->row_count + part->piece->skip) * k_bytes;
-        uint64_t base = sc_store_tag_base(store->shape.digest, part->piece->hash, part->copy,
-                                          merger->layer, which);
-        if (sc_store_tag_verify(base, position, src, bytes, bytes, part->row_count, part->tags + p,
-                                step) != part->row_count)
-            return false;
-        memcpy(merger->rows + (p * (uint64_t)merger->what.plan.row_count + part->at) * bytes, src,
-               part->row_count * bytes);
-    }
+    for (uint32_t h = 0; h < (is_split(merger->store) ? 2 : 1); h++)
+        memcpy(merger->rows + (h * (uint64_t)merger->what.plan.row_count + part->at) * back.stride,
+               back.halves[h], count * back.stride);
     return true;
 }
 
 /* What was read; returns its bytes, 0: something is not what it was. */
 static uint64_t window_take(struct sc_store_merger *merger)
 {
-    uint64_t bytes = 0;
-    for (uint64_t i = 0; i < merger->part_count; i++) {
-        const struct part *part = &merger->parts[i];
-        if (!part_take(merger, part))
-            return 0;
-        bytes += part->ops[0].bytes + part->ops[1].bytes;
-    }
+    bool good = true;
+    for (uint32_t i = 0; i < merger->part_count && good; i++)
+        good = part_take(merger, i);
     merger->part_count = 0;
-    return bytes;
+    uint64_t bytes = sc_store_readback_clear(&merger->back);
+    return good ? bytes : 0;
 }
 
 /* ---- Layers --------------------------------------------------------------------------------- */
@@ -251,8 +172,8 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
 static void memory_free(struct sc_store_merger *merger)
 {
     sc_alloc_free(merger->store->params.alloc, merger->rows);
-    sc_alloc_free(merger->store->params.alloc, merger->window);
-    merger->rows = merger->window = NULL;
+    sc_store_readback_leave(&merger->back);
+    merger->rows = NULL;
 }
 
 static void give_up(struct sc_store_merger *merger, spec_status why)
@@ -329,16 +250,15 @@ static spec_status memory_take(struct sc_store_merger *merger, struct spec_error
 {
     const struct sc_store *store = merger->store;
     uint64_t rows = merger->what.plan.row_count;
-    uint64_t most = piece_bytes(store, rows);
+    uint64_t most = sc_store_stretch_bytes(store, rows);
     /* A piece may have rows before those that are wanted, which a split layout reads too. */
     for (uint64_t i = 0; i < merger->what.piece_count; i++) {
-        uint64_t bytes = piece_bytes(store, sc_store_piece_rows(store, merger->ids[i]));
+        uint64_t bytes = sc_store_stretch_bytes(store, sc_store_piece_rows(store, merger->ids[i]));
         most = bytes > most ? bytes : most;
     }
-    merger->window_bytes = most < WINDOW_BYTES ? WINDOW_BYTES : most;
     merger->rows = sc_alloc(store->params.alloc, rows * store->shape.row_bytes);
-    merger->window = sc_alloc_aligned(store->params.alloc, merger->window_bytes, PAGE);
-    if (merger->rows != NULL && merger->window != NULL)
+    if (sc_store_readback_take(&merger->back, most < WINDOW_BYTES ? WINDOW_BYTES : most) &&
+        merger->rows != NULL)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a merge of %" PRIu64 " rows", rows);
 }
@@ -397,6 +317,8 @@ spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *rete
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
     store->merger->store = store;
     store->merger->task.step = merge_step;
+    store->merger->back.store = store;
+    store->merger->back.task = &store->merger->task;
     return SPEC_OK;
 }
 

@@ -5,7 +5,6 @@
 #include "store/picks.h"
 
 #include "store/plan.h"
-#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -87,29 +86,18 @@ static bool place_open(struct sc_store_pick_plan *plan)
     if (extent == NULL)
         return false;
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_where layer =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     struct sc_store_pick_place *place = &plan->place;
     *place = (struct sc_store_pick_place){
         .extent = extent,
-        .segment = layer.segment,
-        .half_count = 1,
         .shift = row - plan->range_first,
-        .stride = store->shape.row_bytes,
         .slab_first = piece->extent_row,
         .slab_end = (uint64_t)piece->extent_row + piece->row_count,
     };
-    place->base[0] = layer.offset + extent->row_offset;
-    if (store->shape.layout == SC_STORE_SPLIT) {
-        /* The slab's K rows, then its V rows, from where its first row would be. */
-        uint64_t k_bytes = store->shape.k_row_bytes;
-        uint64_t k = place->base[0] + place->slab_first * k_bytes;
-        uint64_t v = k + (uint64_t)piece->row_count * k_bytes;
-        place->stride = k_bytes;
-        place->half_count = plan->picks.wanted == SC_STORE_WANT_ROWS ? 2 : 1;
-        place->base[0] = plan->picks.wanted == SC_STORE_WANT_V ? v : k;
-        place->base[1] = v;
-    }
+    sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        place->where.base[0] = place->where.base[1];
+    if (plan->picks.wanted != SC_STORE_WANT_ROWS)
+        place->where.half_count = 1;
     plan->is_open = true;
     return true;
 }
@@ -126,16 +114,15 @@ static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_s
 
 static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t row)
 {
-    return place->base[half] + row * place->stride;
+    return place->where.base[half] + row * place->where.stride;
 }
 
 /* Pages of the extent's rows [first, end), all halves. */
 static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first, uint64_t end)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < place->half_count; i++)
-        bytes += sc_store_up(file_at(place, i, end), PAGE) -
-                 sc_store_down(file_at(place, i, first), PAGE);
+    for (uint32_t i = 0; i < place->where.half_count; i++)
+        bytes += sc_store_pages_of(file_at(place, i, first), file_at(place, i, end)).bytes;
     return bytes;
 }
 
@@ -152,7 +139,7 @@ static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pic
                       uint64_t first, uint64_t last, uint64_t row)
 {
     uint64_t gap = gap_of(place, last, row);
-    uint64_t gaps = plan->gap_bytes + gap * place->half_count;
+    uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
     if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
         pages_of(place, first, row + 1) > plan->store->op_bytes + SC_FRAMES_SLACK_BYTES)
         return false;
@@ -164,7 +151,7 @@ static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pic
 static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
                        uint64_t first, uint64_t end, uint64_t *last)
 {
-    uint64_t row_bytes = sc_store_up(place->stride, PAGE) * place->half_count;
+    uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
          plan->row_bytes += row_bytes) {
         uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
@@ -184,14 +171,15 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
                      uint64_t row, struct sc_store_pick_op *op)
 {
     uint64_t before = 0;
-    op->segment = place->segment;
-    op->part_count = place->half_count;
-    for (uint32_t i = 0; i < place->half_count; i++) {
-        uint64_t offset = sc_store_down(file_at(place, i, first), PAGE);
-        op->parts[i].offset = offset;
-        op->parts[i].bytes = sc_store_up(file_at(place, i, end), PAGE) - offset;
-        op->at[i] = before + (file_at(place, i, row) - offset);
-        before += op->parts[i].bytes;
+    op->segment = place->where.segment;
+    op->part_count = place->where.half_count;
+    for (uint32_t i = 0; i < place->where.half_count; i++) {
+        struct sc_store_pages pages =
+            sc_store_pages_of(file_at(place, i, first), file_at(place, i, end));
+        op->parts[i].offset = pages.offset;
+        op->parts[i].bytes = pages.bytes;
+        op->at[i] = before + (file_at(place, i, row) - pages.offset);
+        before += pages.bytes;
     }
 }
 
@@ -200,7 +188,7 @@ static void slab_open(struct sc_store_pick_plan *plan)
 {
     const struct sc_store_pick_place *place = &plan->place;
     uint64_t frame_bytes = plan->store->op_bytes + SC_FRAMES_SLACK_BYTES;
-    uint64_t most = (frame_bytes / place->half_count - 2 * PAGE) / place->stride;
+    uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
     uint64_t rows = place->slab_end - place->slab_first, count = (rows + most - 1) / most;
     plan->slab = *place;

@@ -19,15 +19,15 @@
 #define SC_STORE_PICKS_H
 
 #include "store/internal.h"
+#include "store/where.h"
 
 #define SC_STORE_PICK_MARKS 128u
 
-/* Where the rows of a range lie. Row r of the extent, half h: base[h] + r * stride in the file. */
+/* Where the rows of a range lie: of halves, those that are wanted. */
 struct sc_store_pick_place {
     const struct sc_store_extent_entry *extent;
-    uint32_t segment, half_count;
-    uint64_t shift; /* extent row - logical row, modulo 2^64 */
-    uint64_t base[2], stride;
+    struct sc_store_slab_where where;
+    uint64_t shift;                /* extent row - logical row, modulo 2^64 */
     uint64_t slab_first, slab_end; /* extent rows of the piece */
 };
 

@@ -3,7 +3,6 @@
  * Holds, Does not, Threads: store/plan.h.
  * Tests: tests/unit/store/test_store.c */
 #include "store/plan.h"
-#include "store/where.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -69,11 +68,10 @@ static bool run_open(struct sc_store_plan *plan)
     const struct sc_store_extent_entry *extent = range_find(plan, &plan->ranges[plan->range], &row);
     if (extent == NULL)
         return false;
-    struct sc_store_where layer =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     plan->extent = extent;
-    plan->segment = layer.segment;
-    plan->layer_offset = layer.offset;
+    sc_store_slab_where(&plan->store->shape, extent, plan->layer,
+                        sc_store_table_piece(&plan->store->table, plan->ranges[plan->range].piece),
+                        &plan->where);
     plan->run_first = row;
     plan->run_count = plan->ranges[plan->range].row_count;
     plan->tags_planned = plan->rows_planned = 0;
@@ -112,21 +110,21 @@ static void rows_advance(struct sc_store_plan *plan, uint64_t count)
 static uint64_t op_add(struct sc_store_plan_op *op, uint64_t start, uint64_t end)
 {
     uint64_t at = op->part_count == 0 ? 0 : op->parts[0].at + op->parts[0].bytes;
-    uint64_t offset = sc_store_down(start, PAGE);
-    op->parts[op->part_count].offset = offset;
-    op->parts[op->part_count].bytes = sc_store_up(end, PAGE) - offset;
+    struct sc_store_pages pages = sc_store_pages_of(start, end);
+    op->parts[op->part_count].offset = pages.offset;
+    op->parts[op->part_count].bytes = pages.bytes;
     op->parts[op->part_count].at = at;
     op->part_count++;
-    return at + (start - offset);
+    return at + pages.in;
 }
 
-static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t tag_bytes)
+static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
+    uint64_t tag_bytes = plan->where.tag_stride;
     uint64_t most = plan->store->op_bytes / tag_bytes, left = plan->run_count - plan->tags_planned;
     op->tag_first = plan->tags_planned;
     op->tag_count = left < most ? left : most;
-    uint64_t start = plan->layer_offset + plan->extent->tag_offset +
-                     (plan->run_first + op->tag_first) * tag_bytes;
+    uint64_t start = plan->where.tags + (plan->run_first + op->tag_first) * tag_bytes;
     op->tag_at = op_add(op, start, start + op->tag_count * tag_bytes);
     plan->tags_planned += op->tag_count;
 }
@@ -137,25 +135,24 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    uint64_t k_bytes = store->shape.k_row_bytes;
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, plan->extent, plan->layer, piece, &where);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
-    uint64_t most = (store->op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / k_bytes;
+    uint64_t most = (store->op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
     uint64_t left = range->row_count - plan->range_row;
-    uint64_t row = range->row_first + plan->range_row;
-    uint64_t slab = plan->layer_offset + plan->extent->row_offset +
-                    (uint64_t)piece->extent_row * store->shape.row_bytes;
+    uint64_t row = piece->extent_row + range->row_first + plan->range_row;
     op->row_count = left < most ? left : most;
-    uint64_t k_start = slab + row * k_bytes, v_start = slab + (piece->row_count + row) * k_bytes;
-    op->row_at = op_add(op, k_start, k_start + op->row_count * k_bytes);
-    op->v_at = op_add(op, v_start, v_start + op->row_count * k_bytes);
+    uint64_t k_start = where.base[0] + row * where.stride;
+    uint64_t v_start = where.base[1] + row * where.stride;
+    op->row_at = op_add(op, k_start, k_start + op->row_count * where.stride);
+    op->v_at = op_add(op, v_start, v_start + op->row_count * where.stride);
 }
 
 /* Bytes from the run's first tag to its first row. */
-static uint64_t run_lead(const struct sc_store_plan *plan, uint64_t tag_bytes)
+static uint64_t run_lead(const struct sc_store_plan *plan)
 {
-    uint64_t row_bytes = plan->store->shape.row_bytes;
-    return plan->extent->row_offset - plan->extent->tag_offset +
-           plan->run_first * (row_bytes - tag_bytes);
+    const struct sc_store_slab_where *where = &plan->where;
+    return where->base[0] - where->tags + plan->run_first * (where->stride - where->tag_stride);
 }
 
 /* Rows that one operation of the run takes: what op_bytes hold, or less, so that a run's operations
@@ -165,9 +162,8 @@ static uint64_t run_lead(const struct sc_store_plan *plan, uint64_t tag_bytes)
 static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
     uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->op_bytes;
-    bool is_spare = row_bytes % PAGE == 0 && plan->extent->row_offset % PAGE == 0 &&
-                    plan->layer_offset % PAGE == 0 && lead <= SC_FRAMES_SLACK_BYTES &&
-                    plan->run_first == 0 && most % row_bytes == 0;
+    bool is_spare = row_bytes % PAGE == 0 && plan->where.base[0] % PAGE == 0 &&
+                    lead <= SC_FRAMES_SLACK_BYTES && plan->run_first == 0 && most % row_bytes == 0;
     uint64_t counted = is_spare ? 0 : lead;
     uint64_t bytes = counted + plan->run_count * row_bytes;
     uint64_t count = (bytes + most - 1) / most, parts = bytes / PART_BYTES;
@@ -188,19 +184,19 @@ static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 }
 
 /* Paired rows; with all tags of the run in front, when that is one operation. */
-static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t tag_bytes)
+static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store *store = plan->store;
     uint64_t row_bytes = store->shape.row_bytes, left = plan->run_count - plan->rows_planned;
-    uint64_t tags = plan->layer_offset + plan->extent->tag_offset + plan->run_first * tag_bytes;
-    uint64_t rows = plan->layer_offset + plan->extent->row_offset +
-                    (plan->run_first + plan->rows_planned) * row_bytes;
-    uint64_t start = rows, lead = run_lead(plan, tag_bytes);
+    uint64_t tag_bytes = plan->where.tag_stride;
+    uint64_t tags = plan->where.tags + plan->run_first * tag_bytes;
+    uint64_t rows = plan->where.base[0] + (plan->run_first + plan->rows_planned) * row_bytes;
+    uint64_t start = rows, lead = run_lead(plan);
     bool is_apart =
         lead - plan->run_count * tag_bytes > GAP_BYTES || lead + row_bytes > store->op_bytes;
     if (plan->tags_planned == 0) {
         if (is_apart) {
-            plan_tags(plan, op, tag_bytes);
+            plan_tags(plan, op);
             return;
         }
         start = tags;
@@ -216,7 +212,6 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op,
 bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret_op)
 {
     const struct sc_store_shape *shape = &plan->store->shape;
-    uint64_t tag_bytes = 8ull * shape->tags_per_row;
     while (plan->range < plan->range_count && plan->ranges[plan->range].row_count == 0)
         plan->range++;
     if (plan->range == plan->range_count)
@@ -227,14 +222,14 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
         plan->range = plan->range_count; /* the load ends there */
         return true;
     }
-    ret_op->segment = plan->segment;
+    ret_op->segment = plan->where.segment;
     ret_op->run_row = plan->rows_planned;
     if (plan->tags_planned > 0 && plan->tags_planned < plan->run_count)
-        plan_tags(plan, ret_op, tag_bytes);
+        plan_tags(plan, ret_op);
     else if (shape->layout == SC_STORE_PAIRED)
-        plan_paired(plan, ret_op, tag_bytes);
+        plan_paired(plan, ret_op);
     else if (plan->tags_planned == 0)
-        plan_tags(plan, ret_op, tag_bytes);
+        plan_tags(plan, ret_op);
     else
         plan_split_rows(plan, ret_op);
     if (ret_op->row_count > 0)

@@ -17,6 +17,7 @@
 #define SC_STORE_PLAN_H
 
 #include "store/internal.h"
+#include "store/where.h"
 
 struct sc_store_plan {
     /* Set by begin. */
@@ -30,9 +31,8 @@ struct sc_store_plan {
 
     /* The run; row_count 0: none is open. */
     const struct sc_store_extent_entry *extent;
-    uint64_t layer_offset; /* bytes of the segment file */
-    uint32_t segment;
-    uint64_t run_first, run_count; /* extent rows */
+    struct sc_store_slab_where where; /* of its first piece */
+    uint64_t run_first, run_count;    /* extent rows */
     uint64_t tags_planned, rows_planned;
 
     bool is_crowded; /* other loads keep devices busy meanwhile: no operation is cut short */

@@ -1,5 +1,6 @@
 /* Contract: where.h. */
 #include "store/where.h"
+
 #include "store/internal.h"
 
 #include <string.h>
@@ -59,4 +60,27 @@ struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, ui
 {
     const struct sc_store_part *part = sc_store_part_of(parts, part_count, layer);
     return (struct sc_store_where){part->segment, sc_store_part_at(part, stride, layer)};
+}
+
+void sc_store_slab_where(const struct sc_store_shape *shape,
+                         const struct sc_store_extent_entry *extent, uint32_t layer,
+                         const struct sc_store_piece_entry *piece,
+                         struct sc_store_slab_where *ret_where)
+{
+    struct sc_store_where where =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, layer);
+    uint64_t rows = where.offset + extent->row_offset, k_bytes = shape->k_row_bytes;
+    *ret_where = (struct sc_store_slab_where){.segment = where.segment,
+                                              .half_count = 1,
+                                              .base = {rows, rows + k_bytes},
+                                              .stride = shape->row_bytes,
+                                              .tags = where.offset + extent->tag_offset,
+                                              .tag_stride = 8ull * shape->tags_per_row};
+    if (shape->layout != SC_STORE_SPLIT)
+        return;
+    /* The slab's K rows, then its V rows, from where its first row would be. */
+    ret_where->half_count = 2;
+    ret_where->base[0] = rows + piece->extent_row * k_bytes;
+    ret_where->base[1] = ret_where->base[0] + piece->row_count * k_bytes;
+    ret_where->stride = k_bytes;
 }

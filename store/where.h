@@ -12,9 +12,12 @@
 #ifndef SC_STORE_WHERE_H
 #define SC_STORE_WHERE_H
 
+#include "store/io.h"
 #include "store/record.h"
 
 struct sc_store_shape;
+struct sc_store_extent_entry;
+struct sc_store_piece_entry;
 
 struct sc_store_where {
     uint32_t segment; /* as the part names it */
@@ -42,5 +45,29 @@ static inline uint64_t sc_store_part_at(const struct sc_store_part *part, uint64
 /* The first byte of a layer. */
 struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, uint32_t part_count,
                                            uint64_t stride, uint32_t layer);
+
+/* The rows of a piece in a layer of its extent. Row r of the extent has its half h (0: the row, or
+ * K of a split layout; 1: V of that) at base[h] + r * stride of the segment, and its tags at
+ * tags + r * tag_stride. Rows of pieces that lie in a row agree, but for halves. */
+struct sc_store_slab_where {
+    uint32_t segment, half_count;
+    uint64_t base[2], stride, tags, tag_stride;
+};
+void sc_store_slab_where(const struct sc_store_shape *shape,
+                         const struct sc_store_extent_entry *extent, uint32_t layer,
+                         const struct sc_store_piece_entry *piece,
+                         struct sc_store_slab_where *ret_where);
+
+/* Bytes [start, end) of a segment, rounded out to what a direct read takes. */
+struct sc_store_pages {
+    uint64_t offset, bytes;
+    uint64_t in; /* where start is in it */
+};
+static inline struct sc_store_pages sc_store_pages_of(uint64_t start, uint64_t end)
+{
+    uint64_t offset = start - start % SC_IO_PAGE_BYTES;
+    uint64_t pages = (end - offset + SC_IO_PAGE_BYTES - 1) / SC_IO_PAGE_BYTES;
+    return (struct sc_store_pages){offset, pages * SC_IO_PAGE_BYTES, start - offset};
+}
 
 #endif

@@ -1,0 +1,66 @@
+/* Rows of pieces, read back in the background and verified, for who writes them once more or makes
+ * something of them: probe rows and codes that an extent lacks, pieces that become one.
+ *
+ *   window   [stretch][stretch] ...      memory of its own, so that no load waits for a frame of it
+ *   stretch  [rows, in whole pages][their tags, likewise]     of one layer of one extent, pieces of
+ *                                                             it that lie in a row
+ *
+ * Holds: what take gives agrees with the tags of its piece; one task is posted when all of a window
+ * has come, whatever came.
+ * Does not: choose what is read, wait, keep to a rate.
+ * Threads: one at a time; completions only count.
+ * Tests: tests/unit/store/test_build.c, test_codes.c, tests/unit/plugin/test_merge.c */
+#ifndef SC_STORE_READBACK_H
+#define SC_STORE_READBACK_H
+
+#include "store/internal.h"
+#include "store/where.h"
+
+#define SC_STORE_STRETCHES 16u /* of a window */
+
+struct sc_store_stretch {
+    const struct sc_store_extent_entry *extent;
+    struct sc_io_op rows, tags;
+    uint32_t layer;
+};
+
+struct sc_store_readback {
+    struct sc_store *store;
+    struct sc_task *task; /* posted when a window has come; constant */
+    uint8_t *memory;      /* NULL: none is taken */
+    uint64_t memory_bytes, used;
+    struct sc_store_stretch stretches[SC_STORE_STRETCHES];
+    uint32_t stretch_count;
+    _Atomic uint32_t flying;
+};
+
+struct sc_store_back { /* rows that were read back; half 1: V of a split layout */
+    const uint8_t *halves[2];
+    uint64_t stride; /* from row to row, of each half */
+};
+
+/* Bytes of a window for a stretch of so many rows. */
+uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count);
+/* false: no memory. Memory that was taken before is given back. */
+bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes);
+void sc_store_readback_leave(struct sc_store_readback *readback);
+
+/* Adds extent rows [first, end), of which the first lies in `from` and the last in `to`, to the
+ * window; k_alone: of a split layout K alone, of one piece. The window has room for them. */
+void sc_store_readback_add(struct sc_store_readback *readback,
+                           const struct sc_store_extent_entry *extent, uint32_t layer,
+                           const struct sc_store_piece_entry *from,
+                           const struct sc_store_piece_entry *to, uint64_t first, uint64_t end,
+                           bool k_alone);
+/* Reads what was added; there is something. The task is posted once. */
+void sc_store_readback_submit(struct sc_store_readback *readback);
+/* What has come was looked at: the window is empty. Returns how many bytes were read. */
+uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
+
+/* Extent rows [first, + count) of the piece, from the window's stretch i, verified. false: they
+ * cannot be had, or are not what they were. */
+bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
+                            const struct sc_store_piece_entry *piece, uint64_t first,
+                            uint64_t count, bool k_alone, struct sc_store_back *ret_back);
+
+#endif
