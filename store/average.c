@@ -102,8 +102,8 @@ static uint64_t code_count(const struct sc_store *store, const struct sc_store_a
 static const struct sc_store_piece_entry *piece_of(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    if (entry == NULL ||
-        sc_store_table_extent(&store->table, entry->extent)->space != atomic_load(&store->space_id))
+    if (entry == NULL || sc_store_table_extent(&store->table, entry->extent)->space !=
+                             atomic_load(&store->log.space_id))
         return NULL;
     return entry;
 }
@@ -138,8 +138,8 @@ static void append_note(struct sc_store *store, const struct sc_store_average *a
     for (uint64_t i = 0, at = 0; i < count; i++) {
         if (piece_of(store, averages[i].piece) == NULL)
             continue;
-        uint64_t bytes = sc_store_frame_bytes(store->journal.buffer + at);
-        sc_store_averages_note(&store->averages, averages[i].piece, begin + at, bytes);
+        uint64_t bytes = sc_store_frame_bytes(store->log.journal.buffer + at);
+        sc_store_averages_note(&store->log.averages, averages[i].piece, begin + at, bytes);
         at += bytes;
     }
 }
@@ -149,7 +149,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
                             uint64_t count, uint64_t *ret_count, struct spec_error *reterr)
 {
     struct sc_store_append append;
-    uint64_t begin = store->journal.end, i = 0;
+    uint64_t begin = store->log.journal.end, i = 0;
     sc_store_append_begin(store, &append);
     for (; i < count; i++) {
         uint64_t codes = code_count(store, &averages[i]);
@@ -165,7 +165,7 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
     *ret_count = i;
     if (append.writer.used == 0)
         return SPEC_OK;
-    if (!sc_store_averages_reserve(&store->averages, i, store->params.alloc))
+    if (!sc_store_averages_reserve(&store->log.averages, i, store->params.alloc))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
@@ -196,9 +196,9 @@ spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_a
         if (!sc_store_log_reserve(store, bytes))
             return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for averages in disk_bytes",
                            store->dir);
-        pthread_mutex_lock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
         status = put_some(store, averages + done, count - done, &now, reterr);
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
         sc_store_log_unreserve(store, bytes);
         if (status == SPEC_E_IO || status == SPEC_E_NO_SPACE)
             sc_store_pause(store, status, "writing the log");

@@ -19,6 +19,7 @@
  * Does not: move rows, drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/store/test_build.c, test_codes.c, tests/fault/test_store_faults.c */
+#include "store/build.h"
 #include "store/codes.h"
 #include "store/extent.h"
 #include "store/readback.h"
@@ -58,7 +59,7 @@ struct sc_store_build {
     uint64_t extent_id, row_count, piece_count;
     uint32_t tries, layer;
     struct sc_store_extent *annex;
-    struct sc_store_piece_plan *plans; /* [store->pieces_max] */
+    struct sc_store_piece_plan *plans; /* [store->limits.pieces_max] */
     struct span *spans;                /* likewise */
     uint64_t span_count, span;
     uint64_t row, rows; /* the window: its first row, and how many */
@@ -77,7 +78,7 @@ static bool extent_lacks(const struct sc_store_build *build,
 {
     const struct sc_store *store = build->store;
     if (extent == NULL || extent->live_count == 0 ||
-        extent->space != atomic_load(&store->space_id) || atomic_load(&extent->coarse_ns) != 0)
+        extent->space != atomic_load(&store->log.space_id) || atomic_load(&extent->coarse_ns) != 0)
         return false;
     if (build->is_codes)
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
@@ -91,7 +92,7 @@ static uint64_t extent_next(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
     uint64_t found = 0;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     build->end = build->end > 0 ? build->end : store->table.extent_next;
     for (uint64_t i = 0; i < LOOKS && found == 0 && build->next < build->end; i++) {
         uint64_t id = sc_store_table_extent_from(&store->table, build->next);
@@ -99,7 +100,7 @@ static uint64_t extent_next(struct sc_store_build *build)
             found = id;
         build->next = id < build->end ? id + 1 : build->end;
     }
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     return found;
 }
 
@@ -132,7 +133,7 @@ static bool spans_make(struct sc_store_build *build)
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
         if (piece == NULL || piece->extent != build->extent_id)
             continue;
-        if (build->span_count + 3 > store->pieces_max)
+        if (build->span_count + 3 > store->limits.pieces_max)
             return false;
         uint64_t first = piece->extent_row + piece->skip;
         span_add(build, row, first, NULL);
@@ -162,12 +163,12 @@ static bool run_alloc(struct sc_store_build *build)
     const struct sc_store *store = build->store;
     struct sc_alloc *alloc = store->params.alloc;
     uint64_t row_bytes = store->shape.row_bytes;
-    uint64_t rows = store->op_bytes / row_bytes > 0 ? store->op_bytes / row_bytes : 1;
+    uint64_t rows = store->limits.op_bytes / row_bytes > 0 ? store->limits.op_bytes / row_bytes : 1;
     if (rows < store->params.config->chunk_tokens) /* a slab is coded at once */
         rows = store->params.config->chunk_tokens;
     build->rows_max = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
-    build->plans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->plans));
-    build->spans = sc_alloc_array(alloc, store->pieces_max, sizeof(*build->spans));
+    build->plans = sc_alloc_array(alloc, store->limits.pieces_max, sizeof(*build->plans));
+    build->spans = sc_alloc_array(alloc, store->limits.pieces_max, sizeof(*build->spans));
     return sc_store_readback_take(&build->back, sc_store_stretch_bytes(store, build->rows_max)) &&
            build->plans != NULL && build->spans != NULL;
 }
@@ -329,21 +330,21 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
 
 static bool is_closing(struct sc_store_build *build)
 {
-    pthread_mutex_lock(&build->store->space_lock);
+    pthread_mutex_lock(&build->store->disk.lock);
     bool closing = build->closing;
-    pthread_mutex_unlock(&build->store->space_lock);
+    pthread_mutex_unlock(&build->store->disk.lock);
     return closing;
 }
 
 static void post_after(struct sc_store_build *build, uint64_t wait_ns)
 {
     struct sc_exec *exec = build->store->params.exec;
-    pthread_mutex_lock(&build->store->space_lock); /* stop cancels what is posted under it */
+    pthread_mutex_lock(&build->store->disk.lock); /* stop cancels what is posted under it */
     if (wait_ns == 0 || build->closing)
         sc_exec_post(exec, &build->task, SC_LANE_BACKGROUND);
     else
         sc_exec_post_at(exec, &build->task, SC_LANE_BACKGROUND, sc_exec_now_ns(exec) + wait_ns);
-    pthread_mutex_unlock(&build->store->space_lock);
+    pthread_mutex_unlock(&build->store->disk.lock);
 }
 
 /* Space lock held. Once through the table from here on. */
@@ -368,7 +369,7 @@ static void run_end(struct sc_store_build *build)
 {
     struct sc_store *store = build->store;
     run_free(build);
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool goes_on = !build->is_codes && store->params.codes.shape.bits_k != 0;
     bool again = (goes_on || build->again || build->again_codes) && !build->closing;
     if (build->is_codes && build->end > 0)
@@ -378,7 +379,7 @@ static void run_end(struct sc_store_build *build)
         run_begin(build, goes_on || !build->again);
     if (again)
         sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (!again)
         sc_store_busy_end(store);
 }
@@ -463,9 +464,9 @@ static void read_on(struct sc_store_build *build)
     gap_take(build);
     if (build->row == build->row_count && !layer_put(build))
         return;
-    pthread_mutex_lock(&build->store->space_lock);
+    pthread_mutex_lock(&build->store->disk.lock);
     uint64_t rate = build->rate;
-    pthread_mutex_unlock(&build->store->space_lock);
+    pthread_mutex_unlock(&build->store->disk.lock);
     if (rate > 0 && bytes > 0)
         post_after(build, (uint64_t)((double)bytes * 1e9 / (double)rate));
     else
@@ -480,8 +481,8 @@ static void write_end(struct sc_store_build *build, bool closing)
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
         spec_status status = sc_store_annex_commit(build->annex, &error);
-        sc_store_count(&store->built_pieces, status == SPEC_OK ? build->piece_count : 0);
-        sc_store_count(&store->built_bytes,
+        sc_store_count(&store->counts.built_pieces, status == SPEC_OK ? build->piece_count : 0);
+        sc_store_count(&store->counts.built_bytes,
                        status == SPEC_OK ? build->keys_bytes * store->shape.layer_count : 0);
         build->extent_id = build->tries = 0;
     } else {
@@ -552,7 +553,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
     struct sc_store_build *build = store->build;
     if (build == NULL || store->params.codes.shape.bits_k == 0)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     if (extent_id != 0 && (build->missed == 0 || extent_id < build->missed))
         build->missed = extent_id;
     if (build->runs) {
@@ -561,7 +562,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
         build->rate = 0;
         start(build, true);
     }
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
@@ -570,13 +571,13 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
     if (build == NULL ||
         (store->params.probe_row_bytes == 0 && store->params.codes.shape.bits_k == 0))
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     build->rate = bytes_per_s;
     if (build->runs)
         build->again = true;
     else if (!build->closing)
         start(build, false);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 bool sc_store_build_runs(const struct sc_store *store)
@@ -589,11 +590,11 @@ void sc_store_build_stop(struct sc_store *store)
     struct sc_store_build *build = store->build;
     if (build == NULL)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     build->closing = true;
     if (sc_exec_cancel(store->params.exec, &build->task)) /* in a pause: it ends now */
         sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 void sc_store_build_close(struct sc_store *store)

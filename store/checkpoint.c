@@ -22,6 +22,8 @@
  * Does not: change ids, forget a namespace, free space of rows.
  * Threads: one checkpoint at a time, on an executor's thread, or in close.
  * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
+#include "store/checkpoint.h"
+#include "store/identity.h"
 #include "store/internal.h"
 
 #include <stdio.h>
@@ -194,10 +196,10 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
 static bool epoch_is_current(struct copy *copy, const struct sc_store_record *record)
 {
     struct sc_store *store = copy->store;
-    pthread_mutex_lock(&store->log_lock);
-    bool current = record->id > 0 && record->id <= store->space_count &&
-                   record->epoch.epoch == store->spaces[record->id - 1].epoch;
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
+    bool current = record->id > 0 && record->id <= store->log.space_count &&
+                   record->epoch.epoch == store->log.spaces[record->id - 1].epoch;
+    pthread_mutex_unlock(&store->log.lock);
     return current;
 }
 
@@ -207,10 +209,10 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
 {
     struct sc_store *store = copy->store;
     if (!keeps) { /* else the log lock may be held */
-        pthread_mutex_lock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
         keeps = sc_store_table_live(&store->table, id) != NULL &&
-                sc_store_averages_is_last(&store->averages, id, copy->at);
-        pthread_mutex_unlock(&store->log_lock);
+                sc_store_averages_is_last(&store->log.averages, id, copy->at);
+        pthread_mutex_unlock(&store->log.lock);
     }
     if (!keeps || id == 0 || id >= SC_STORE_IDS)
         return SPEC_OK;
@@ -316,7 +318,7 @@ static spec_status late_copy(struct copy *copy, struct late *late, struct spec_e
 {
     struct sc_store *store = copy->store;
     uint64_t chain = late->chain, frame_bytes;
-    spec_status status = sc_io_file_pread(store->io, store->journal.file, copy->late_frames,
+    spec_status status = sc_io_file_pread(store->io, store->log.journal.file, copy->late_frames,
                                           late->bytes, late->offset, reterr);
     for (uint64_t at = 0, i = 1; status == SPEC_OK && at < late->bytes; at += frame_bytes, i++) {
         struct sc_store_record record = {0};
@@ -417,8 +419,8 @@ static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
             copy->in_count = count;
             spec_status status = SPEC_OK;
             if (state == SC_STORE_FRAME_SHORT)
-                status = sc_io_file_pread(store->io, store->journal.file, copy->in, count, copy->at,
-                                          reterr);
+                status = sc_io_file_pread(store->io, store->log.journal.file, copy->in, count,
+                                          copy->at, reterr);
             if (status != SPEC_OK)
                 return status;
         }
@@ -480,17 +482,17 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
     copy->new_chain = copy->chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    pthread_mutex_lock(&store->log_lock);
-    *ret_head = store->journal.head;
+    pthread_mutex_lock(&store->log.lock);
+    *ret_head = store->log.journal.head;
     ret_head->number++;
-    copy->number = ++store->copies;
+    copy->number = ++store->log.copies;
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
-    copy->bulk_end = store->journal.end;
-    bool has_late = store->has_late;
-    store->is_copied =
+    copy->bulk_end = store->log.journal.end;
+    bool has_late = store->log.has_late;
+    store->log.is_copied =
         true; /* until its end: what pieces are merged into has its place, or waits */
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     if (has_late)
         status = lates_find(copy, reterr);
     if (status != SPEC_OK)
@@ -515,11 +517,11 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
             status = sc_io_file_sync(store->io, copy->file, reterr);
         if (status != SPEC_OK)
             return status;
-        pthread_mutex_lock(&store->log_lock);
-        end = store->journal.end;
+        pthread_mutex_lock(&store->log.lock);
+        end = store->log.journal.end;
         if (end - copy->at <= SLACK_BYTES)
             return SPEC_OK;
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
     }
     return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
 }
@@ -529,7 +531,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
                              struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
     bool in_place = false, is_log = false;
     spec_status status = copy_range(copy, journal->end, false, reterr);
@@ -562,12 +564,12 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     journal->head = *head;
     journal->pieces_read = copy->piece_count;
     journal->piece_next_read = store->table.piece_next;
-    struct sc_store_averages averages = store->averages;
-    store->averages = copy->averages;
+    struct sc_store_averages averages = store->log.averages;
+    store->log.averages = copy->averages;
     copy->averages = averages;
-    store->journal_broken = journal->is_short = false;
-    store->has_late = copy->has_late;
-    atomic_store(&store->log_bytes, copy->end);
+    store->log.is_broken = journal->is_short = false;
+    store->log.has_late = copy->has_late;
+    atomic_store(&store->counts.log_bytes, copy->end);
     return SPEC_OK;
 }
 
@@ -582,24 +584,24 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
         status = copy_bulk(&copy, reterr);
     if (status == SPEC_OK) {
         status = copy_swap(&copy, &head, reterr);
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
     }
-    pthread_mutex_lock(&store->log_lock);
-    store->is_copied = false;
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
+    store->log.is_copied = false;
+    pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_checkpoint_clean(store);
     if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
         sc_io_file_close(store->io, copy.file);
     if (status == SPEC_OK) {
-        sc_store_count(&store->checkpoints, 1);
+        sc_store_count(&store->counts.checkpoints, 1);
         SC_LOG(store->params.log, 3,
                "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
                head.number, copy.end, copy.at);
     } else {
-        pthread_mutex_lock(&store->log_lock);
-        store->journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
+        store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
+        pthread_mutex_unlock(&store->log.lock);
     }
     sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
@@ -616,27 +618,27 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
 /* Log lock held. A good part of the log is averages that newer ones replace. */
 static bool averages_are_stale(const struct sc_store *store)
 {
-    uint64_t stale = store->averages.all_bytes - store->averages.last_bytes;
-    return stale > 0 && stale >= store->journal.end / DEAD_SHARE;
+    uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
+    return stale > 0 && stale >= store->log.journal.end / DEAD_SHARE;
 }
 
 bool sc_store_checkpoint_due(struct sc_store *store)
 {
-    const struct sc_store_journal *journal = &store->journal;
-    uint64_t small = store->disk_bytes_max / SMALL_SHARE;
+    const struct sc_store_journal *journal = &store->log.journal;
+    uint64_t small = store->disk.bytes_max / SMALL_SHARE;
     small = small > SMALL_BYTES ? small : SMALL_BYTES;
     uint64_t step = store->params.config->checkpoint_bytes;
     step = step < small ? step : small;
     if (store->params.role != SC_STORE_WRITER)
         return false;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t grown = journal->end - journal->kept_bytes, count = sc_store_log_pieces(store);
     bool grew = grown >= step && grown >= journal->kept_bytes;
     bool is_stale = averages_are_stale(store);
-    bool is_broken = store->journal_broken;
+    bool is_broken = store->log.is_broken;
     bool waits = sc_exec_now_ns(store->params.exec) < journal->retry_ns;
-    pthread_mutex_unlock(&store->log_lock);
-    uint64_t live = sc_store_counted(&store->piece_count);
+    pthread_mutex_unlock(&store->log.lock);
+    uint64_t live = sc_store_counted(&store->counts.piece_count);
     bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
     if (waits)
         return false;
@@ -658,7 +660,7 @@ static uint64_t pieces_kept(const struct sc_store *store)
 
 void sc_store_checkpoint_close(struct sc_store *store)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
     if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)

@@ -13,6 +13,7 @@
  * Does not: choose extents, look for pins (plugin/evict.c).
  * Threads: one caller at a time; is_coarse and marks any.
  * Tests: tests/unit/store/test_coarse.c, tests/unit/plugin/test_coarse.c */
+#include "store/coarse_mark.h"
 #include "store/codes.h"
 #include "store/where.h"
 
@@ -29,7 +30,7 @@ struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint6
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     uint32_t kept = atomic_load(&extent->coarse_kept);
     bool is_kept = kept != 0 && sc_store_table_live(&store->table, kept) != NULL;
-    if (extent->space == atomic_load(&store->space_id) && !is_kept &&
+    if (extent->space == atomic_load(&store->log.space_id) && !is_kept &&
         atomic_load(&extent->coarse_ns) == 0 && atomic_load(&extent->codes) != NULL)
         found = (struct sc_store_coarse_extent){.id = piece->extent,
                                                 .live_count = atomic_load(&extent->live_count),
@@ -72,9 +73,9 @@ spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t 
     uint8_t *memory = sc_alloc_aligned(store->params.alloc, pages.bytes, SC_IO_PAGE_BYTES);
     if (memory == NULL)
         return SPEC_E_NO_MEMORY;
-    spec_status status = sc_io_file_pread(store->io, store->segments[where.segment].file, memory,
-                                          pages.bytes, pages.offset, NULL);
-    sc_store_count(&store->read_bytes, pages.bytes);
+    spec_status status = sc_io_file_pread(store->io, store->disk.segments[where.segment].file,
+                                          memory, pages.bytes, pages.offset, NULL);
+    sc_store_count(&store->counts.read_bytes, pages.bytes);
     for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
         if (piece == NULL || piece->extent != id ||
@@ -105,7 +106,7 @@ void sc_store_coarse_unmark(struct sc_store *store, uint64_t id)
 
 uint64_t sc_store_coarse_marks(const struct sc_store *store)
 {
-    return atomic_load(&store->coarse_marks);
+    return atomic_load(&store->counts.coarse_marks);
 }
 
 bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t id, uint64_t expiry_ns)
@@ -129,8 +130,8 @@ static spec_status codes_sync(struct sc_store *store, const struct sc_store_anne
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; i < annex->part_count && status == SPEC_OK; i++)
         if (i == 0 || annex->parts[i].segment != annex->parts[i - 1].segment)
-            status =
-                sc_io_file_sync(store->io, store->segments[annex->parts[i].segment].file, reterr);
+            status = sc_io_file_sync(store->io, store->disk.segments[annex->parts[i].segment].file,
+                                     reterr);
     return status;
 }
 
@@ -165,9 +166,9 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct s
                        store->dir);
     if (status != SPEC_OK)
         return status;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     status = coarse_append(store, id, reterr);
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, sc_store_record_bytes_coarse());
     if (status == SPEC_OK) /* from now: a follower may have looked in between */
         (void)sc_store_rows_quarantine(store, id, UINT64_MAX);

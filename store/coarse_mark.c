@@ -3,11 +3,12 @@
  *
  * Threads: the log lock, or replay; sc_store_coarse_worth any.
  * Tests: tests/unit/store/test_coarse.c */
+#include "store/coarse_mark.h"
 #include "store/internal.h"
 
 void sc_store_coarse_marked(struct sc_store *store)
 {
-    atomic_fetch_add(&store->coarse_marks, 1);
+    atomic_fetch_add(&store->counts.coarse_marks, 1);
 }
 
 void sc_store_coarse_set(struct sc_store *store, struct sc_store_extent_entry *extent,
@@ -18,14 +19,14 @@ void sc_store_coarse_set(struct sc_store *store, struct sc_store_extent_entry *e
         extent->bits_v = (uint8_t)record->bits_v;
     }
     atomic_store(&extent->coarse_ns, record->at_ns > 0 ? record->at_ns : 1);
-    sc_store_count(&store->coarse_pieces, extent->live_count);
+    sc_store_count(&store->counts.coarse_pieces, extent->live_count);
 }
 
 void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
     if (coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON)
-        atomic_fetch_sub_explicit(&store->coarse_pieces, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.coarse_pieces, 1, memory_order_relaxed);
 }
 
 static uint32_t fewer(uint32_t a, uint32_t b)

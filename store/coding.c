@@ -125,7 +125,7 @@ void sc_store_coding_wake(struct sc_store_coding *coding)
 
 uint64_t sc_store_coder_frames(const struct sc_store_coder *coder)
 {
-    return coder->layer_bytes / coder->store->op_bytes + 3;
+    return coder->layer_bytes / coder->store->limits.op_bytes + 3;
 }
 
 uint64_t sc_store_coding_frames_most(const struct sc_store *store)

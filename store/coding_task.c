@@ -4,6 +4,7 @@
  * Tests: tests/unit/store/test_coding.c, tests/fault/test_store_faults.c */
 #include "store/coding_state.h"
 
+#include "store/build.h"
 #include "store/codes.h"
 #include "store/extent.h"
 #include "store/where.h"
@@ -163,9 +164,9 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
 /* Nobody codes the extent any more, unless it has an annex now: build.c may. */
 static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes)
 {
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     atomic_store(&sc_store_table_extent(&store->table, extent_id)->is_coding, false);
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     if (!has_codes)
         sc_store_build_missed(store, extent_id);
 }
@@ -392,14 +393,14 @@ spec_status sc_store_coding_open(struct sc_store *store, struct spec_error *rete
     store->coding = coding;
     coding->store = store;
     coding->task.step = coding_step;
-    coding->pins_max = slab / store->op_bytes + 2;
+    coding->pins_max = slab / store->limits.op_bytes + 2;
     pthread_mutex_init(&coding->lock, NULL);
     coding->windows =
         sc_alloc_array(alloc, sc_frames_count(store->frames), sizeof(*coding->windows));
     coding->pins = sc_alloc_array(alloc, coding->pins_max, sizeof(struct sc_store_coding_window *));
     coding->bounce = sc_alloc_array(alloc, coding->pins_max, store->shape.row_bytes);
     struct sc_store_piece_plan *pieces =
-        sc_alloc_array(alloc, SC_STORE_CODERS * store->pieces_max, sizeof(*pieces));
+        sc_alloc_array(alloc, SC_STORE_CODERS * store->limits.pieces_max, sizeof(*pieces));
     coding->coders[0].pieces = pieces;
     struct sc_store_part *parts =
         sc_alloc_array(alloc, SC_STORE_CODERS * (uint64_t)store->shape.layer_count, sizeof(*parts));
@@ -408,7 +409,7 @@ spec_status sc_store_coding_open(struct sc_store *store, struct spec_error *rete
         pieces == NULL || parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
     for (uint32_t i = 0; i < SC_STORE_CODERS; i++) {
-        coding->coders[i].pieces = pieces + i * store->pieces_max;
+        coding->coders[i].pieces = pieces + i * store->limits.pieces_max;
         coding->coders[i].parts = parts + (uint64_t)i * store->shape.layer_count;
     }
     return SPEC_OK;

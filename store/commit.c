@@ -84,7 +84,7 @@ static spec_status ids_find(const struct sc_store_extent *extent,
     *ret_ids = (struct ids){table->extent_next, table->piece_next, leaves_ids(extent, commit)};
     if (commit->behind == 0)
         return SPEC_OK;
-    if (extent->store->is_copied)
+    if (extent->store->log.is_copied)
         return sc_fail(reterr, SPEC_E_BUSY, "%s/log is being written anew", extent->store->dir);
     if (!sc_store_piece_place(extent->store, commit->behind, &place) || !place.leaves_ids)
         return sc_fail(reterr, SPEC_E_STALE, "no ids are free behind piece %" PRIu64,
@@ -102,9 +102,9 @@ static spec_status commit_append(struct sc_store_extent *extent,
 {
     struct sc_store *store = extent->store;
     struct sc_store_append append;
-    uint32_t space_id = atomic_load(&store->space_id);
-    struct sc_store_record_extent record = {.space =
-                                                space_id != 0 ? space_id : store->space_count + 1,
+    uint32_t space_id = atomic_load(&store->log.space_id);
+    struct sc_store_record_extent record = {.space = space_id != 0 ? space_id
+                                                                   : store->log.space_count + 1,
                                             .copy = extent->copy,
                                             .row_count = extent->row_count,
                                             .probe_tag_offset = extent->place.probe_tag_offset,
@@ -118,7 +118,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
                                             .parts = extent->record_parts};
     for (uint32_t i = 0; i < extent->part_count; i++) {
         record.parts[i] = extent->parts[i];
-        record.parts[i].segment = store->segments[extent->parts[i].segment].number;
+        record.parts[i].segment = store->disk.segments[extent->parts[i].segment].number;
     }
     sc_store_append_begin(store, &append);
     if (space_id == 0) {
@@ -150,12 +150,12 @@ static void ids_take(struct sc_store *store, const struct ids *ids, uint64_t pie
     struct sc_store_table *table = &store->table;
     uint64_t more = ids->leaves ? 1 : 0;
     if (ids->extent < table->extent_next) { /* they were left free for it */
-        store->journal.pieces_read += piece_count;
+        store->log.journal.pieces_read += piece_count;
         return;
     }
     table->extent_next = ids->extent + 1 + more;
     table->piece_next = ids->piece + piece_count + more;
-    store->journal.piece_next_read += more; /* the log has no record of that one */
+    store->log.journal.piece_next_read += more; /* the log has no record of that one */
 }
 
 /* Log lock held. The append failed, but a follower may have read it: its ids come to mean nothing
@@ -167,13 +167,13 @@ static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t pie
     if (ids->extent < table->extent_next) { /* left free: a drop record says that it is no more */
         struct sc_store_piece_entry *piece = sc_store_table_piece(table, ids->piece);
         atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
-        piece->next = store->unwritten;
-        store->unwritten = (uint32_t)ids->piece;
+        piece->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)ids->piece;
         return;
     }
     table->extent_next = ids->extent + 1 + more;
     table->piece_next = ids->piece + piece_count + more;
-    store->journal.piece_next_read += piece_count + more;
+    store->log.journal.piece_next_read += piece_count + more;
 }
 
 /* Log lock held, records are in the log, room was reserved. */
@@ -182,12 +182,12 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
 {
     struct sc_store *store = extent->store;
     struct sc_store_table *table = &store->table;
-    if (atomic_load(&store->space_id) == 0) {
-        struct sc_store_shape *shape = &store->spaces[store->space_count++];
+    if (atomic_load(&store->log.space_id) == 0) {
+        struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
         *shape = store->shape;
-        shape->id = (uint32_t)store->space_count;
-        atomic_store(&store->space_id, shape->id);
-        store->journal.space_bytes +=
+        shape->id = (uint32_t)store->log.space_count;
+        atomic_store(&store->log.space_id, shape->id);
+        store->log.journal.space_bytes +=
             sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
     uint64_t extent_row = 0, id = ids->piece;
@@ -203,7 +203,7 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
         .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
-        .space = atomic_load(&store->space_id),
+        .space = atomic_load(&store->log.space_id),
         .is_coding = extent->coder != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
         .live_count = extent->piece_count - commit->piece_first,
@@ -225,9 +225,9 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
         }
         extent_row += plan->row_count;
     }
-    sc_store_count(&store->extent_count, 1);
-    sc_store_count(&store->piece_count, entry->live_count);
-    sc_store_count(&store->held_count, entry->live_count);
+    sc_store_count(&store->counts.extent_count, 1);
+    sc_store_count(&store->counts.piece_count, entry->live_count);
+    sc_store_count(&store->counts.held_count, entry->live_count);
 }
 
 /* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
@@ -260,11 +260,12 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (status != SPEC_OK)
         return status;
     extent->log_bytes += marks_bytes;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     /* One of each more: ids that are left free. */
     if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
-    else if (store->space_count == SC_STORE_SPACES_MAX && atomic_load(&store->space_id) == 0)
+    else if (store->log.space_count == SC_STORE_SPACES_MAX &&
+             atomic_load(&store->log.space_id) == 0)
         status = sc_fail(reterr, SPEC_E_BUSY, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
                          store->dir);
     if (status == SPEC_OK)
@@ -280,8 +281,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     }
     if (status == SPEC_OK)
         commit_publish(extent, commit, &ids);
-    store->has_late = store->has_late || (status == SPEC_OK && commit->behind != 0);
-    pthread_mutex_unlock(&store->log_lock);
+    store->log.has_late = store->log.has_late || (status == SPEC_OK && commit->behind != 0);
+    pthread_mutex_unlock(&store->log.lock);
     if (status == SPEC_OK) {
         *ret_first_id = ids.piece;
         sc_store_extent_trim(store, ids.extent);
@@ -348,7 +349,7 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     for (uint32_t i = 0; i < annex->part_count; i++) {
         record.parts[i] = annex->parts[i];
-        record.parts[i].segment = store->segments[annex->parts[i].segment].number;
+        record.parts[i].segment = store->disk.segments[annex->parts[i].segment].number;
     }
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
@@ -367,9 +368,9 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
     spec_status status = atomic_load(&extent->status);
     struct sc_store_annex *annex = NULL;
     if (status == SPEC_OK) {
-        pthread_mutex_lock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
         annex = sc_store_table_annex(&store->table, extent->part_count);
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
         status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }
     if (annex != NULL) {
@@ -386,9 +387,9 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
         return sc_fail(reterr, status, "the annex was not written, or its extent has gone");
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     status = annex_append(extent, annex, reterr);
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");
     sc_store_log_unreserve(store, extent->log_bytes);

@@ -13,6 +13,7 @@
  * Does not: keep anything on disk (records say which number is whose).
  * Threads: open; next any.
  * Tests: tests/unit/store/test_copy.c */
+#include "store/identity.h"
 #include "store/internal.h"
 
 spec_status sc_store_copies_open(struct sc_store *store, struct spec_error *reterr)

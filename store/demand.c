@@ -31,7 +31,7 @@ void sc_store_demand_open(struct sc_store *store)
     (void)demand_now(store);
     for (uint32_t i = 0; i < SC_STORE_DEMAND_SLOTS; i++)
         store->demand.slots[i] = (struct sc_store_demand_slot){
-            .bytes = store->quarantine_bytes / SC_STORE_DEMAND_SLOTS, /* it was needed, lately */
+            .bytes = store->quarantine.bytes / SC_STORE_DEMAND_SLOTS, /* it was needed, lately */
             .piece_first = store->table.piece_next};
 }
 

@@ -136,7 +136,7 @@ static bool spans_find(struct sc_store *store, struct sc_store_probe *probe)
 {
     uint64_t bytes = 0;
     probe->span_count = 0;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t next = store->table.extent_next;
     uint64_t step = next / SC_STORE_PROBE_SPANS + 1;
     for (uint64_t id = 1; id < next && probe->span_count < SC_STORE_PROBE_SPANS; id += step) {
@@ -150,7 +150,7 @@ static bool spans_find(struct sc_store *store, struct sc_store_probe *probe)
         probe->spans[probe->span_count++].pages = pages;
         bytes += pages * SC_IO_PAGE_BYTES;
     }
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     return bytes >= ROWS_BYTES_MIN / 4;
 }
 
@@ -176,7 +176,7 @@ static void op_place(const struct sc_store *store, struct sc_store_probe *probe,
                      struct sc_io_op *op)
 {
     bool is_ops = probe->state == SC_STORE_PROBE_OPS;
-    uint64_t want = is_ops ? 1 : store->op_bytes / SC_IO_PAGE_BYTES;
+    uint64_t want = is_ops ? 1 : store->limits.op_bytes / SC_IO_PAGE_BYTES;
     uint64_t at = is_ops ? mixed(probe->seed + i + 1) : mixed(probe->seed);
     uint64_t span = at % probe->span_count;
     for (uint64_t n = 0; probe->spans[span].pages < want && n < probe->span_count; n++)
@@ -184,7 +184,7 @@ static void op_place(const struct sc_store *store, struct sc_store_probe *probe,
     uint64_t pages = probe->spans[span].pages;
     uint64_t room = pages >= want ? pages - want + 1 : 1;
     uint64_t page = is_ops ? (at >> 32) % room : (at >> 32) % room + i * want;
-    op->file = store->segments[probe->spans[span].segment].file;
+    op->file = store->disk.segments[probe->spans[span].segment].file;
     op->bytes = (want < pages ? want : pages) * SC_IO_PAGE_BYTES;
     op->offset = probe->spans[span].offset + page % room * SC_IO_PAGE_BYTES;
 }
@@ -212,12 +212,14 @@ static void phase_begin(struct sc_store *store, enum sc_store_probe_state state)
     struct sc_io_op *ops[SC_STORE_PROBE_DEPTH];
     bool is_ops = state == SC_STORE_PROBE_OPS;
     uint64_t depth = is_ops ? SC_STORE_PROBE_DEPTH : SC_STORE_PROBE_FRAMES;
-    uint64_t bytes = is_ops ? SC_IO_PAGE_BYTES : store->op_bytes;
-    uint64_t each = probe->frame_count * (store->op_bytes / bytes); /* buffers that there are */
+    uint64_t bytes = is_ops ? SC_IO_PAGE_BYTES : store->limits.op_bytes;
+    uint64_t each =
+        probe->frame_count * (store->limits.op_bytes / bytes); /* buffers that there are */
     depth = depth < each ? depth : each;
     probe->state = state;
-    probe->op_count = is_ops ? SC_STORE_PROBE_OPS_COUNT
-                             : (SC_STORE_PROBE_BYTES + store->op_bytes - 1) / store->op_bytes;
+    probe->op_count =
+        is_ops ? SC_STORE_PROBE_OPS_COUNT
+               : (SC_STORE_PROBE_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
     atomic_store(&probe->failed, false);
     atomic_store(&probe->flying, (uint32_t)depth);
     atomic_store(&probe->issued, depth);
@@ -238,7 +240,7 @@ static void phase_begin(struct sc_store *store, enum sc_store_probe_state state)
 /* What others read and wrote since open. */
 static uint64_t traffic_of(const struct sc_store *store)
 {
-    return sc_store_counted(&store->read_ops) + sc_store_counted(&store->write_ops);
+    return sc_store_counted(&store->counts.read_ops) + sc_store_counted(&store->counts.write_ops);
 }
 
 /* Space lock held by nobody. The measurement is over, or comes later. */
@@ -246,13 +248,13 @@ static void probe_end(struct sc_store *store, bool is_done)
 {
     struct sc_store_probe *probe = store->probe;
     frames_put(store, probe);
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool again = !is_done && !probe->is_closing && ++probe->tries < TRIES_MAX;
     probe->state = again ? SC_STORE_PROBE_WAITING : SC_STORE_PROBE_OFF;
     if (again)
         sc_exec_post_at(store->params.exec, &probe->task, SC_LANE_BACKGROUND,
                         sc_exec_now_ns(store->params.exec) + AGAIN_NS);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (!again)
         sc_store_busy_end(store);
 }
@@ -301,16 +303,16 @@ static void device_want(struct sc_store *store)
     struct sc_store_probe *probe = store->probe;
     if (atomic_load(&store->device_bytes_per_s) != 0)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     if (probe->state == SC_STORE_PROBE_OFF && !probe->is_closing &&
-        store->extent_bytes >= ROWS_BYTES_MIN) {
+        store->disk.extent_bytes >= ROWS_BYTES_MIN) {
         probe->state = SC_STORE_PROBE_WAITING;
         probe->tries = 0;
         atomic_fetch_add(&store->busy, 1);
         sc_exec_post_at(store->params.exec, &probe->task, SC_LANE_BACKGROUND,
                         sc_exec_now_ns(store->params.exec) + FIRST_NS);
     }
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 spec_status sc_store_device_open(struct sc_store *store, struct spec_error *reterr)
@@ -332,13 +334,13 @@ void sc_store_device_stop(struct sc_store *store)
     struct sc_store_probe *probe = store->probe;
     if (probe == NULL)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     probe->is_closing = true;
     bool was_waiting =
         probe->state == SC_STORE_PROBE_WAITING && sc_exec_cancel(store->params.exec, &probe->task);
     if (was_waiting)
         probe->state = SC_STORE_PROBE_OFF;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (was_waiting)
         sc_store_busy_end(store);
 }

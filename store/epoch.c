@@ -14,19 +14,19 @@
 
 uint64_t sc_store_epoch(struct sc_store *store)
 {
-    return atomic_load(&store->epoch);
+    return atomic_load(&store->log.epoch);
 }
 
 /* Log lock held. The namespace's record, when it is new, and the epoch's. */
 static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct spec_error *reterr)
 {
     struct sc_store_append append;
-    uint64_t space = atomic_load(&store->space_id);
+    uint64_t space = atomic_load(&store->log.space_id);
     bool is_new = space == 0;
-    if (is_new && store->space_count == SC_STORE_SPACES_MAX)
+    if (is_new && store->log.space_count == SC_STORE_SPACES_MAX)
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
                        store->dir);
-    space = is_new ? store->space_count + 1 : space;
+    space = is_new ? store->log.space_count + 1 : space;
     sc_store_append_begin(store, &append);
     if (is_new) {
         sc_store_append_frame(&append);
@@ -40,14 +40,14 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
     if (status != SPEC_OK)
         return status;
     if (is_new) {
-        store->spaces[store->space_count] = store->shape;
-        store->spaces[store->space_count++].id = (uint32_t)space;
-        atomic_store(&store->space_id, (uint32_t)space);
-        store->journal.space_bytes +=
+        store->log.spaces[store->log.space_count] = store->shape;
+        store->log.spaces[store->log.space_count++].id = (uint32_t)space;
+        atomic_store(&store->log.space_id, (uint32_t)space);
+        store->log.journal.space_bytes +=
             sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
-    store->spaces[space - 1].epoch = epoch;
-    atomic_store(&store->epoch, epoch);
+    store->log.spaces[space - 1].epoch = epoch;
+    atomic_store(&store->log.epoch, epoch);
     return SPEC_OK;
 }
 
@@ -64,16 +64,16 @@ spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct sp
                        store->dir);
     spec_status status = SPEC_OK;
     bool moves = false;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t piece_end = store->table.piece_next;
     if (epoch > sc_store_epoch(store)) { /* nobody was faster */
         status = epoch_append(store, epoch, reterr);
         moves = status == SPEC_OK;
     }
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     /* Void since now, not since the record's time: a follower may have looked in between. */
     if (moves)
-        (void)sc_store_pieces_void(store, atomic_load(&store->space_id), piece_end, UINT64_MAX);
+        (void)sc_store_pieces_void(store, atomic_load(&store->log.space_id), piece_end, UINT64_MAX);
     return status;
 }

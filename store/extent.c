@@ -13,6 +13,7 @@
 #include "store/where.h"
 
 #include "store/coding.h"
+#include "store/identity.h"
 
 #include <string.h>
 
@@ -22,19 +23,20 @@
 static bool arrays_take(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    struct sc_store_extent *first = &store->extents[0];
-    uint64_t pieces = store->pieces_max, layers = store->shape.layer_count;
+    struct sc_store_extent *first = &store->writing.extents[0];
+    uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
     uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* a cache line has one owner */
-    first->pieces = sc_alloc_array(alloc, store->extent_max * pieces, sizeof(*first->pieces));
-    first->parts = sc_alloc_array(alloc, store->extent_max * layers, sizeof(*first->parts));
+    first->pieces =
+        sc_alloc_array(alloc, store->writing.extent_max * pieces, sizeof(*first->pieces));
+    first->parts = sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->parts));
     first->record_parts =
-        sc_alloc_array(alloc, store->extent_max * layers, sizeof(*first->record_parts));
-    first->bounce = sc_alloc_array(alloc, store->extent_max, bounce);
+        sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->record_parts));
+    first->bounce = sc_alloc_array(alloc, store->writing.extent_max, bounce);
     if (first->pieces == NULL || first->parts == NULL || first->record_parts == NULL ||
         first->bounce == NULL)
         return false;
-    for (uint64_t i = 1; i < store->extent_max; i++) {
-        struct sc_store_extent *extent = &store->extents[i];
+    for (uint64_t i = 1; i < store->writing.extent_max; i++) {
+        struct sc_store_extent *extent = &store->writing.extents[i];
         extent->pieces = first->pieces + i * pieces;
         extent->parts = first->parts + i * layers;
         extent->record_parts = first->record_parts + i * layers;
@@ -46,18 +48,20 @@ static bool arrays_take(struct sc_store *store)
 spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    store->extents = sc_alloc_array(alloc, store->extent_max, sizeof(*store->extents));
-    store->writes = sc_alloc_array(alloc, store->write_max, sizeof(*store->writes));
-    if (store->extents == NULL || store->writes == NULL || !arrays_take(store))
+    store->writing.extents =
+        sc_alloc_array(alloc, store->writing.extent_max, sizeof(*store->writing.extents));
+    store->writing.writes =
+        sc_alloc_array(alloc, store->writing.write_max, sizeof(*store->writing.writes));
+    if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
-    for (uint64_t i = 0; i < store->write_max; i++) {
-        store->writes[i].next = store->writes_free;
-        store->writes_free = &store->writes[i];
+    for (uint64_t i = 0; i < store->writing.write_max; i++) {
+        store->writing.writes[i].next = store->writing.writes_free;
+        store->writing.writes_free = &store->writing.writes[i];
     }
-    for (uint64_t i = 0; i < store->extent_max; i++) {
-        store->extents[i].store = store;
-        store->extents[i].next = store->extents_free;
-        store->extents_free = &store->extents[i];
+    for (uint64_t i = 0; i < store->writing.extent_max; i++) {
+        store->writing.extents[i].store = store;
+        store->writing.extents[i].next = store->writing.extents_free;
+        store->writing.extents_free = &store->writing.extents[i];
     }
     return SPEC_OK;
 }
@@ -65,44 +69,44 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
 bool sc_store_extents_idle(const struct sc_store *store)
 {
     uint64_t free_count = 0;
-    for (const struct sc_store_extent *extent = store->extents_free; extent != NULL;
+    for (const struct sc_store_extent *extent = store->writing.extents_free; extent != NULL;
          extent = extent->next)
         free_count++;
-    return free_count == store->extent_max;
+    return free_count == store->writing.extent_max;
 }
 
 void sc_store_extents_close(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    if (store->extents != NULL) { /* the first of each is all of them */
-        sc_alloc_free(alloc, store->extents[0].bounce);
-        sc_alloc_free(alloc, store->extents[0].record_parts);
-        sc_alloc_free(alloc, store->extents[0].parts);
-        sc_alloc_free(alloc, store->extents[0].pieces);
+    if (store->writing.extents != NULL) { /* the first of each is all of them */
+        sc_alloc_free(alloc, store->writing.extents[0].bounce);
+        sc_alloc_free(alloc, store->writing.extents[0].record_parts);
+        sc_alloc_free(alloc, store->writing.extents[0].parts);
+        sc_alloc_free(alloc, store->writing.extents[0].pieces);
     }
-    sc_alloc_free(alloc, store->extents);
-    sc_alloc_free(alloc, store->writes);
-    store->extents = NULL;
-    store->writes = NULL;
+    sc_alloc_free(alloc, store->writing.extents);
+    sc_alloc_free(alloc, store->writing.writes);
+    store->writing.extents = NULL;
+    store->writing.writes = NULL;
 }
 
 static struct sc_store_extent *extent_take(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->space_lock);
-    struct sc_store_extent *extent = store->extents_free;
+    pthread_mutex_lock(&store->disk.lock);
+    struct sc_store_extent *extent = store->writing.extents_free;
     if (extent != NULL)
-        store->extents_free = extent->next;
-    pthread_mutex_unlock(&store->space_lock);
+        store->writing.extents_free = extent->next;
+    pthread_mutex_unlock(&store->disk.lock);
     return extent;
 }
 
 void sc_store_extent_put(struct sc_store_extent *extent)
 {
     struct sc_store *store = extent->store;
-    pthread_mutex_lock(&store->space_lock);
-    extent->next = store->extents_free;
-    store->extents_free = extent;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    extent->next = store->writing.extents_free;
+    store->writing.extents_free = extent;
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 struct sc_store_write *sc_store_write_take(struct sc_store *store)
@@ -110,11 +114,11 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store)
     uint8_t *frame = sc_store_coding_take(store);
     if (frame == NULL)
         return NULL;
-    pthread_mutex_lock(&store->space_lock);
-    struct sc_store_write *write = store->writes_free;
+    pthread_mutex_lock(&store->disk.lock);
+    struct sc_store_write *write = store->writing.writes_free;
     if (write != NULL)
-        store->writes_free = write->next;
-    pthread_mutex_unlock(&store->space_lock);
+        store->writing.writes_free = write->next;
+    pthread_mutex_unlock(&store->disk.lock);
     SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
     if (write == NULL) {
         sc_store_coding_put(store, frame);
@@ -127,10 +131,10 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store)
 void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
 {
     sc_store_coding_put(store, write->op.buffer);
-    pthread_mutex_lock(&store->space_lock);
-    write->next = store->writes_free;
-    store->writes_free = write;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    write->next = store->writing.writes_free;
+    store->writing.writes_free = write;
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 /* ---- References ----------------------------------------------------------------------------- */
@@ -169,7 +173,8 @@ void sc_store_write_done(struct sc_store_write *write)
     struct sc_store *store = extent->store;
     if (write->op.status != SPEC_OK) {
         sc_store_extent_fail(extent, write->op.status);
-        sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors,
+        sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->counts.no_space
+                                                           : &store->counts.io_errors,
                        1);
         if (write->op.status != SPEC_E_NO_SPACE || write->op.sys_errno != 0) {
             sc_store_pause(store, write->op.status, "writing a segment");
@@ -185,7 +190,7 @@ void sc_store_write_done(struct sc_store_write *write)
 
 uint64_t sc_store_extent_rows_max(const struct sc_store *store)
 {
-    return store->rows_max;
+    return store->limits.rows_max;
 }
 
 uint64_t sc_store_probe_row_bytes(const struct sc_store *store)
@@ -200,10 +205,10 @@ static spec_status plan_check(const struct sc_store *store,
                               struct spec_error *reterr)
 {
     uint64_t rows = 0, log_bytes = 0;
-    if (piece_count == 0 || piece_count > store->pieces_max)
+    if (piece_count == 0 || piece_count > store->limits.pieces_max)
         return sc_fail(reterr, piece_count == 0 ? SPEC_E_INVALID : SPEC_E_BUSY,
                        "%" PRIu64 " pieces, an extent takes 1 to %" PRIu64, piece_count,
-                       store->pieces_max);
+                       store->limits.pieces_max);
     for (uint64_t i = 0; i < piece_count; i++) {
         const struct sc_store_piece_plan *piece = &pieces[i];
         uint64_t lead = piece->first_position - piece->chunk_first;
@@ -218,9 +223,9 @@ static spec_status plan_check(const struct sc_store *store,
         log_bytes +=
             sc_store_record_bytes_piece(lead + piece->row_count, 0) + sc_store_record_bytes_drop();
     }
-    if (rows > store->rows_max)
+    if (rows > store->limits.rows_max)
         return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " rows, an extent takes %" PRIu64, rows,
-                       store->rows_max);
+                       store->limits.rows_max);
     *ret_rows = rows;
     *ret_log_bytes = log_bytes;
     return SPEC_OK;
@@ -254,7 +259,7 @@ static spec_status object_take(struct sc_store *store, struct sc_store_extent **
     *ret_extent = extent_take(store);
     if (*ret_extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
-                       store->extent_max);
+                       store->writing.extent_max);
     (*ret_extent)->annex_of = 0;
     (*ret_extent)->copy = sc_store_copy_next(store);
     (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
@@ -311,9 +316,9 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
     uint64_t rows = 0;
     for (uint64_t i = 0; i < piece_count; i++)
         rows += pieces[i].row_count;
-    if (piece_count > store->pieces_max)
+    if (piece_count > store->limits.pieces_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " pieces, at most %" PRIu64,
-                       piece_count, store->pieces_max);
+                       piece_count, store->limits.pieces_max);
     spec_status status = object_take(store, &annex, reterr);
     if (status != SPEC_OK)
         return status;

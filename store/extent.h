@@ -63,6 +63,11 @@ struct sc_store_extent {
 
 /* ---- The pools (extent.c) ------------------------------------------------------------------- */
 
+spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_extents_close(struct sc_store *store);
+bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
+/* One write ended; op->status says how. */
+void sc_store_write_done(struct sc_store_write *write);
 /* The object returns to its pool; its places are whoever's they are. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 /* A frame with the operation that will carry it; NULL: staging is full. */
@@ -74,5 +79,25 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
 /* The first failure is what on_written is told. */
 void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
 void sc_store_extent_unref(struct sc_store_extent *extent);
+
+/* ---- Annexes (extent.c, commit.c) ------------------------------------------------------------ */
+
+/* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of
+ * params.probe_row_bytes for an extent, whose rows from the
+ * first to the last `pieces` cover, in order (positions do not matter). Written as an extent is, by
+ * put_layer with PROBE rows alone, or with K_CODES, whose rows are bytes; `written` is called in
+ * the place of params.on_written. */
+spec_status
+sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
+                     const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+                     uint64_t code_bytes,
+                     void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
+                     void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr);
+/* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
+ * has gone meanwhile. The object returns to its pool. Executor thread. */
+spec_status sc_store_annex_commit(struct sc_store_extent *annex, struct spec_error *reterr);
+/* The same, for an annex that was begun before its extent had an id, and with UINT64_MAX. */
+spec_status sc_store_annex_commit_to(struct sc_store_extent *annex, uint64_t extent_id,
+                                     struct spec_error *reterr);
 
 #endif

@@ -125,7 +125,7 @@ struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t 
 {
     struct sc_flight *flight = slot->flight;
     struct sc_flight_read *read = read_take(flight);
-    *read = (struct sc_flight_read){.op = {.file = flight->store->segments[segment].file,
+    *read = (struct sc_flight_read){.op = {.file = flight->store->disk.segments[segment].file,
                                            .offset = offset,
                                            .bytes = bytes,
                                            .kind = SC_IO_READ,
@@ -143,8 +143,8 @@ struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t 
     batch->ops[batch->count++] = &read->op;
     flight->cost.read_bytes += bytes;
     flight->cost.op_count++;
-    sc_store_count(&flight->store->read_bytes, bytes);
-    sc_store_count(&flight->store->read_ops, 1);
+    sc_store_count(&flight->store->counts.read_bytes, bytes);
+    sc_store_count(&flight->store->counts.read_ops, 1);
     return read;
 }
 
@@ -152,8 +152,8 @@ struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t 
 static void read_uncount(struct sc_flight *flight, const struct sc_flight_read *read)
 {
     struct sc_store *store = flight->store;
-    atomic_fetch_sub_explicit(&store->read_bytes, read->op.bytes, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&store->read_ops, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.read_bytes, read->op.bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.read_ops, 1, memory_order_relaxed);
     if (read->load != flight->load)
         return;
     flight->cost.read_bytes -= read->op.bytes;
@@ -259,7 +259,7 @@ static void pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batc
                 frame = sc_frames_take_or_wait(store->frames, flight->lane, &flight->waiter);
             if (frame == NULL) {
                 flight->is_armed = true;
-                sc_store_count(&store->stage_full, 1);
+                sc_store_count(&store->counts.stage_full, 1);
                 break;
             }
         }
@@ -314,7 +314,7 @@ void sc_flight_init(struct sc_flight *flight, struct sc_store *store,
                     const struct sc_flight_client *client, void *slots, uint64_t slot_bytes,
                     uint32_t slots_max, struct sc_flight_read *reads, uint32_t reads_max)
 {
-    uint64_t flying = (FLIGHT_BYTES + store->op_bytes - 1) / store->op_bytes;
+    uint64_t flying = (FLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
     flight->store = store;
     flight->client = client;
     flight->slots = slots;
@@ -384,7 +384,7 @@ static void starved_start(struct sc_flight *flight, struct sc_flight_batch *batc
         return;
     if (sc_frames_wait_cancel(store->frames, &flight->waiter)) {
         flight->is_armed = false;
-        slot_start(flight, store->spare_frame, true, batch);
+        slot_start(flight, store->spare.frame, true, batch);
     } else {
         sc_store_spare_put(store); /* a frame was handed over after all */
     }

@@ -14,7 +14,9 @@
  * Does not: sleep, wait, or call back with a lock held.
  * Threads: one at a time follows; sc_store_follow_ns from any.
  * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
+#include "store/identity.h"
 #include "store/internal.h"
+#include "store/replay.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +29,7 @@
 /* From the first frame, of the file that is open. */
 static void log_restart(struct sc_store *store)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     journal->end = journal->sequence = 0;
     journal->chain =
         sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
@@ -66,9 +68,9 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
     bool is_same = false;
     *ret_open = false;
     (void)snprintf(path, sizeof(path), "%s/log", store->dir);
-    if (store->journal.file != NULL) {
+    if (store->log.journal.file != NULL) {
         spec_status status =
-            sc_io_file_same(store->io, store->journal.file, path, &is_same, reterr);
+            sc_io_file_same(store->io, store->log.journal.file, path, &is_same, reterr);
         if (status != SPEC_OK || is_same) {
             *ret_open = is_same;
             return status;
@@ -81,9 +83,9 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
     status = sc_io_file_open(store->io, path, 0, &file, &error);
     if (status != SPEC_OK)
         return error.sys_errno == ENOENT ? SPEC_OK : sc_fail(reterr, status, "%s", error.text);
-    if (store->journal.file != NULL)
-        sc_io_file_close(store->io, store->journal.file);
-    store->journal.file = file;
+    if (store->log.journal.file != NULL)
+        sc_io_file_close(store->io, store->log.journal.file);
+    store->log.journal.file = file;
     log_restart(store);
     *ret_open = true;
     return SPEC_OK;
@@ -94,7 +96,7 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
 static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes, bool *ret_holds,
                                     struct spec_error *reterr)
 {
-    const struct sc_store_journal *journal = &store->journal;
+    const struct sc_store_journal *journal = &store->log.journal;
     uint8_t frame[SC_STORE_FRAME_BYTES];
     *ret_holds = journal->end == 0;
     if (*ret_holds || file_bytes < journal->end)
@@ -109,7 +111,7 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
 static spec_status window_apply(struct sc_store *store, uint64_t count,
                                 enum sc_store_frame_state *ret_state, struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     uint64_t at = 0, frame_bytes;
     for (;;) {
         const uint8_t *frame = journal->buffer + at;
@@ -134,7 +136,7 @@ static spec_status window_apply(struct sc_store *store, uint64_t count,
 /* Everything in the log was applied. */
 static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
-    const struct sc_store_record_head *head = &store->journal.head;
+    const struct sc_store_record_head *head = &store->log.journal.head;
     struct sc_store_replay *replay = store->replay;
     struct sc_store_table *table = &store->table;
     if (store->follow.rereads) {
@@ -143,15 +145,15 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
     }
     /* Ids that the log once had, and has no more, are known to be void. */
     uint64_t next = replay->piece_base + head->piece_next;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     if (next > table->piece_next && next <= SC_STORE_IDS)
         table->piece_next = next;
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     if (replay->piece_next < head->piece_next)
         replay->piece_next = head->piece_next;
     if (replay->extent_next < head->extent_next)
         replay->extent_next = head->extent_next;
-    atomic_store(&store->log_bytes, store->journal.end);
+    atomic_store(&store->counts.log_bytes, store->log.journal.end);
     atomic_store(&store->follow.known_ns, wall_ns);
     atomic_store(&store->follow.known_now_ns, now_ns);
 }
@@ -160,7 +162,7 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns,
                             bool *ret_more, struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     struct sc_store_follow *follow = &store->follow;
     enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
     uint64_t file_bytes, end = journal->end;
@@ -195,15 +197,15 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
 
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     bool is_reader = store->params.role == SC_STORE_READER, more = true;
-    store->segment_max = is_reader ? FOLLOW_SEGMENTS_MAX : 0;
+    store->disk.segment_max = is_reader ? FOLLOW_SEGMENTS_MAX : 0;
     if (is_reader)
-        store->segments =
-            sc_alloc_array(store->params.alloc, store->segment_max, sizeof(*store->segments));
+        store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
+                                              sizeof(*store->disk.segments));
     journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
     journal->buffer = sc_alloc(store->params.alloc, journal->buffer_bytes);
-    if ((is_reader && store->segments == NULL) || journal->buffer == NULL)
+    if ((is_reader && store->disk.segments == NULL) || journal->buffer == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "following a log");
     spec_status status = sc_store_replay_open(store, reterr);
     while (status == SPEC_OK && more)

@@ -11,7 +11,7 @@
 static spec_status segment_open(struct sc_store *store, uint32_t number, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    struct sc_store_segment *segment = &store->segments[store->segment_count];
+    struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
     uint64_t bytes;
     (void)snprintf(path, sizeof(path), "%s/seg-%08" PRIx32, store->dir, number);
     spec_status status =
@@ -27,7 +27,7 @@ static spec_status segment_open(struct sc_store *store, uint32_t number, struct 
     segment->number = number;
     segment->bytes = sc_store_down(bytes, SC_IO_PAGE_BYTES);
     segment->state = SC_STORE_SEGMENT_READY;
-    store->segment_count++;
+    store->disk.segment_count++;
     return SPEC_OK;
 }
 
@@ -36,16 +36,16 @@ static uint64_t segment_at(struct sc_store *store, uint32_t number)
 {
     uint64_t index = store->follow.segment_last;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (index < store->segment_count && store->segments[index].number == number)
+    if (index < store->disk.segment_count && store->disk.segments[index].number == number)
         return index;
     index = 0;
-    while (index < store->segment_count && store->segments[index].number != number)
+    while (index < store->disk.segment_count && store->disk.segments[index].number != number)
         index++;
-    if (index == store->segment_max)
+    if (index == store->disk.segment_max)
         return index;
-    if (index == store->segment_count && segment_open(store, number, &error) != SPEC_OK) {
+    if (index == store->disk.segment_count && segment_open(store, number, &error) != SPEC_OK) {
         SC_LOG(store->params.log, 1, "a segment's rows are missed: %s", error.text);
-        return store->segment_max;
+        return store->disk.segment_max;
     }
     store->follow.segment_last = index;
     return index;
@@ -57,8 +57,9 @@ bool sc_store_follow_places(struct sc_store *store, struct sc_store_part *parts,
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index = segment_at(store, parts[i].segment);
         uint64_t bytes = sc_store_part_pages(&parts[i], stride) * SC_IO_PAGE_BYTES;
-        if (index == store->segment_max || parts[i].offset > store->segments[index].bytes ||
-            bytes > store->segments[index].bytes - parts[i].offset)
+        if (index == store->disk.segment_max ||
+            parts[i].offset > store->disk.segments[index].bytes ||
+            bytes > store->disk.segments[index].bytes - parts[i].offset)
             return false;
         parts[i].segment = (uint32_t)index;
     }

@@ -13,6 +13,7 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/internal.h"
 
+#include "store/identity.h"
 #include "store/tag.h"
 
 #include <errno.h>

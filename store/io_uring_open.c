@@ -94,10 +94,10 @@ static void uring_stats(struct sc_io *io, struct sc_io_counts *ret_stats)
     struct sc_uring *uring = io->own;
     (void)pthread_mutex_lock(&uring->lock);
     *ret_stats = (struct sc_io_counts){.enters = atomic_load(&uring->enters),
-                                      .ops = atomic_load(&uring->ops),
-                                      .short_ops = atomic_load(&uring->short_ops),
-                                      .late = atomic_load(&uring->late),
-                                      .flight_bytes_max = uring->flight_bytes_max};
+                                       .ops = atomic_load(&uring->ops),
+                                       .short_ops = atomic_load(&uring->short_ops),
+                                       .late = atomic_load(&uring->late),
+                                       .flight_bytes_max = uring->flight_bytes_max};
     (void)pthread_mutex_unlock(&uring->lock);
 }
 

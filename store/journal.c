@@ -17,7 +17,7 @@
 
 spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     char path[SC_LIMIT_PATH_BYTES + 64];
     journal->buffer = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
@@ -30,10 +30,10 @@ spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *ret
 
 void sc_store_journal_close(struct sc_store *store)
 {
-    if (store->journal.file != NULL)
-        sc_io_file_close(store->io, store->journal.file);
-    sc_alloc_free(store->params.alloc, store->journal.buffer);
-    store->journal = (struct sc_store_journal){0};
+    if (store->log.journal.file != NULL)
+        sc_io_file_close(store->io, store->log.journal.file);
+    sc_alloc_free(store->params.alloc, store->log.journal.buffer);
+    store->log.journal = (struct sc_store_journal){0};
 }
 
 /* ---- Scan -----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ static void window_read(struct window *window, uint64_t from)
     uint8_t *bytes = window->room->memory + FRONT_BYTES;
     if (window->status == SPEC_OK && window->count > from)
         window->status =
-            sc_io_file_pread(store->io, store->journal.file, bytes + from, window->count - from,
+            sc_io_file_pread(store->io, store->log.journal.file, bytes + from, window->count - from,
                              window->offset + from, &window->error);
     window_gate(window);
     task_end(window->scan);
@@ -283,7 +283,7 @@ static spec_status window_apply(const struct window *window, sc_store_on_payload
                                 void *user, struct spec_error *reterr)
 {
     struct sc_store *store = window->scan->store;
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     const struct decoded *decoded = window->room->decoded;
     const struct decoded *decoded_end = decoded + window->decoded_count;
     const uint8_t *frame = window->frames;
@@ -392,7 +392,7 @@ static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_byte
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     struct scan scan = {.store = store};
     spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
     if (status != SPEC_OK)
@@ -419,7 +419,7 @@ spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *o
 
 void sc_store_append_begin(struct sc_store *store, struct sc_store_append *append)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     *append = (struct sc_store_append){
         .writer = {.bytes = journal->buffer, .capacity = journal->buffer_bytes},
         .sequence = journal->sequence,
@@ -439,20 +439,20 @@ void sc_store_append_frame_end(struct sc_store_append *append)
 spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
                                    struct spec_error *reterr)
 {
-    struct sc_store_journal *journal = &store->journal;
+    struct sc_store_journal *journal = &store->log.journal;
     if (append->writer.overflow)
         return sc_fail(reterr, SPEC_E_BUSY, "records of one commit exceed %" PRIu64 " bytes",
                        journal->buffer_bytes);
-    if (store->journal_broken)
+    if (store->log.is_broken)
         return sc_fail(reterr, SPEC_E_IO, "%s/log failed before; nothing is stored until reopen",
                        store->dir);
     spec_status status = sc_io_file_pwrite(store->io, journal->file, append->writer.bytes,
                                            append->writer.used, journal->end, reterr);
     if (status != SPEC_OK) {
-        sc_store_count(&store->io_errors, 1);
+        sc_store_count(&store->counts.io_errors, 1);
         journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
         if (sc_io_file_truncate(store->io, journal->file, journal->end, NULL) != SPEC_OK) {
-            store->journal_broken = true;
+            store->log.is_broken = true;
             SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
         }
         return status;
@@ -461,6 +461,6 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
     journal->end += append->writer.used;
     journal->sequence = append->sequence;
     journal->chain = append->chain;
-    sc_store_count(&store->log_bytes, append->writer.used);
+    sc_store_count(&store->counts.log_bytes, append->writer.used);
     return SPEC_OK;
 }

@@ -104,22 +104,22 @@ static void share_of_pieces(struct sc_store *store)
     }
     uint64_t chunk_bytes = usual.piece + chunk * usual.token + usual.drop;
     uint64_t rows = sc_store_shape_place(&store->shape, probe, chunk).stride * layers;
-    store->share_bytes = one_bytes;
-    store->share_pages = pages * PAGE;
-    if (chunk_bytes * store->share_pages > one_bytes * rows) {
-        store->share_bytes = chunk_bytes;
-        store->share_pages = rows;
+    store->share.bytes = one_bytes;
+    store->share.pages = pages * PAGE;
+    if (chunk_bytes * store->share.pages > one_bytes * rows) {
+        store->share.bytes = chunk_bytes;
+        store->share.pages = rows;
     }
-    store->share_bytes *= 2 * 8; /* two logs, of which 5/8 live */
-    store->share_pages *= 5;
+    store->share.bytes *= 2 * 8; /* two logs, of which 5/8 live */
+    store->share.pages *= 5;
 }
 
 /* Of so many bytes in all. */
 static uint64_t share_of(const struct sc_store *store, uint64_t bytes)
 {
-    uint64_t unit = store->share_bytes + store->share_pages;
+    uint64_t unit = store->share.bytes + store->share.pages;
     uint64_t share =
-        SLACK_BYTES + bytes / unit * store->share_bytes + bytes % unit * store->share_bytes / unit;
+        SLACK_BYTES + bytes / unit * store->share.bytes + bytes % unit * store->share.bytes / unit;
     share = share > bytes / SHARE_MIN ? share : bytes / SHARE_MIN;
     share = share < bytes / SHARE_MAX ? share : bytes / SHARE_MAX;
     return sc_store_up(share, PAGE);
@@ -127,9 +127,9 @@ static uint64_t share_of(const struct sc_store *store, uint64_t bytes)
 
 spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error *reterr)
 {
-    uint64_t bytes = store->disk_bytes_max, least = 2 * SC_STORE_SEGMENT_MIN;
+    uint64_t bytes = store->disk.bytes_max, least = 2 * SC_STORE_SEGMENT_MIN;
     share_of_pieces(store);
-    store->device_bytes = UINT64_MAX;
+    store->disk.device_bytes = UINT64_MAX;
     while (SC_STORE_FIXED_BYTES + share_of(store, least) + SC_STORE_SEGMENT_MIN > least)
         least += SC_STORE_SEGMENT_MIN / 16;
     if (bytes >= least)
@@ -144,42 +144,42 @@ spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error 
 /* Space lock held, or open. The log, its successor, and what is promised of both. */
 static uint64_t logs_bytes(const struct sc_store *store)
 {
-    uint64_t bytes = sc_store_counted(&store->log_bytes) + store->log_reserved;
+    uint64_t bytes = sc_store_counted(&store->counts.log_bytes) + store->share.reserved;
     return sc_store_up(2 * bytes + sc_store_record_bytes_head(), PAGE) + PAGE;
 }
 
 uint64_t sc_store_disk_used(struct sc_store *store)
 {
-    return SC_STORE_FIXED_BYTES + store->segment_bytes + logs_bytes(store);
+    return SC_STORE_FIXED_BYTES + store->disk.segment_bytes + logs_bytes(store);
 }
 
 uint64_t sc_store_disk_beside(struct sc_store *store)
 {
-    uint64_t used = logs_bytes(store), share = share_of(store, store->disk_bytes_max);
+    uint64_t used = logs_bytes(store), share = share_of(store, store->disk.bytes_max);
     return SC_STORE_FIXED_BYTES + (used > share ? used : share);
 }
 
 uint64_t sc_store_segment_room(struct sc_store *store)
 {
-    if (sc_exec_now_ns(store->params.exec) < store->device_retry_ns)
+    if (sc_exec_now_ns(store->params.exec) < store->disk.device_retry_ns)
         return 0;
-    uint64_t bytes = store->disk_bytes_max, used = logs_bytes(store);
-    bytes = store->device_bytes < bytes ? store->device_bytes : bytes;
+    uint64_t bytes = store->disk.bytes_max, used = logs_bytes(store);
+    bytes = store->disk.device_bytes < bytes ? store->disk.device_bytes : bytes;
     uint64_t log_room = share_of(store, bytes);
     used += sc_store_up(used / 4, PAGE); /* a log that took more than its share goes on growing */
     uint64_t taken =
-        SC_STORE_FIXED_BYTES + store->segment_bytes + (used > log_room ? used : log_room);
+        SC_STORE_FIXED_BYTES + store->disk.segment_bytes + (used > log_room ? used : log_room);
     return taken < bytes ? sc_store_down(bytes - taken, PAGE) : 0;
 }
 
 /* Space lock held. Leaves so much of the room to others. */
 static bool log_take(struct sc_store *store, uint64_t bytes, uint64_t others)
 {
-    store->log_reserved += bytes;
-    if (sc_store_disk_used(store) + others <= store->disk_bytes_max)
+    store->share.reserved += bytes;
+    if (sc_store_disk_used(store) + others <= store->disk.bytes_max)
         return true;
-    store->log_reserved -= bytes;
-    store->log_asked = store->log_asked > 2 * bytes ? store->log_asked : 2 * bytes;
+    store->share.reserved -= bytes;
+    store->share.asked = store->share.asked > 2 * bytes ? store->share.asked : 2 * bytes;
     return false;
 }
 
@@ -190,26 +190,26 @@ bool sc_store_log_take(struct sc_store *store, uint64_t bytes)
 
 bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes)
 {
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool fits = log_take(store, bytes, EPOCHS_BYTES);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return fits;
 }
 
 bool sc_store_log_reserve_epoch(struct sc_store *store, uint64_t bytes)
 {
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool fits = log_take(store, bytes, 0);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return fits;
 }
 
 void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes)
 {
-    pthread_mutex_lock(&store->space_lock);
-    SC_ASSERT(store->params.poison, store->log_reserved >= bytes);
-    store->log_reserved -= bytes;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    SC_ASSERT(store->params.poison, store->share.reserved >= bytes);
+    store->share.reserved -= bytes;
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 /* ---- A file system with less than disk_bytes ------------------------------------------------- */
@@ -220,12 +220,12 @@ static uint64_t device_has(struct sc_store *store, uint64_t beside, uint64_t *re
 {
     if (sc_io_free_bytes(store->io, store->dir, ret_free, NULL) != SPEC_OK)
         return 0;
-    uint64_t bytes = SC_STORE_FIXED_BYTES + beside + sc_store_counted(&store->log_bytes);
-    pthread_mutex_lock(&store->space_lock);
-    for (uint64_t i = 0; i < store->segment_count; i++)
-        if (store->segments[i].state == SC_STORE_SEGMENT_READY)
-            bytes += store->segments[i].bytes;
-    pthread_mutex_unlock(&store->space_lock);
+    uint64_t bytes = SC_STORE_FIXED_BYTES + beside + sc_store_counted(&store->counts.log_bytes);
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (store->disk.segments[i].state == SC_STORE_SEGMENT_READY)
+            bytes += store->disk.segments[i].bytes;
+    pthread_mutex_unlock(&store->disk.lock);
     return bytes + *ret_free;
 }
 
@@ -235,8 +235,8 @@ spec_status sc_store_log_fits_device(struct sc_store *store, uint64_t segment_by
     uint64_t free_bytes, bytes = device_has(store, segment_bytes, &free_bytes);
     if (bytes == 0)
         return SPEC_OK;
-    bytes = bytes < store->disk_bytes_max ? bytes : store->disk_bytes_max;
-    uint64_t share = share_of(store, bytes), log_bytes = sc_store_counted(&store->log_bytes);
+    bytes = bytes < store->disk.bytes_max ? bytes : store->disk.bytes_max;
+    uint64_t share = share_of(store, bytes), log_bytes = sc_store_counted(&store->counts.log_bytes);
     if (free_bytes + log_bytes >= share)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_NO_SPACE,
@@ -248,12 +248,12 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec), free_bytes;
     uint64_t bytes = device_has(store, 0, &free_bytes);
-    pthread_mutex_lock(&store->space_lock);
-    bool says = store->device_bytes == UINT64_MAX;
-    store->device_bytes = bytes > 0 ? bytes : store->disk_bytes_max;
-    store->device_retry_ns = now_ns + SC_STORE_RETRY_NS;
-    store->device_until_ns = now_ns + DEVICE_NS;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    bool says = store->disk.device_bytes == UINT64_MAX;
+    store->disk.device_bytes = bytes > 0 ? bytes : store->disk.bytes_max;
+    store->disk.device_retry_ns = now_ns + SC_STORE_RETRY_NS;
+    store->disk.device_until_ns = now_ns + DEVICE_NS;
+    pthread_mutex_unlock(&store->disk.lock);
     if (says)
         SC_LOG(store->params.log, 1, "the file system of %s is full, segments stay as they are: %s",
                store->dir, what);
@@ -263,16 +263,17 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
  * is full, what it has beside the segments, but at least what belongs to them. */
 static uint64_t logs_room(struct sc_store *store)
 {
-    uint64_t others = SC_STORE_FIXED_BYTES + store->segment_bytes + EPOCHS_BYTES;
-    uint64_t room = store->disk_bytes_max > others ? store->disk_bytes_max - others : 0;
+    uint64_t others = SC_STORE_FIXED_BYTES + store->disk.segment_bytes + EPOCHS_BYTES;
+    uint64_t room = store->disk.bytes_max > others ? store->disk.bytes_max - others : 0;
     uint64_t longest = sc_io_file_limit(); /* of one of them */
     room = longest < room / 2 ? 2 * longest : room;
-    if (sc_exec_now_ns(store->params.exec) >= store->device_until_ns)
-        store->device_bytes = UINT64_MAX;
-    if (store->device_bytes == UINT64_MAX)
+    if (sc_exec_now_ns(store->params.exec) >= store->disk.device_until_ns)
+        store->disk.device_bytes = UINT64_MAX;
+    if (store->disk.device_bytes == UINT64_MAX)
         return room;
-    uint64_t device = store->device_bytes > others ? store->device_bytes - others : 0;
-    uint64_t share = SLACK_BYTES + store->segment_bytes / store->share_pages * store->share_bytes;
+    uint64_t device = store->disk.device_bytes > others ? store->disk.device_bytes - others : 0;
+    uint64_t share =
+        SLACK_BYTES + store->disk.segment_bytes / store->share.pages * store->share.bytes;
     device = device > share ? device : share;
     return device < room ? device : room;
 }
@@ -290,7 +291,7 @@ struct look {
 
 uint64_t sc_store_log_pieces(const struct sc_store *store)
 {
-    const struct sc_store_journal *journal = &store->journal;
+    const struct sc_store_journal *journal = &store->log.journal;
     return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
 }
 
@@ -299,24 +300,24 @@ uint64_t sc_store_log_pieces(const struct sc_store *store)
 static struct look look_at(struct sc_store *store)
 {
     struct look look = {0};
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     look.room = logs_room(store);
     look.used = logs_bytes(store);
-    look.asked = store->log_asked;
-    uint64_t reserved = store->log_reserved;
-    pthread_mutex_unlock(&store->space_lock);
+    look.asked = store->share.asked;
+    uint64_t reserved = store->share.reserved;
+    pthread_mutex_unlock(&store->disk.lock);
     look.asked = look.asked <= look.room / ASK_PART ? look.asked : 0;
-    pthread_mutex_lock(&store->log_lock);
-    const struct sc_store_journal *journal = &store->journal;
+    pthread_mutex_lock(&store->log.lock);
+    const struct sc_store_journal *journal = &store->log.journal;
     uint64_t pieces = sc_store_log_pieces(store);
-    uint64_t stale = store->averages.all_bytes - store->averages.last_bytes;
+    uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
     uint64_t fixed = journal->space_bytes + sc_store_record_bytes_head() +
-                     store->space_count * sc_store_record_bytes_epoch();
+                     store->log.space_count * sc_store_record_bytes_epoch();
     look.is_short = journal->is_short;
     uint64_t rest = journal->end > stale + fixed ? journal->end - stale - fixed : 0;
-    pthread_mutex_unlock(&store->log_lock);
-    uint64_t live = sc_store_counted(&store->piece_count);
-    uint64_t held = sc_store_counted(&store->held_count);
+    pthread_mutex_unlock(&store->log.lock);
+    uint64_t live = sc_store_counted(&store->counts.piece_count);
+    uint64_t held = sc_store_counted(&store->counts.held_count);
     live = live < pieces ? live : pieces;
     held = held < pieces ? held : pieces;
     uint64_t each = pieces > 0 ? rest / pieces : 0;
@@ -335,9 +336,9 @@ uint64_t sc_store_log_pieces_over(struct sc_store *store)
     if (sc_io_file_limit() < SLACK_BYTES)
         return 0; /* of the process: no log may be written, whatever goes */
     if (look.used + look.asked <= look.room) {
-        pthread_mutex_lock(&store->space_lock);
-        store->log_asked = 0; /* there is room by now, or never will be */
-        pthread_mutex_unlock(&store->space_lock);
+        pthread_mutex_lock(&store->disk.lock);
+        store->share.asked = 0; /* there is room by now, or never will be */
+        pthread_mutex_unlock(&store->disk.lock);
     } else if (look.asked > 0) {
         uint64_t others = look.asked + GAIN_PART(look.room);
         most = look.room - others < most ? look.room - others : most;

@@ -133,7 +133,7 @@ spec_status sc_store_mail_open(struct sc_store *store, struct spec_error *reterr
     if (status == SPEC_OK)
         sc_io_file_close(store->io, lock);
     if (status == SPEC_OK || status == SPEC_PENDING)
-        status = rank_file_open(store, rank, MAIL_NAME, 0, &store->mail_file, reterr);
+        status = rank_file_open(store, rank, MAIL_NAME, 0, &store->mail.file, reterr);
     return status == SPEC_PENDING ? SPEC_OK : status;
 }
 
@@ -215,7 +215,7 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
     while (*at < end) {
         uint64_t count = end - *at < sizeof(bytes) ? end - *at : sizeof(bytes);
         spec_status status =
-            sc_io_file_pread(store->io, store->mail_file, bytes, count, *at, reterr);
+            sc_io_file_pread(store->io, store->mail.file, bytes, count, *at, reterr);
         if (status != SPEC_OK)
             return status;
         for (uint64_t i = 0; i < count; i += MAIL_RECORD_BYTES) {
@@ -240,9 +240,9 @@ static spec_status take_new(struct sc_store *store, uint64_t size, bool is_still
     uint64_t bad;
     size = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
     spec_status status =
-        read_records(store, &store->mail_taken, sc_store_down(size, MAIL_RECORD_BYTES), is_still,
+        read_records(store, &store->mail.taken, sc_store_down(size, MAIL_RECORD_BYTES), is_still,
                      on_mail, user, &bad, reterr);
-    sc_store_count(&store->corrupt_records, bad);
+    sc_store_count(&store->counts.corrupt_records, bad);
     return status;
 }
 
@@ -260,7 +260,7 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
     struct epochs epochs = {.count = 0};
     uint64_t at = 0, bad;
     spec_status status =
-        read_records(store, &at, store->mail_taken, true, keep_epoch, &epochs, &bad, reterr);
+        read_records(store, &at, store->mail.taken, true, keep_epoch, &epochs, &bad, reterr);
     if (status != SPEC_OK)
         return status;
     for (uint32_t i = 0; i < epochs.count; i++)
@@ -268,11 +268,11 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
                     bytes + (uint64_t)i * MAIL_RECORD_BYTES);
     uint64_t kept = (uint64_t)epochs.count * MAIL_RECORD_BYTES;
     if (kept > 0)
-        status = sc_io_file_pwrite(store->io, store->mail_file, bytes, kept, 0, reterr);
+        status = sc_io_file_pwrite(store->io, store->mail.file, bytes, kept, 0, reterr);
     if (status == SPEC_OK)
-        status = sc_io_file_truncate(store->io, store->mail_file, kept, reterr);
+        status = sc_io_file_truncate(store->io, store->mail.file, kept, reterr);
     if (status == SPEC_OK)
-        store->mail_taken = kept;
+        store->mail.taken = kept;
     return status;
 }
 
@@ -286,7 +286,7 @@ static spec_status take_and_cut(struct sc_store *store,
     spec_status status = rank_lock(store, store->params.rank, &lock, reterr);
     if (status != SPEC_OK)
         return status == SPEC_PENDING ? SPEC_OK : status; /* the next take tries again */
-    status = sc_io_file_size(store->io, store->mail_file, &size, reterr);
+    status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
     if (status == SPEC_OK)
         status = take_new(store, size, true, on_mail, user, reterr);
     if (status == SPEC_OK)
@@ -301,17 +301,17 @@ spec_status sc_store_mail_take(struct sc_store *store,
 {
     uint64_t size;
     SC_ASSERT(store->params.poison, store->params.role == SC_STORE_WRITER);
-    if (store->mail_file == NULL) {
+    if (store->mail.file == NULL) {
         spec_status status =
-            rank_file_open(store, store->params.rank, MAIL_NAME, 0, &store->mail_file, reterr);
+            rank_file_open(store, store->params.rank, MAIL_NAME, 0, &store->mail.file, reterr);
         if (status != SPEC_OK)
             return status == SPEC_PENDING ? SPEC_OK : status; /* nobody has written yet */
     }
-    spec_status status = sc_io_file_size(store->io, store->mail_file, &size, reterr);
+    spec_status status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
     if (status != SPEC_OK)
         return status;
-    if (size < store->mail_taken)
-        store->mail_taken = 0; /* cut by other hands than ours */
+    if (size < store->mail.taken)
+        store->mail.taken = 0; /* cut by other hands than ours */
     status = take_new(store, size, false, on_mail, user, reterr);
     if (status == SPEC_OK && size >= SC_STORE_MAIL_CUT_BYTES)
         status = take_and_cut(store, on_mail, user, reterr);
@@ -320,7 +320,7 @@ spec_status sc_store_mail_take(struct sc_store *store,
 
 void sc_store_mail_close(struct sc_store *store)
 {
-    if (store->mail_file != NULL)
-        sc_io_file_close(store->io, store->mail_file);
-    store->mail_file = NULL;
+    if (store->mail.file != NULL)
+        sc_io_file_close(store->io, store->mail.file);
+    store->mail.file = NULL;
 }

@@ -17,6 +17,7 @@
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_merge.c */
 #include "store/extent.h"
+#include "store/merger.h"
 #include "store/readback.h"
 #include "store/tag.h"
 
@@ -196,9 +197,9 @@ static void merge_end(struct sc_store_merger *merger, bool closing)
         sc_store_extent_discard(extent);
         extent = NULL;
     }
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     merger->runs = false;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (!closing)
         what.done(extent, status, what.user);
     sc_store_busy_end(store);
@@ -218,13 +219,13 @@ static void read_on(struct sc_store_merger *merger)
     }
     if (merger->row == merger->what.plan.row_count && !layer_put(merger))
         return;
-    pthread_mutex_lock(&merger->store->space_lock); /* stop cancels what is posted under it */
+    pthread_mutex_lock(&merger->store->disk.lock); /* stop cancels what is posted under it */
     uint64_t rate = merger->closing ? 0 : merger->what.bytes_per_s;
     uint64_t due_ns =
         sc_exec_now_ns(exec) + (rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0);
     if (bytes > 0 && rate > 0)
         sc_exec_post_at(exec, &merger->task, SC_LANE_BACKGROUND, due_ns);
-    pthread_mutex_unlock(&merger->store->space_lock);
+    pthread_mutex_unlock(&merger->store->disk.lock);
     if ((bytes == 0 || rate == 0) && !window_read(merger))
         give_up(merger, SPEC_E_DROPPED);
 }
@@ -233,9 +234,9 @@ static void merge_step(struct sc_task *task)
 {
     struct sc_store_merger *merger =
         (struct sc_store_merger *)((char *)task - offsetof(struct sc_store_merger, task));
-    pthread_mutex_lock(&merger->store->space_lock);
+    pthread_mutex_lock(&merger->store->disk.lock);
     bool closing = merger->closing;
-    pthread_mutex_unlock(&merger->store->space_lock);
+    pthread_mutex_unlock(&merger->store->disk.lock);
     if (merger->state == WRITE)
         merge_end(merger, closing);
     else if (closing)
@@ -266,10 +267,10 @@ static spec_status memory_take(struct sc_store_merger *merger, struct spec_error
 static spec_status take(struct sc_store_merger *merger, struct spec_error *reterr)
 {
     struct sc_store *store = merger->store;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool takes = !merger->runs && !merger->closing;
     merger->runs = merger->runs || takes;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return takes ? SPEC_OK : sc_fail(reterr, SPEC_E_BUSY, "a merge runs, or the store closes");
 }
 
@@ -298,9 +299,9 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
                                        &merger->extent, reterr);
     if (status != SPEC_OK) {
         memory_free(merger);
-        pthread_mutex_lock(&store->space_lock);
+        pthread_mutex_lock(&store->disk.lock);
         merger->runs = false;
-        pthread_mutex_unlock(&store->space_lock);
+        pthread_mutex_unlock(&store->disk.lock);
         return status;
     }
     merger->extent->written = on_written;
@@ -327,11 +328,11 @@ void sc_store_merger_stop(struct sc_store *store)
     struct sc_store_merger *merger = store->merger;
     if (merger == NULL)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     merger->closing = true;
     if (sc_exec_cancel(store->params.exec, &merger->task)) /* in a pause: it ends now */
         sc_exec_post(store->params.exec, &merger->task, SC_LANE_BACKGROUND);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 void sc_store_merger_close(struct sc_store *store)
@@ -346,8 +347,8 @@ spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_err
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; i < extent->part_count && status == SPEC_OK; i++)
         if (i == 0 || extent->parts[i].segment != extent->parts[i - 1].segment)
-            status =
-                sc_io_file_sync(store->io, store->segments[extent->parts[i].segment].file, reterr);
+            status = sc_io_file_sync(store->io, store->disk.segments[extent->parts[i].segment].file,
+                                     reterr);
     return status;
 }
 

@@ -7,8 +7,14 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/build.h"
+#include "store/checkpoint.h"
 #include "store/coding.h"
 #include "store/device.h"
+#include "store/extent.h"
+#include "store/identity.h"
+#include "store/merger.h"
+#include "store/replay.h"
 #include "store/where.h"
 
 #include <stdio.h>
@@ -62,7 +68,7 @@ static spec_status rows_max_decide(struct sc_store *store, struct spec_error *re
     rows = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
     for (; rows > 0; rows--) {
         uint64_t stride = sc_store_shape_place(shape, probe_bytes, rows).stride;
-        bool small = stride * shape->layer_count <= store->disk_bytes_max / 4;
+        bool small = stride * shape->layer_count <= store->disk.bytes_max / 4;
         if (stride <= config->segment_bytes && (small || rows <= config->chunk_tokens))
             break;
     }
@@ -70,8 +76,9 @@ static spec_status rows_max_decide(struct sc_store *store, struct spec_error *re
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "a chunk's layer of %" PRIu64 " bytes does not fit segment_bytes %" PRIu64,
                        config->chunk_tokens * shape->row_bytes, config->segment_bytes);
-    store->rows_max = rows;
-    store->pieces_max = rows / config->chunk_tokens + 2; /* the first and last may be short */
+    store->limits.rows_max = rows;
+    store->limits.pieces_max =
+        rows / config->chunk_tokens + 2; /* the first and last may be short */
     return SPEC_OK;
 }
 
@@ -142,9 +149,9 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
         return status;
     sc_io_buffers(store->io, sc_frames_memory(store->frames), sc_frames_bytes(store->frames),
                   sc_frames_frame_bytes(store->frames));
-    store->write_max = sc_frames_count(store->frames);
-    store->spare_frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
-    if (store->spare_frame == NULL)
+    store->writing.write_max = sc_frames_count(store->frames);
+    store->spare.frame = sc_alloc_aligned(store->params.alloc, frame_bytes, SC_IO_PAGE_BYTES);
+    if (store->spare.frame == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "the spare staging frame");
     if (!sc_store_pool_open(&store->pool, store->params.alloc, store->params.poison,
                             store->params.sketch_bytes_max))
@@ -156,8 +163,8 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    store->spaces = sc_alloc_array(alloc, SC_STORE_SPACES_MAX, sizeof(*store->spaces));
-    if (store->spaces == NULL || !sc_store_table_init(&store->table, alloc) ||
+    store->log.spaces = sc_alloc_array(alloc, SC_STORE_SPACES_MAX, sizeof(*store->log.spaces));
+    if (store->log.spaces == NULL || !sc_store_table_init(&store->table, alloc) ||
         !sc_store_table_reserve(&store->table, 1, 1, 1))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "tables of the store");
     return SPEC_OK;
@@ -165,7 +172,7 @@ static spec_status tables_open(struct sc_store *store, struct spec_error *reterr
 
 static spec_status open_follower(struct sc_store *store, struct spec_error *reterr)
 {
-    store->extent_max = 0;
+    store->writing.extent_max = 0;
     spec_status status = tables_open(store, reterr);
     if (status == SPEC_OK && store->params.role == SC_STORE_READER)
         status = frames_open(store, reterr);
@@ -222,11 +229,11 @@ static void store_free(struct sc_store *store)
     sc_store_merger_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
-    sc_store_averages_done(&store->averages, alloc);
+    sc_store_averages_done(&store->log.averages, alloc);
     sc_store_table_done(&store->table);
-    sc_alloc_free(alloc, store->spaces);
+    sc_alloc_free(alloc, store->log.spaces);
     sc_store_pool_close(&store->pool);
-    sc_alloc_free(alloc, store->spare_frame);
+    sc_alloc_free(alloc, store->spare.frame);
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
     sc_frames_close(store->frames);
@@ -240,9 +247,9 @@ static void store_free(struct sc_store *store)
         sc_io_close(store->io);
     sc_alloc_free(alloc, store->dir);
     sc_alloc_free(alloc, store->descriptor);
-    pthread_mutex_destroy(&store->space_lock);
-    pthread_mutex_destroy(&store->log_lock);
-    pthread_mutex_destroy(&store->starved_lock);
+    pthread_mutex_destroy(&store->disk.lock);
+    pthread_mutex_destroy(&store->log.lock);
+    pthread_mutex_destroy(&store->spare.lock);
     sc_alloc_free(alloc, store);
 }
 
@@ -256,16 +263,17 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     if (store == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
     store->params = *params;
-    store->op_bytes = params->config->io_op_bytes;
-    store->extent_max = params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
-                            ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
-                            : EXTENTS_MAX;
+    store->limits.op_bytes = params->config->io_op_bytes;
+    store->writing.extent_max =
+        params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
+            ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
+            : EXTENTS_MAX;
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
-        store->extent_max += SC_STORE_CODERS;
+        store->writing.extent_max += SC_STORE_CODERS;
     sc_store_shape_set(&store->shape, &params->space);
-    pthread_mutex_init(&store->space_lock, NULL);
-    pthread_mutex_init(&store->log_lock, NULL);
-    pthread_mutex_init(&store->starved_lock, NULL);
+    pthread_mutex_init(&store->disk.lock, NULL);
+    pthread_mutex_init(&store->log.lock, NULL);
+    pthread_mutex_init(&store->spare.lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
@@ -293,9 +301,9 @@ void sc_store_close(struct sc_store *store)
         if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))
             break;
     }
-    pthread_mutex_lock(&store->space_lock); /* whoever ended last is out of it */
+    pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
     bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     SC_ASSERT(store->params.poison, idle);
     if (idle)
         sc_store_checkpoint_close(store);
@@ -309,37 +317,39 @@ void sc_store_fork_close(struct sc_store *store)
 
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
 {
-    struct sc_store_stats stats = {.disk_bytes_max = store->disk_bytes_max,
-                                   .log_bytes = sc_store_counted(&store->log_bytes),
-                                   .piece_count = sc_store_counted(&store->piece_count),
-                                   .extent_count = sc_store_counted(&store->extent_count),
-                                   .read_bytes = sc_store_counted(&store->read_bytes),
-                                   .read_ops = sc_store_counted(&store->read_ops),
-                                   .write_bytes = sc_store_counted(&store->write_bytes),
-                                   .write_ops = sc_store_counted(&store->write_ops),
-                                   .verify_ns = sc_store_counted(&store->verify_ns),
-                                   .corrupt_rows = sc_store_counted(&store->corrupt_rows),
-                                   .corrupt_records = sc_store_counted(&store->corrupt_records),
-                                   .io_errors = sc_store_counted(&store->io_errors),
-                                   .no_space = sc_store_counted(&store->no_space),
-                                   .stage_full = sc_store_counted(&store->stage_full),
-                                   .evicted_pieces = sc_store_counted(&store->evicted_pieces),
-                                   .checkpoints = sc_store_counted(&store->checkpoints),
-                                   .built_pieces = sc_store_counted(&store->built_pieces),
-                                   .built_bytes = sc_store_counted(&store->built_bytes),
-                                   .bad_blocks = sc_store_counted(&store->bad_blocks),
-                                   .code_bytes = sc_store_counted(&store->code_bytes),
-                                   .coarse_pieces = sc_store_counted(&store->coarse_pieces),
-                                   .sketches_refused = sc_store_counted(&store->pool.refused)};
+    struct sc_store_stats stats = {
+        .disk_bytes_max = store->disk.bytes_max,
+        .log_bytes = sc_store_counted(&store->counts.log_bytes),
+        .piece_count = sc_store_counted(&store->counts.piece_count),
+        .extent_count = sc_store_counted(&store->counts.extent_count),
+        .read_bytes = sc_store_counted(&store->counts.read_bytes),
+        .read_ops = sc_store_counted(&store->counts.read_ops),
+        .write_bytes = sc_store_counted(&store->counts.write_bytes),
+        .write_ops = sc_store_counted(&store->counts.write_ops),
+        .verify_ns = sc_store_counted(&store->counts.verify_ns),
+        .corrupt_rows = sc_store_counted(&store->counts.corrupt_rows),
+        .corrupt_records = sc_store_counted(&store->counts.corrupt_records),
+        .io_errors = sc_store_counted(&store->counts.io_errors),
+        .no_space = sc_store_counted(&store->counts.no_space),
+        .stage_full = sc_store_counted(&store->counts.stage_full),
+        .evicted_pieces = sc_store_counted(&store->counts.evicted_pieces),
+        .checkpoints = sc_store_counted(&store->counts.checkpoints),
+        .built_pieces = sc_store_counted(&store->counts.built_pieces),
+        .built_bytes = sc_store_counted(&store->counts.built_bytes),
+        .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
+        .code_bytes = sc_store_counted(&store->counts.code_bytes),
+        .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
+        .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_coding_runs(store);
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
-    stats.quarantine_bytes = store->quarantine_bytes;
-    stats.disk_bytes_used = store->segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
-    stats.extent_bytes = store->extent_bytes;
-    pthread_mutex_unlock(&store->space_lock);
+    stats.quarantine_bytes = store->quarantine.bytes;
+    stats.disk_bytes_used =
+        store->disk.segment_bytes + sc_store_up(stats.log_bytes, SC_IO_PAGE_BYTES);
+    stats.extent_bytes = store->disk.extent_bytes;
+    pthread_mutex_unlock(&store->disk.lock);
     if (store->frames != NULL)
         stats.stage_bytes_used =
             sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);

@@ -69,8 +69,8 @@ static void window_submit(struct sc_store_extent *extent, const struct sc_store_
     write->op.done = on_write_done;
     write->op.user = write;
     atomic_fetch_add(&extent->pending, 1);
-    sc_store_count(&store->write_bytes, write->op.bytes);
-    sc_store_count(&store->write_ops, 1);
+    sc_store_count(&store->counts.write_bytes, write->op.bytes);
+    sc_store_count(&store->counts.write_ops, 1);
     extent->ready[extent->ready_count++] = write;
     if (extent->ready_count == SC_STORE_EXTENT_READY)
         ready_submit(extent);
@@ -112,11 +112,11 @@ static struct sc_store_window *window_at(struct sc_store_extent *extent,
     if (extent->window_count == SC_STORE_EXTENT_WINDOWS)
         return NULL;
     uint64_t part_end = part->offset + sc_store_part_pages(part, extent->place.stride) * PAGE;
-    uint64_t start = sc_store_down(offset, store->op_bytes);
-    uint64_t end = start + store->op_bytes;
+    uint64_t start = sc_store_down(offset, store->limits.op_bytes);
+    uint64_t end = start + store->limits.op_bytes;
     struct sc_store_write *write = sc_store_write_take(store);
     if (write == NULL) {
-        sc_store_count(&store->stage_full, 1);
+        sc_store_count(&store->counts.stage_full, 1);
         return NULL;
     }
     window = &extent->windows[extent->window_count++];

@@ -141,7 +141,7 @@ static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pic
     uint64_t gap = gap_of(place, last, row);
     uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
     if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
-        pages_of(place, first, row + 1) > plan->store->op_bytes + SC_FRAMES_SLACK_BYTES)
+        pages_of(place, first, row + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
         return false;
     plan->gap_bytes = gaps;
     return true;
@@ -187,7 +187,7 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
 static void slab_open(struct sc_store_pick_plan *plan)
 {
     const struct sc_store_pick_place *place = &plan->place;
-    uint64_t frame_bytes = plan->store->op_bytes + SC_FRAMES_SLACK_BYTES;
+    uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
     uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
     uint64_t rows = place->slab_end - place->slab_first, count = (rows + most - 1) / most;

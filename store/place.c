@@ -22,8 +22,8 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
                                 struct spec_error *reterr)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    pthread_mutex_lock(&store->space_lock);
-    bool waits = now_ns < store->retry_ns;
+    pthread_mutex_lock(&store->disk.lock);
+    bool waits = now_ns < store->disk.retry_ns;
     bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
     if (fits && !sc_store_parts_take(store, stride, parts, ret_part_count))
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
@@ -31,36 +31,36 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
     if (fits)
         sc_store_demand_add(store, parts_bytes(parts, *ret_part_count, stride));
     else if (has_log)
-        store->log_reserved -= log_bytes;
+        store->share.reserved -= log_bytes;
     bool wakes = sc_store_maker_wake(store);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
-        sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
     if (fits)
         return SPEC_OK;
-    sc_store_count(&store->no_space, 1);
+    sc_store_count(&store->counts.no_space, 1);
     return sc_fail(reterr, SPEC_E_NO_SPACE,
                    waits ? "%s failed lately, nothing is stored for %llu s"
                          : "%s: no room for an extent in disk_bytes (%llu)",
                    store->dir,
                    waits ? SC_STORE_RETRY_NS / 1000000000u
-                         : (unsigned long long)store->disk_bytes_max);
+                         : (unsigned long long)store->disk.bytes_max);
 }
 
 void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride, uint64_t log_bytes)
 {
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     sc_store_parts_free(store, parts, part_count, stride);
     sc_store_demand_sub(store, parts_bytes(parts, part_count, stride));
-    SC_ASSERT(store->params.poison, store->log_reserved >= log_bytes);
-    store->log_reserved -= log_bytes;
-    pthread_mutex_unlock(&store->space_lock);
+    SC_ASSERT(store->params.poison, store->share.reserved >= log_bytes);
+    store->share.reserved -= log_bytes;
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 void sc_store_segment_avoid(struct sc_store *store, uint32_t index)
 {
-    pthread_mutex_lock(&store->space_lock);
-    store->segment_begin = index + 1;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    store->disk.segment_begin = index + 1;
+    pthread_mutex_unlock(&store->disk.lock);
 }

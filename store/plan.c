@@ -26,7 +26,8 @@ void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *stor
         .ranges = ranges,
         .range_count = range_count,
         .layer = layer,
-        .is_crowded = atomic_load_explicit(&store->loads, memory_order_relaxed) > OTHER_LOADS};
+        .is_crowded =
+            atomic_load_explicit(&store->counts.loads, memory_order_relaxed) > OTHER_LOADS};
 }
 
 const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *store,
@@ -42,7 +43,7 @@ const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *s
         return NULL;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    if (extent->space != atomic_load(&store->space_id))
+    if (extent->space != atomic_load(&store->log.space_id))
         return NULL;
     *ret_extent_row = (uint64_t)piece->extent_row + range->row_first;
     return extent;
@@ -121,7 +122,8 @@ static uint64_t op_add(struct sc_store_plan_op *op, uint64_t start, uint64_t end
 static void plan_tags(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     uint64_t tag_bytes = plan->where.tag_stride;
-    uint64_t most = plan->store->op_bytes / tag_bytes, left = plan->run_count - plan->tags_planned;
+    uint64_t most = plan->store->limits.op_bytes / tag_bytes,
+             left = plan->run_count - plan->tags_planned;
     op->tag_first = plan->tags_planned;
     op->tag_count = left < most ? left : most;
     uint64_t start = plan->where.tags + (plan->run_first + op->tag_first) * tag_bytes;
@@ -138,7 +140,7 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     struct sc_store_slab_where where;
     sc_store_slab_where(&store->shape, plan->extent, plan->layer, piece, &where);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
-    uint64_t most = (store->op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
+    uint64_t most = (store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
     uint64_t left = range->row_count - plan->range_row;
     uint64_t row = piece->extent_row + range->row_first + plan->range_row;
     op->row_count = left < most ? left : most;
@@ -161,7 +163,7 @@ static uint64_t run_lead(const struct sc_store_plan *plan)
  * may use up the frame's spare pages, when nothing else does. */
 static uint64_t rows_even(const struct sc_store_plan *plan, uint64_t lead)
 {
-    uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->op_bytes;
+    uint64_t row_bytes = plan->store->shape.row_bytes, most = plan->store->limits.op_bytes;
     bool is_spare = row_bytes % PAGE == 0 && plan->where.base[0] % PAGE == 0 &&
                     lead <= SC_FRAMES_SLACK_BYTES && plan->run_first == 0 && most % row_bytes == 0;
     uint64_t counted = is_spare ? 0 : lead;
@@ -193,7 +195,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     uint64_t rows = plan->where.base[0] + (plan->run_first + plan->rows_planned) * row_bytes;
     uint64_t start = rows, lead = run_lead(plan);
     bool is_apart =
-        lead - plan->run_count * tag_bytes > GAP_BYTES || lead + row_bytes > store->op_bytes;
+        lead - plan->run_count * tag_bytes > GAP_BYTES || lead + row_bytes > store->limits.op_bytes;
     if (plan->tags_planned == 0) {
         if (is_apart) {
             plan_tags(plan, op);

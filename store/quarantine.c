@@ -15,6 +15,7 @@
  * Does not: choose what to drop (store/room.c, plugin/).
  * Threads: any; the log lock for states, then the space lock for pages, never both.
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
+#include "store/coarse_mark.h"
 #include "store/internal.h"
 #include "store/where.h"
 
@@ -36,7 +37,7 @@ struct span {
 static const struct sc_store_shape *extent_shape(const struct sc_store *store,
                                                  const struct sc_store_extent_entry *extent)
 {
-    return &store->spaces[extent->space - 1];
+    return &store->log.spaces[extent->space - 1];
 }
 
 /* Split rows are a slab of all K, then all V: rows that are skipped leave no hole in it. */
@@ -205,9 +206,9 @@ static uint64_t parts_free(const struct sc_store *store, uint64_t id,
 static void pages_gone(struct sc_store *store, struct sc_store_extent_entry *extent, uint64_t pages)
 {
     SC_ASSERT(store->params.poison, pages <= extent->held_pages);
-    SC_ASSERT(store->params.poison, pages * PAGE <= store->extent_bytes);
+    SC_ASSERT(store->params.poison, pages * PAGE <= store->disk.extent_bytes);
     extent->held_pages -= (uint32_t)pages;
-    store->extent_bytes -= pages * PAGE;
+    store->disk.extent_bytes -= pages * PAGE;
 }
 
 /* Space lock held. Rows between pieces, and before the first, and behind the last. */
@@ -227,24 +228,24 @@ static void extent_trim(struct sc_store *store, uint64_t id, struct sc_store_ext
         uint64_t first = piece_row(store, extent, piece);
         struct span gap = {.left = row, .first = row, .end = first, .right = first};
         if (first > row)
-            pages_gone(store, extent, span_free(store, extent, &gap, &store->space));
+            pages_gone(store, extent, span_free(store, extent, &gap, &store->disk.space));
         row = (uint64_t)piece->extent_row + piece->row_count;
         held = true;
     }
     struct span gap = {row, row, extent->row_count, extent->row_count, !held};
     if (row < extent->row_count)
         pages_gone(store, extent,
-                   held ? span_free(store, extent, &gap, &store->space)
-                        : rest_free(store, extent, &gap, &store->space));
+                   held ? span_free(store, extent, &gap, &store->disk.space)
+                        : rest_free(store, extent, &gap, &store->disk.space));
 }
 
 void sc_store_extent_trim(struct sc_store *store, uint64_t id)
 {
     if (store->params.role != SC_STORE_WRITER)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, sc_store_table_extent(&store->table, id));
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
@@ -255,16 +256,16 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
     uint64_t pages = 0;
     for (uint32_t i = 0; i < annex->part_count; i++)
         pages += sc_store_part_pages(&annex->parts[i], annex->stride);
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
         if (annex->code_shape.bits_k != 0)
-            sc_store_count(&store->code_bytes, pages * PAGE);
+            sc_store_count(&store->counts.code_bytes, pages * PAGE);
     }
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return holds;
 }
 
@@ -303,11 +304,11 @@ static void rows_free(struct sc_store *store, uint64_t id)
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_VOID)
         return; /* its last piece went before */
-    uint64_t pages = parts_free(store, id, extent, &store->space);
+    uint64_t pages = parts_free(store, id, extent, &store->disk.space);
     atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     extent->void_pages -= (uint32_t)pages;
-    store->quarantine_bytes -= pages * PAGE;
+    store->quarantine.bytes -= pages * PAGE;
     pages_gone(store, extent, pages);
 }
 
@@ -337,7 +338,7 @@ static uint64_t piece_quarantine(struct sc_store *store, uint64_t id)
     if (!span.alone && has_rows(extent))
         pages = span_free(store, extent, &span, NULL);
     extent->void_pages += (uint32_t)pages;
-    store->quarantine_bytes += pages * PAGE;
+    store->quarantine.bytes += pages * PAGE;
     SC_ASSERT(store->params.poison, extent->void_pages <= extent->held_pages);
     return pages;
 }
@@ -349,21 +350,21 @@ static void piece_free(struct sc_store *store, uint64_t id)
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
     atomic_store(&piece->state, SC_STORE_PIECE_FREED);
-    atomic_fetch_sub_explicit(&store->held_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.held_count, 1, memory_order_relaxed);
     struct span span = span_find(store, extent, id, false);
-    uint64_t pages = piece_pages(store, extent, &span, &store->space);
+    uint64_t pages = piece_pages(store, extent, &span, &store->disk.space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     SC_ASSERT(store->params.poison, !span.alone || pages == extent->held_pages);
     if (span.alone) {
         uint64_t codes = annex_free(atomic_load(&extent->held_codes), NULL);
-        atomic_fetch_sub_explicit(&store->code_bytes, codes * PAGE, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }
     extent->void_pages -= (uint32_t)pages;
-    store->quarantine_bytes -= pages * PAGE;
+    store->quarantine.bytes -= pages * PAGE;
     pages_gone(store, extent, pages);
 }
 
@@ -373,13 +374,17 @@ static void piece_free(struct sc_store *store, uint64_t id)
 static void bucket_put(struct sc_store *store, uint64_t id, uint64_t due_ns)
 {
     uint64_t width_ns = store->params.config->lease_ns_max / BUCKETS_LEASE;
-    uint32_t newest = (store->bucket_first + store->bucket_count - 1) % SC_STORE_BUCKETS;
-    struct sc_store_bucket *bucket = &store->buckets[newest];
-    if (store->bucket_count == 0 ||
-        (due_ns > bucket->begin_ns + width_ns && store->bucket_count < SC_STORE_BUCKETS)) {
-        bucket = &store->buckets[(store->bucket_first + store->bucket_count) % SC_STORE_BUCKETS];
+    uint32_t newest =
+        (store->quarantine.bucket_first + store->quarantine.bucket_count - 1) % SC_STORE_BUCKETS;
+    struct sc_store_bucket *bucket = &store->quarantine.buckets[newest];
+    if (store->quarantine.bucket_count == 0 ||
+        (due_ns > bucket->begin_ns + width_ns &&
+         store->quarantine.bucket_count < SC_STORE_BUCKETS)) {
+        bucket = &store->quarantine
+                      .buckets[(store->quarantine.bucket_first + store->quarantine.bucket_count) %
+                               SC_STORE_BUCKETS];
         *bucket = (struct sc_store_bucket){.begin_ns = due_ns};
-        store->bucket_count++;
+        store->quarantine.bucket_count++;
     }
     bucket->due_ns = bucket->due_ns > due_ns ? bucket->due_ns : due_ns;
     sc_store_table_piece(&store->table, id)->next = 0;
@@ -398,7 +403,7 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     for (uint64_t i = 0; i < count;) {
-        pthread_mutex_lock(&store->space_lock);
+        pthread_mutex_lock(&store->disk.lock);
         for (uint64_t end = i + AT_ONCE; i < count && i < end; i++) {
             pages += piece_quarantine(store, pieces[i]);
             if (due_ns <= now_ns)
@@ -406,7 +411,7 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
             else
                 bucket_put(store, pieces[i], due_ns);
         }
-        pthread_mutex_unlock(&store->space_lock);
+        pthread_mutex_unlock(&store->disk.lock);
     }
     return pages * PAGE;
 }
@@ -417,7 +422,7 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
     uint64_t now_ns = sc_exec_now_ns(store->params.exec), pages = 0;
     if (store->params.role != SC_STORE_WRITER)
         return 0;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, extent);
     uint64_t kept = annex_free(atomic_load(&extent->held_annex), NULL) +
                     annex_free(atomic_load(&extent->held_codes), NULL);
@@ -425,19 +430,20 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         pages = extent->held_pages - extent->void_pages - kept;
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
         extent->void_pages += (uint32_t)pages;
-        store->quarantine_bytes += pages * PAGE;
+        store->quarantine.bytes += pages * PAGE;
         extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
         extent->rows_next = 0;
         if (extent->rows_due_ns <= now_ns) {
             rows_free(store, id);
-        } else if (store->rows_first == 0) {
-            store->rows_first = store->rows_last = (uint32_t)id;
+        } else if (store->quarantine.rows_first == 0) {
+            store->quarantine.rows_first = store->quarantine.rows_last = (uint32_t)id;
         } else {
-            sc_store_table_extent(&store->table, store->rows_last)->rows_next = (uint32_t)id;
-            store->rows_last = (uint32_t)id;
+            sc_store_table_extent(&store->table, store->quarantine.rows_last)->rows_next =
+                (uint32_t)id;
+            store->quarantine.rows_last = (uint32_t)id;
         }
     }
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return pages * PAGE;
 }
 
@@ -446,12 +452,12 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
 static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)
 {
     uint64_t count = 0;
-    while (store->rows_first != 0 && count < count_max) {
-        uint64_t id = store->rows_first;
+    while (store->quarantine.rows_first != 0 && count < count_max) {
+        uint64_t id = store->quarantine.rows_first;
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
         if (extent->rows_due_ns > now_ns)
             break;
-        store->rows_first = extent->rows_next;
+        store->quarantine.rows_first = extent->rows_next;
         rows_free(store, id);
         count += extent->piece_last - extent->piece_first + 1;
     }
@@ -462,15 +468,16 @@ uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_n
                                           uint64_t count_max)
 {
     uint64_t count = 0;
-    while (store->bucket_count > 0 && count < count_max) {
-        struct sc_store_bucket *bucket = &store->buckets[store->bucket_first];
+    while (store->quarantine.bucket_count > 0 && count < count_max) {
+        struct sc_store_bucket *bucket = &store->quarantine.buckets[store->quarantine.bucket_first];
         if (bucket->due_ns > now_ns)
             break;
         uint32_t id = bucket->head;
         bucket->head = sc_store_table_piece(&store->table, id)->next;
         if (bucket->head == 0) {
-            store->bucket_first = (store->bucket_first + 1) % SC_STORE_BUCKETS;
-            store->bucket_count--;
+            store->quarantine.bucket_first =
+                (store->quarantine.bucket_first + 1) % SC_STORE_BUCKETS;
+            store->quarantine.bucket_count--;
         }
         piece_free(store, id);
         count++;
@@ -482,9 +489,9 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 {
     uint64_t count = 0, now;
     do {
-        pthread_mutex_lock(&store->space_lock);
+        pthread_mutex_lock(&store->disk.lock);
         now = sc_store_quarantine_release_some(store, now_ns, AT_ONCE);
-        pthread_mutex_unlock(&store->space_lock);
+        pthread_mutex_unlock(&store->disk.lock);
         count += now;
     } while (now >= AT_ONCE);
     return count;
@@ -501,11 +508,11 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     bool writes = store->params.role == SC_STORE_WRITER;
     atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
-    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     SC_ASSERT(store->params.poison, extent->live_count > 0);
     sc_store_coarse_piece_gone(store, extent);
     if (--extent->live_count == 0)
-        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
     return true;
 }
 
@@ -527,7 +534,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     bool writes = store->params.role == SC_STORE_WRITER;
     spec_status status = SPEC_OK;
     struct sc_store_append append;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
     if (writes)
         sc_store_append_begin(store, &append);
@@ -544,10 +551,10 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
     if (writes && dropped_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
     for (uint64_t i = 0; i < dropped_count && status != SPEC_OK; i++) {
-        sc_store_table_piece(&store->table, dropped[i])->next = store->unwritten;
-        store->unwritten = (uint32_t)dropped[i];
+        sc_store_table_piece(&store->table, dropped[i])->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)dropped[i];
     }
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     if (!writes || dropped_count == 0)
         return 0;
     if (status != SPEC_OK) {
@@ -565,9 +572,9 @@ static uint64_t drop_again(struct sc_store *store)
     const struct sc_store_piece_entry *piece;
     spec_status status = SPEC_OK;
     struct sc_store_append append;
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
-    uint32_t id = store->unwritten;
+    uint32_t id = store->log.unwritten;
     if (id != 0)
         sc_store_append_begin(store, &append);
     for (; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
@@ -583,8 +590,8 @@ static uint64_t drop_again(struct sc_store *store)
     if (count + void_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
     if (status == SPEC_OK)
-        store->unwritten = id;
-    pthread_mutex_unlock(&store->log_lock);
+        store->log.unwritten = id;
+    pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK)
         return 0;
     sc_store_log_unreserve(store, void_count * sc_store_record_bytes_drop());
@@ -614,14 +621,14 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
 {
     uint64_t voided[AT_ONCE], total = 0, id = 1;
     if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
-        pthread_mutex_lock(&store->log_lock);
-        id = store->spaces[space - 1].void_end;
-        store->spaces[space - 1].void_end = piece_end;
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
+        id = store->log.spaces[space - 1].void_end;
+        store->log.spaces[space - 1].void_end = piece_end;
+        pthread_mutex_unlock(&store->log.lock);
     }
     while (id < piece_end) {
         uint64_t count = 0, looked = 0;
-        pthread_mutex_lock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
         for (; id < piece_end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
             id = sc_store_table_piece_from(&store->table, id);
             if (id >= piece_end)
@@ -633,7 +640,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
                 voided[count++] = id;
             id++;
         }
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
         if (count == 0)
             continue;
         if (store->params.role == SC_STORE_WRITER)
@@ -699,8 +706,8 @@ uint64_t sc_store_piece_from(const struct sc_store *store, uint64_t piece)
 
 uint64_t sc_store_piece_next(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
     uint64_t next = store->table.piece_next;
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_unlock(&store->log.lock);
     return next;
 }

@@ -43,7 +43,7 @@ static void op_set(struct sc_store_readback *readback, struct sc_io_op *op, uint
 {
     struct sc_store *store = readback->store;
     struct sc_store_pages pages = sc_store_pages_of(start, end);
-    *op = (struct sc_io_op){.file = store->segments[segment].file,
+    *op = (struct sc_io_op){.file = store->disk.segments[segment].file,
                             .buffer = readback->memory + readback->used,
                             .offset = pages.offset,
                             .bytes = pages.bytes,
@@ -52,8 +52,8 @@ static void op_set(struct sc_store_readback *readback, struct sc_io_op *op, uint
                             .done = on_read,
                             .user = readback};
     readback->used += pages.bytes;
-    sc_store_count(&store->read_bytes, pages.bytes);
-    sc_store_count(&store->read_ops, 1);
+    sc_store_count(&store->counts.read_bytes, pages.bytes);
+    sc_store_count(&store->counts.read_ops, 1);
 }
 
 void sc_store_readback_add(struct sc_store_readback *readback,

@@ -260,7 +260,7 @@ void sc_store_reader_close(struct sc_store_reader *reader)
 /* Lock held. */
 static void set_active(struct sc_store_reader *reader, bool is_active)
 {
-    _Atomic uint32_t *loads = &reader->flight.store->loads;
+    _Atomic uint32_t *loads = &reader->flight.store->counts.loads;
     if (is_active && !reader->is_active)
         (void)atomic_fetch_add_explicit(loads, 1, memory_order_relaxed);
     else if (!is_active && reader->is_active)
@@ -426,14 +426,14 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     *ret_rows = (struct sc_store_rows){.failed_range = range};
     sc_store_reader_cancel(reader);
     if (status == SPEC_E_CORRUPT) {
-        sc_store_count(&store->corrupt_rows, 1);
+        sc_store_count(&store->counts.corrupt_rows, 1);
         SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " fails verification",
                piece, reader->plan.layer);
         return sc_fail(reterr, SPEC_E_CORRUPT,
                        "piece %" PRIu64 " layer %" PRIu32 " fails verification", piece,
                        reader->plan.layer);
     }
-    sc_store_count(&store->io_errors, 1);
+    sc_store_count(&store->counts.io_errors, 1);
     SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " cannot be read", piece,
            reader->plan.layer);
     return sc_fail_errno(reterr, SPEC_E_IO, sys_errno,

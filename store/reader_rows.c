@@ -165,7 +165,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
         }
     }
     if (is_timed)
-        sc_store_count(&store->verify_ns,
+        sc_store_count(&store->counts.verify_ns,
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
@@ -320,7 +320,7 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)
-        sc_store_count(&store->verify_ns,
+        sc_store_count(&store->counts.verify_ns,
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;

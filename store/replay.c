@@ -24,6 +24,7 @@
  * locks.
  * Tests: tests/unit/store/test_log.c, test_follow.c; tests/fault/test_store_faults.c */
 #include "store/replay.h"
+#include "store/checkpoint.h"
 #include "store/where.h"
 
 #include <string.h>
@@ -85,7 +86,7 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
     return sc_fail(reterr, SPEC_E_VERSION,
                    "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
                    ", this build reads types 1 to %u version %u",
-                   store->dir, store->journal.sequence + 1, record->type, record->version,
+                   store->dir, store->log.journal.sequence + 1, record->type, record->version,
                    (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
 }
 
@@ -120,10 +121,10 @@ static spec_status on_payload_void(struct sc_store *store, const struct sc_store
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
     if (is_drop && record->id < table->piece_next && entry != NULL)
         atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
-    struct sc_store_shape *shape = is_epoch ? &store->spaces[record->id - 1] : NULL;
+    struct sc_store_shape *shape = is_epoch ? &store->log.spaces[record->id - 1] : NULL;
     if (is_epoch && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
         shape->epoch = record->epoch.epoch;
-        shape->epoch_sequence = store->journal.sequence + 1;
+        shape->epoch_sequence = store->log.journal.sequence + 1;
     }
     return SPEC_OK;
 }
@@ -137,12 +138,12 @@ void sc_store_replay_forget(struct sc_store *store)
     sc_store_replay_table_lock(store);
     replay->piece_base = store->table.piece_next - 1;
     replay->extent_base = store->table.extent_next - 1;
-    store->space_count = 0;
-    atomic_store(&store->space_id, 0);
-    for (uint64_t i = 0; i < store->segment_count; i++) /* the numbers are other files' */
-        store->segments[i].number = SC_STORE_SEGMENT_NUMBERS;
+    store->log.space_count = 0;
+    atomic_store(&store->log.space_id, 0);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) /* the numbers are other files' */
+        store->disk.segments[i].number = SC_STORE_SEGMENT_NUMBERS;
     sc_store_replay_table_unlock(store);
-    if (atomic_exchange(&store->epoch, 0) != 0 && store->params.on_epoch != NULL)
+    if (atomic_exchange(&store->log.epoch, 0) != 0 && store->params.on_epoch != NULL)
         store->params.on_epoch(0, store->params.user);
 }
 
@@ -150,7 +151,7 @@ void sc_store_replay_forget(struct sc_store *store)
 static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_head *head = &replay->record.head;
-    if (store->journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
+    if (store->log.journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
         head->extent_next >= SC_STORE_IDS) {
         sc_store_replay_lie(store, "a log's head");
         return;
@@ -159,7 +160,7 @@ static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
         sc_store_replay_forget(store);
     replay->is_numbered = !sc_store_replay_is_writer(store);
     replay->numbering = head->numbering;
-    store->journal.head = *head;
+    store->log.journal.head = *head;
 }
 
 static bool space_is_own(const struct sc_store *store, const struct sc_store_shape *shape)
@@ -181,8 +182,8 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
         return;
     }
     replay->space_count++;
-    if (id <= store->space_count) { /* a follower reads it again */
-        const struct sc_store_shape *known = &store->spaces[id - 1];
+    if (id <= store->log.space_count) { /* a follower reads it again */
+        const struct sc_store_shape *known = &store->log.spaces[id - 1];
         if (memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
             memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0 &&
             known->layer_count == space->layer_count && known->layout == space->layout &&
@@ -195,16 +196,16 @@ static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
             return;
         }
     }
-    struct sc_store_shape *shape = &store->spaces[store->space_count++];
-    store->journal.space_bytes +=
+    struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
+    store->log.journal.space_bytes +=
         sc_store_record_bytes_space(replay->record.space.descriptor_bytes);
     uint64_t epoch_sequence = shape->epoch_sequence;
     sc_store_shape_set(shape, space);
     shape->id = (uint32_t)id;
     shape->epoch_sequence = epoch_sequence;
     shape->is_own = space_is_own(store, shape);
-    if (shape->is_own && atomic_load(&store->space_id) == 0)
-        atomic_store(&store->space_id, shape->id);
+    if (shape->is_own && atomic_load(&store->log.space_id) == 0)
+        atomic_store(&store->log.space_id, shape->id);
 }
 
 static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
@@ -212,7 +213,7 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
     const struct sc_store_record_epoch *record = &replay->record.epoch;
     uint64_t id = replay->record.id;
     struct sc_store_shape *shape =
-        id > 0 && id <= replay->space_count ? &store->spaces[id - 1] : NULL;
+        id > 0 && id <= replay->space_count ? &store->log.spaces[id - 1] : NULL;
     if (shape == NULL || record->epoch < shape->epoch ||
         (record->epoch == shape->epoch && sc_store_replay_is_writer(store))) {
         sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
@@ -222,16 +223,16 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
         return; /* read again */
     shape->epoch = record->epoch;
     uint64_t end = store->table.piece_next;
-    bool is_ours =
-        store->params.role == SC_STORE_PEER ? shape->is_own : id == atomic_load(&store->space_id);
-    bool moves = is_ours && record->epoch > atomic_load(&store->epoch);
+    bool is_ours = store->params.role == SC_STORE_PEER ? shape->is_own
+                                                       : id == atomic_load(&store->log.space_id);
+    bool moves = is_ours && record->epoch > atomic_load(&store->log.epoch);
     if (moves) /* before a piece is void: a load that finds one so asks for the reason */
-        atomic_store(&store->epoch, record->epoch);
+        atomic_store(&store->log.epoch, record->epoch);
     (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
     if (!moves)
         return;
-    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->space_count; i++)
-        if (store->spaces[i].is_own && store->spaces[i].epoch < record->epoch)
+    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->log.space_count; i++)
+        if (store->log.spaces[i].is_own && store->log.spaces[i].epoch < record->epoch)
             (void)sc_store_pieces_void(store, (uint32_t)i + 1, end, record->at_ns);
     if (store->params.on_epoch != NULL)
         store->params.on_epoch(record->epoch, store->params.user);
@@ -265,19 +266,19 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
     if (entry == NULL)
         return SPEC_OK;
     uint32_t space = sc_store_table_extent(&store->table, entry->extent)->space;
-    const struct sc_store_shape *shape = &store->spaces[space - 1];
+    const struct sc_store_shape *shape = &store->log.spaces[space - 1];
     if (replay->record.average.codes_bytes != 2ull * shape->layer_count * entry->row_count) {
         sc_store_replay_lie(store, "averages of other rows or layers");
         return SPEC_OK;
     }
     if (sc_store_replay_is_writer(store)) {
-        if (!sc_store_averages_reserve(&store->averages, 1, store->params.alloc))
+        if (!sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc))
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
-        sc_store_averages_note(&store->averages, id, store->journal.end, frame_bytes);
+        sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
     }
     bool is_told =
         sc_store_replay_space_is_told(store, space) &&
-        (!sc_store_replay_is_writer(store) || store->journal.sequence >= shape->epoch_sequence);
+        (!sc_store_replay_is_writer(store) || store->log.journal.sequence >= shape->epoch_sequence);
     if (is_told && store->params.on_piece != NULL && store->params.on_average != NULL)
         average_tell(store, id, entry->row_count);
     return SPEC_OK;
@@ -348,12 +349,12 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
 /* A log that has nothing yet gets its head; one that has goes on behind the ids of its head. */
 static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
 {
-    struct sc_store_record_head *head = &store->journal.head;
+    struct sc_store_record_head *head = &store->log.journal.head;
     struct sc_store_table *table = &store->table;
     table->piece_next = table->piece_next > head->piece_next ? table->piece_next : head->piece_next;
     table->extent_next =
         table->extent_next > head->extent_next ? table->extent_next : head->extent_next;
-    if (store->journal.end > 0)
+    if (store->log.journal.end > 0)
         return SPEC_OK;
     struct sc_store_append append;
     *head = (struct sc_store_record_head){
@@ -386,7 +387,7 @@ static spec_status replay_drop_refused(struct sc_store *store, struct spec_error
     spec_status status = SPEC_OK;
     if (replay->refused_count == 0)
         return SPEC_OK;
-    sc_store_count(&store->corrupt_records, replay->refused_count);
+    sc_store_count(&store->counts.corrupt_records, replay->refused_count);
     SC_LOG(store->params.log, 1,
            "%" PRIu64 " pieces of the log are not believed and dropped; one of the first, %" PRIu64
            ", is %s",
@@ -431,7 +432,7 @@ static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
 static void replay_shorten(struct sc_store *store)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (sc_store_disk_used(store) > store->disk_bytes_max &&
+    if (sc_store_disk_used(store) > store->disk.bytes_max &&
         sc_store_checkpoint(store, &error) != SPEC_OK)
         SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
 }
@@ -442,19 +443,20 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
     spec_status status = sc_store_replay_open(store, reterr);
     if (status == SPEC_OK)
         status = replay_scan(store, &file_bytes, reterr);
-    if (status == SPEC_OK && file_bytes > store->journal.end) {
-        sc_store_count(&store->corrupt_records, 1);
+    if (status == SPEC_OK && file_bytes > store->log.journal.end) {
+        sc_store_count(&store->counts.corrupt_records, 1);
         SC_LOG(store->params.log, 1,
                "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
-               store->journal.end, file_bytes);
-        status = sc_io_file_truncate(store->io, store->journal.file, store->journal.end, reterr);
+               store->log.journal.end, file_bytes);
+        status =
+            sc_io_file_truncate(store->io, store->log.journal.file, store->log.journal.end, reterr);
     }
-    atomic_store(&store->log_bytes, store->journal.end);
+    atomic_store(&store->counts.log_bytes, store->log.journal.end);
     if (status == SPEC_OK)
         status = replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, reterr);
-    store->journal.piece_next_read = store->table.piece_next;
+    store->log.journal.piece_next_read = store->table.piece_next;
     if (status == SPEC_OK) {
         sc_store_checkpoint_clean(store);
         sc_store_segments_trim(store);

@@ -11,6 +11,60 @@
 #define SC_STORE_REPLAY_H
 
 #include "store/internal.h"
+#include "store/journal.h"
+
+/* Ids that the log left free behind an extent and its last piece (replay_left.c). */
+struct sc_store_left {
+    uint64_t extent, piece; /* has_piece false: at most those that came since */
+    bool has_piece, extent_is_taken, piece_is_taken;
+};
+
+/* Reading the log, record by record (replay.h). */
+struct sc_store_replay {
+    struct sc_store_record record;
+    uint64_t piece_next, extent_next; /* ids that the log may have next */
+    uint64_t space_count;             /* namespaces that it has had so far */
+    uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
+    uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
+    uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */
+    uint64_t extent_first;            /* position of its first row, once a piece says so */
+    struct sc_store_left *left;       /* [left_count] of [left_room] */
+    uint64_t left_count, left_room;
+    uint64_t left_open, left_rows; /* 1 + index: of the extent whose pieces may follow, its rows; */
+    uint64_t late_open;            /* of the one whose id it took; 0: it is none such */
+    struct sc_store_provenance provenance;
+    uint16_t *codes;        /* [SC_STORE_CODES_BYTES_MAX / 2] of an average record */
+    bool is_checked, holds; /* the record's piece was, and what params.piece_holds said */
+    uint64_t numbering;     /* follower: of what the table holds, once is_numbered */
+    bool is_numbered;
+    uint32_t generation;    /* of reading the log from its start; in entries' `next` */
+    uint64_t refused_count; /* pieces that get drop records */
+    uint64_t refused_first, refused_last;
+    const char *refused_what;
+};
+
+/* ---- Reading a log (replay.c) -----------------------------------------------------------------
+ */
+
+spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr); /* a writer's */
+spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_replay_close(struct sc_store *store);
+/* The log is read from its start. */
+void sc_store_replay_restart(struct sc_store *store);
+/* Applies one believed record. NO_MEMORY: nothing of it was, it may come again. VERSION: it is of
+ * an unknown type or version. */
+spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
+                                   void *user, struct spec_error *reterr);
+void sc_store_replay_extent_end(struct sc_store *store);
+/* A piece is void: its state, and on_drop when it was told. */
+void sc_store_replay_drop(struct sc_store *store, uint64_t id);
+/* Follower: drops what was not met since the last restart; or all. */
+void sc_store_replay_sweep(struct sc_store *store, bool all);
+/* Follower: the ids mean something else from now on. Drops all, keeps their ids from being used. */
+void sc_store_replay_forget(struct sc_store *store);
+
+/* ---- What its files share ---------------------------------------------------------------------
+ */
 
 static inline bool sc_store_replay_is_writer(const struct sc_store *store)
 {
@@ -21,13 +75,13 @@ static inline bool sc_store_replay_is_writer(const struct sc_store *store)
 static inline void sc_store_replay_table_lock(struct sc_store *store)
 {
     if (!sc_store_replay_is_writer(store))
-        pthread_mutex_lock(&store->log_lock);
+        pthread_mutex_lock(&store->log.lock);
 }
 
 static inline void sc_store_replay_table_unlock(struct sc_store *store)
 {
     if (!sc_store_replay_is_writer(store))
-        pthread_mutex_unlock(&store->log_lock);
+        pthread_mutex_unlock(&store->log.lock);
 }
 
 /* The record is counted and skipped. */

@@ -11,6 +11,7 @@
  * Holds: live extents do not overlap: a place that somebody has is a lie of the later record.
  * Does not: read segments.
  * Threads, Tests: store/replay.c */
+#include "store/coarse_mark.h"
 #include "store/replay.h"
 #include "store/where.h"
 
@@ -21,9 +22,9 @@
 /* A place that only quarantined pieces hold: the clock was set back since it was given again. */
 static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
 {
-    return sc_store_space_take_at(&store->space, index, page, pages) ||
+    return sc_store_space_take_at(&store->disk.space, index, page, pages) ||
            (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
-            sc_store_space_take_at(&store->space, index, page, pages));
+            sc_store_space_take_at(&store->disk.space, index, page, pages));
 }
 
 /* Takes the places of parts[0 .. count); their segment numbers become indices. */
@@ -31,19 +32,19 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
                           uint64_t stride)
 {
     for (uint32_t i = 0; i < count; i++) { /* a number is never used again, file or no file */
-        if (parts[i].segment >= store->number_next)
-            store->number_next = parts[i].segment + 1;
+        if (parts[i].segment >= store->disk.number_next)
+            store->disk.number_next = parts[i].segment + 1;
     }
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index = sc_store_segment_find(store, parts[i].segment);
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
-        if (index == store->segment_max ||
+        if (index == store->disk.segment_max ||
             !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
             sc_store_place_free(store, parts, i, stride, 0);
             return false;
         }
         parts[i].segment = (uint32_t)index;
-        store->extent_bytes += pages * SC_IO_PAGE_BYTES;
+        store->disk.extent_bytes += pages * SC_IO_PAGE_BYTES;
     }
     return true;
 }
@@ -75,11 +76,11 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
     if (extent->space > replay->space_count ||
-        !extent_fits(extent, &store->spaces[extent->space - 1])) {
+        !extent_fits(extent, &store->log.spaces[extent->space - 1])) {
         sc_store_replay_lie(store, "extent's geometry");
         return false;
     }
-    if (store->params.role == SC_STORE_PEER || !store->spaces[extent->space - 1].is_own)
+    if (store->params.role == SC_STORE_PEER || !store->log.spaces[extent->space - 1].is_own)
         extent->part_count =
             sc_store_replay_is_writer(store) ? extent->part_count : 0; /* rows are never read */
     bool placed =
@@ -131,7 +132,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
         fits = sc_store_replay_left_add(store, replay->record.id, extent->row_count);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
-    store->has_late = store->has_late || is_late;
+    store->log.has_late = store->log.has_late || is_late;
     replay->extent_next = next + (leaves ? 1 : 0);
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
     if (entry == NULL || !decodes) {
@@ -197,7 +198,7 @@ static bool codes_fit(const struct sc_store *store, const struct sc_store_extent
 {
     const struct sc_store_codes *codes = &store->params.codes;
     return shape->bits_k == 0 || codes->fits == NULL ||
-           extent->space != atomic_load(&store->space_id) || codes->fits(codes->user, shape);
+           extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
 }
 
 spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr)
@@ -211,7 +212,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
         (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages))
         return SPEC_OK;
-    const struct sc_store_shape *shape = &store->spaces[extent->space - 1];
+    const struct sc_store_shape *shape = &store->log.spaces[extent->space - 1];
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     struct sc_store_annex *_Atomic *place =
         record->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
@@ -262,7 +263,7 @@ static void piece_lose(struct sc_store *store, uint64_t id)
     sc_store_replay_drop(store, id);
     if (!sc_store_replay_is_writer(store))
         return;
-    store->log_reserved -= sc_store_record_bytes_drop();
+    store->share.reserved -= sc_store_record_bytes_drop();
     (void)sc_store_quarantine_add(store, &id, 1, store->replay->record.coarse.at_ns);
 }
 

@@ -6,6 +6,7 @@
  * Holds: an id that was told of never comes to mean other rows.
  * Does not: read segments.
  * Threads, Tests: store/replay.c */
+#include "store/coarse_mark.h"
 #include "store/replay.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     if (doomed)
         return; /* said and counted when its drop record was written */
     if (!sc_store_replay_is_writer(store))
-        sc_store_count(&store->corrupt_records, 1);
+        sc_store_count(&store->counts.corrupt_records, 1);
     if (replay->refused_count++ == 0) {
         replay->refused_first = replay->refused_last = id;
         replay->refused_what = what;
@@ -92,15 +93,15 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     uint32_t live = atomic_load_explicit(&extent->live_count, memory_order_relaxed);
     atomic_store_explicit(&extent->live_count, live + 1, memory_order_relaxed);
     if (live == 0)
-        count_up(store, &store->extent_count);
+        count_up(store, &store->counts.extent_count);
     if (!doomed)
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
     sc_store_replay_table_unlock(store);
     if (sc_store_replay_is_writer(store)) {
-        store->log_reserved += sc_store_record_bytes_drop();
-        count_up(store, &store->held_count);
+        store->share.reserved += sc_store_record_bytes_drop();
+        count_up(store, &store->counts.held_count);
     }
-    count_up(store, &store->piece_count);
+    count_up(store, &store->counts.piece_count);
 }
 
 /* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */
@@ -116,8 +117,8 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     }
     sc_store_replay_table_lock(store);
     if (--extent->live_count == 0)
-        atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     piece_refuse(store, id, entry, "of another chain");
     sc_store_replay_table_unlock(store);
 }
@@ -142,7 +143,7 @@ static bool piece_stands(const struct sc_store *store, const struct sc_store_ext
     if (first < piece->extent_row ||
         (replay->extent_rows > 0 && first - piece->extent_row != replay->extent_first))
         return false;
-    return !store->spaces[extent->space - 1].is_own || first / chunk == last / chunk;
+    return !store->log.spaces[extent->space - 1].is_own || first / chunk == last / chunk;
 }
 
 /* The record decodes and its id is its own. */
@@ -161,7 +162,8 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
-    if (id < store->spaces[extent->space - 1].void_end) { /* a writer's: it was left free before */
+    if (id <
+        store->log.spaces[extent->space - 1].void_end) { /* a writer's: it was left free before */
         piece_refuse(store, id, entry, "of an epoch that is over");
         return;
     }
@@ -175,7 +177,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
             piece_tell(store, id, entry);
         return;
     }
-    if (store->journal.sequence < store->spaces[extent->space - 1].epoch_sequence ||
+    if (store->log.journal.sequence < store->log.spaces[extent->space - 1].epoch_sequence ||
         atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
         tells = false;
     uint64_t mark = 0;
@@ -225,7 +227,7 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
     replay->piece_next = next;
-    store->journal.pieces_read++;
+    store->log.journal.pieces_read++;
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
     if (!decodes) {
@@ -255,13 +257,13 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
         space = extent->space;
         sc_store_coarse_piece_gone(store, extent);
         if (--extent->live_count == 0)
-            atomic_fetch_sub_explicit(&store->extent_count, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&store->piece_count, 1, memory_order_relaxed);
+            atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     }
     sc_store_replay_table_unlock(store);
     if (state == SC_STORE_PIECE_REFUSED)
         store->replay->refused_count--;
-    bool was_told = !sc_store_replay_is_writer(store) || space == atomic_load(&store->space_id);
+    bool was_told = !sc_store_replay_is_writer(store) || space == atomic_load(&store->log.space_id);
     if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
         store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
                               store->params.user);
@@ -282,6 +284,6 @@ void sc_store_replay_drop_record(struct sc_store *store)
     if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
         atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
         return; /* twice, or of a piece that was not believed */
-    store->log_reserved -= sc_store_record_bytes_drop();
+    store->share.reserved -= sc_store_record_bytes_drop();
     (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
 }

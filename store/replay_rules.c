@@ -6,9 +6,9 @@
 
 void sc_store_replay_lie(struct sc_store *store, const char *what)
 {
-    sc_store_count(&store->corrupt_records, 1);
+    sc_store_count(&store->counts.corrupt_records, 1);
     SC_LOG(store->params.log, 1, "log record %" PRIu64 " is not believed: %s",
-           store->journal.sequence + 1, what);
+           store->log.journal.sequence + 1, what);
 }
 
 bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id)
@@ -22,8 +22,8 @@ bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_
 
 bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id)
 {
-    const struct sc_store_shape *shape = &store->spaces[id - 1];
+    const struct sc_store_shape *shape = &store->log.spaces[id - 1];
     if (store->params.role == SC_STORE_PEER)
-        return shape->is_own && shape->epoch == atomic_load(&store->epoch);
-    return id == atomic_load(&store->space_id);
+        return shape->is_own && shape->epoch == atomic_load(&store->log.epoch);
+    return id == atomic_load(&store->log.space_id);
 }

@@ -31,24 +31,24 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
 
 void sc_store_room_missed(struct sc_store *store, uint64_t rows)
 {
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     sc_store_demand_add(store, sc_store_rows_bytes(store, rows));
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
 static bool segment_takes(const struct sc_store *store, uint64_t index)
 {
-    uint32_t state = store->segments[index].state;
+    uint32_t state = store->disk.segments[index].state;
     return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
 }
 
 bool sc_store_is_paused(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->space_lock);
-    bool is_paused = sc_exec_now_ns(store->params.exec) < store->retry_ns;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    bool is_paused = sc_exec_now_ns(store->params.exec) < store->disk.retry_ns;
+    pthread_mutex_unlock(&store->disk.lock);
     return is_paused;
 }
 
@@ -61,26 +61,26 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t bytes = layer_bytes(store, store->params.config->chunk_tokens), pages;
     uint64_t piece_next = sc_store_piece_next(store);
-    for (uint64_t i = 0; i < store->segment_max;) { /* a host's call waits for a few at most */
-        pthread_mutex_lock(&store->space_lock);
-        for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->segment_count; i++) {
+    for (uint64_t i = 0; i < store->disk.segment_max;) { /* a host's call waits for a few at most */
+        pthread_mutex_lock(&store->disk.lock);
+        for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->disk.segment_count; i++) {
             if (!segment_takes(store, i))
                 continue;
-            (void)sc_store_space_fit(&store->space, i, bytes, UINT64_MAX, &pages);
+            (void)sc_store_space_fit(&store->disk.space, i, bytes, UINT64_MAX, &pages);
             room.free_bytes += pages * PAGE;
         }
-        i = i < store->segment_count ? i : store->segment_max;
-        pthread_mutex_unlock(&store->space_lock);
+        i = i < store->disk.segment_count ? i : store->disk.segment_max;
+        pthread_mutex_unlock(&store->disk.lock);
     }
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     uint64_t makeable = sc_store_segment_room(store);
     uint64_t rest = makeable % store->params.config->segment_bytes; /* in whole ones, and a last */
     makeable -= rest < SC_STORE_SEGMENT_MIN ? rest : 0;
-    room.bytes_max = store->segment_bytes + makeable;
+    room.bytes_max = store->disk.segment_bytes + makeable;
     room.free_bytes += makeable;
-    room.quarantine_bytes = store->quarantine_bytes;
+    room.quarantine_bytes = store->quarantine.bytes;
     sc_store_demand_look(store, piece_next, &room.demand_bytes, &room.piece_new);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     room.is_paused = sc_store_is_paused(store);
     room.log_pieces_over = sc_store_log_pieces_over(store);
     *ret_room = room;
@@ -96,37 +96,37 @@ static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
     bytes = extents > 1 ? sc_store_up(bytes, PAGE) : bytes;
     for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
         count += (room < most ? room : most) / bytes;
-    for (uint64_t i = 0; i < store->segment_count && count < layers; i++)
+    for (uint64_t i = 0; i < store->disk.segment_count && count < layers; i++)
         if (segment_takes(store, i))
-            count += sc_store_space_fit(&store->space, i, bytes, layers - count, &pages);
+            count += sc_store_space_fit(&store->disk.space, i, bytes, layers - count, &pages);
     return count >= layers;
 }
 
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
 {
     uint64_t chunk = store->params.config->chunk_tokens;
-    uint64_t rows = row_count < store->rows_max ? row_count : store->rows_max;
+    uint64_t rows = row_count < store->limits.rows_max ? row_count : store->limits.rows_max;
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    uint64_t least = (row_count + store->rows_max - 1) / store->rows_max;
+    uint64_t least = (row_count + store->limits.rows_max - 1) / store->limits.rows_max;
     uint64_t most = sc_frames_count(store->frames) / FRAMES_PART; /* one each, between layers */
     most = most > least ? most : least;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);
     while (rows > 0 && !rows_fit(store, rows, (row_count + rows - 1) / rows)) {
         rows = rows > chunk ? sc_store_up(rows / 2, chunk) : 0;
         if (rows > 0 && (row_count + rows - 1) / rows > most)
             rows = 0;
     }
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     return rows;
 }
 
 /* The next LIVE piece of another namespace at or after *id; 0: none. Moves *id behind it. */
 static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uint64_t end)
 {
-    uint32_t space = atomic_load(&store->space_id);
+    uint32_t space = atomic_load(&store->log.space_id);
     for (uint64_t now; (now = sc_store_table_piece_from(&store->table, *id)) < end;) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, now);
         *id = now + 1;
@@ -142,7 +142,7 @@ static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uin
 uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
 {
     uint64_t pieces[EVICT_STEP], total = 0, given = 0;
-    uint64_t id = sc_store_counted(&store->evict_next), end = sc_store_piece_next(store);
+    uint64_t id = sc_store_counted(&store->quarantine.evict_next), end = sc_store_piece_next(store);
     if (store->params.role != SC_STORE_WRITER)
         return 0;
     while (given < bytes && id < end) {
@@ -153,7 +153,7 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
         total += count;
     }
     /* What is older is this namespace's own, or gone: it need not be looked at again. */
-    atomic_store_explicit(&store->evict_next, id < end ? id : end, memory_order_relaxed);
-    sc_store_count(&store->evicted_pieces, total);
+    atomic_store_explicit(&store->quarantine.evict_next, id < end ? id : end, memory_order_relaxed);
+    sc_store_count(&store->counts.evicted_pieces, total);
     return total;
 }

@@ -12,6 +12,7 @@
  * Does not: make a file under a lock, shrink a store that is open.
  * Threads: any, under the space lock; files are made by the maker task.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/identity.h"
 #include "store/internal.h"
 #include "store/where.h"
 
@@ -86,20 +87,20 @@ static spec_status segment_open_file(struct sc_store *store, uint32_t number,
                                      struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    struct sc_store_segment *segment = &store->segments[store->segment_count];
+    struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
     uint64_t bytes;
     segment_path(store, number, path);
     spec_status status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
                                          &segment->file, reterr);
     if (status != SPEC_OK)
         return status;
-    store->segment_count++; /* from here on, close closes the file */
+    store->disk.segment_count++; /* from here on, close closes the file */
     status = sc_io_file_size(store->io, segment->file, &bytes, reterr);
     segment->number = number;
     segment->state = SC_STORE_SEGMENT_READY;
     segment->bytes = sc_store_down(bytes, PAGE);
-    store->segment_bytes += sc_store_up(bytes, PAGE);
-    store->number_next = number + 1;
+    store->disk.segment_bytes += sc_store_up(bytes, PAGE);
+    store->disk.number_next = number + 1;
     return status;
 }
 
@@ -112,11 +113,13 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
         spec_status status = sc_io_free_bytes(store->io, store->dir, &free_bytes, reterr);
         if (status != SPEC_OK)
             return status;
-        bytes = (free_bytes + store->segment_bytes + sc_store_counted(&store->log_bytes)) / 2;
+        bytes =
+            (free_bytes + store->disk.segment_bytes + sc_store_counted(&store->counts.log_bytes)) /
+            2;
         bytes = bytes < SC_STORE_DEFAULT_BYTES ? bytes : SC_STORE_DEFAULT_BYTES;
     }
     bytes = sc_store_down(bytes / store->params.rank_count, PAGE);
-    store->disk_bytes_max = bytes;
+    store->disk.bytes_max = bytes;
     return sc_store_log_share_decide(store, reterr);
 }
 
@@ -126,28 +129,29 @@ static spec_status disk_bytes_decide(struct sc_store *store, struct spec_error *
  * whole segments listed behind segment_count. */
 static void segments_give_up(struct sc_store *store)
 {
-    uint64_t others = sc_store_disk_beside(store), whole = store->segment_bytes;
-    while (store->segment_count > 0 && others + store->segment_bytes > store->disk_bytes_max) {
-        uint64_t excess = others + store->segment_bytes - store->disk_bytes_max;
-        struct sc_store_segment *segment = &store->segments[store->segment_count - 1];
+    uint64_t others = sc_store_disk_beside(store), whole = store->disk.segment_bytes;
+    while (store->disk.segment_count > 0 &&
+           others + store->disk.segment_bytes > store->disk.bytes_max) {
+        uint64_t excess = others + store->disk.segment_bytes - store->disk.bytes_max;
+        struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count - 1];
         excess = sc_store_up(excess, PAGE);
         if (segment->bytes >= excess + SC_STORE_SEGMENT_MIN) {
             segment->bytes -= excess;
-            store->segment_bytes -= excess;
-            store->surplus_cuts = true;
+            store->disk.segment_bytes -= excess;
+            store->disk.surplus_cuts = true;
             break;
         }
-        store->segment_count--;
+        store->disk.segment_count--;
         sc_io_file_close(store->io, segment->file);
         segment->file = NULL;
         segment->state = SC_STORE_SEGMENT_ABSENT;
-        store->segment_bytes -= sc_store_up(segment->bytes, PAGE);
-        store->surplus_count++;
+        store->disk.segment_bytes -= sc_store_up(segment->bytes, PAGE);
+        store->disk.surplus_count++;
     }
-    if (store->segment_bytes < whole)
+    if (store->disk.segment_bytes < whole)
         SC_LOG(store->params.log, 2,
                "%s: segments exceed disk_bytes less the room of the log, %" PRIu64 " bytes go",
-               store->dir, whole - store->segment_bytes);
+               store->dir, whole - store->disk.segment_bytes);
 }
 
 /* The log was read. What cannot be removed counts, and the next open tries again. */
@@ -155,19 +159,19 @@ static void surplus_remove(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     uint64_t bytes;
-    if (store->surplus_cuts) {
-        const struct sc_store_segment *last = &store->segments[store->segment_count - 1];
+    if (store->disk.surplus_cuts) {
+        const struct sc_store_segment *last = &store->disk.segments[store->disk.segment_count - 1];
         if (sc_io_file_truncate(store->io, last->file, last->bytes, NULL) != SPEC_OK &&
             sc_io_file_size(store->io, last->file, &bytes, NULL) == SPEC_OK)
-            store->segment_bytes += sc_store_up(bytes, PAGE) - last->bytes;
-        store->surplus_cuts = false;
+            store->disk.segment_bytes += sc_store_up(bytes, PAGE) - last->bytes;
+        store->disk.surplus_cuts = false;
     }
-    for (; store->surplus_count > 0; store->surplus_count--) {
+    for (; store->disk.surplus_count > 0; store->disk.surplus_count--) {
         struct sc_store_segment *segment =
-            &store->segments[store->segment_count + store->surplus_count - 1];
+            &store->disk.segments[store->disk.segment_count + store->disk.surplus_count - 1];
         segment_path(store, segment->number, path);
         if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
-            store->segment_bytes += sc_store_up(segment->bytes, PAGE);
+            store->disk.segment_bytes += sc_store_up(segment->bytes, PAGE);
         *segment = (struct sc_store_segment){0};
     }
 }
@@ -178,22 +182,22 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
 {
     struct listing listing = {0};
     uint64_t log_bytes, longest = store->params.config->segment_bytes;
-    store->maker.step = maker_step;
-    spec_status status = sc_io_file_size(store->io, store->journal.file, &log_bytes, reterr);
-    atomic_store(&store->log_bytes, status == SPEC_OK ? log_bytes : 0);
+    store->disk.maker.step = maker_step;
+    spec_status status = sc_io_file_size(store->io, store->log.journal.file, &log_bytes, reterr);
+    atomic_store(&store->counts.log_bytes, status == SPEC_OK ? log_bytes : 0);
     if (status == SPEC_OK)
         status = segments_list(store, &listing, reterr);
     uint64_t made_max = store->params.config->disk_bytes / SC_STORE_SEGMENT_MIN;
     made_max = made_max > 0 ? made_max : SC_STORE_DEFAULT_BYTES / SC_STORE_SEGMENT_MIN;
     uint64_t whole_max = made_max * SC_STORE_SEGMENT_MIN / longest;
-    store->segment_max = listing.count + whole_max + SEGMENT_SPARE;
-    if (status == SPEC_OK && store->segment_max > SEGMENTS_MAX)
+    store->disk.segment_max = listing.count + whole_max + SEGMENT_SPARE;
+    if (status == SPEC_OK && store->disk.segment_max > SEGMENTS_MAX)
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " segments: use larger ones",
-                         store->segment_max);
+                         store->disk.segment_max);
     if (status == SPEC_OK) {
-        store->segments =
-            sc_alloc_array(store->params.alloc, store->segment_max, sizeof(*store->segments));
-        if (store->segments == NULL)
+        store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
+                                              sizeof(*store->disk.segments));
+        if (store->disk.segments == NULL)
             status = sc_fail(reterr, SPEC_E_NO_MEMORY, "segment table");
     }
     for (uint64_t i = 0; i < listing.count && status == SPEC_OK; i++)
@@ -204,50 +208,50 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
     if (status != SPEC_OK)
         return status;
     segments_give_up(store);
-    for (uint64_t i = 0; i < store->segment_count; i++)
-        longest = store->segments[i].bytes > longest ? store->segments[i].bytes : longest;
-    if (!sc_store_space_init(&store->space, store->params.alloc, store->params.poison,
-                             store->segment_max, longest / PAGE))
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        longest = store->disk.segments[i].bytes > longest ? store->disk.segments[i].bytes : longest;
+    if (!sc_store_space_init(&store->disk.space, store->params.alloc, store->params.poison,
+                             store->disk.segment_max, longest / PAGE))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "space map");
-    for (uint64_t i = 0; i < store->segment_count; i++)
-        sc_store_space_add(&store->space, i, store->segments[i].bytes / PAGE);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        sc_store_space_add(&store->disk.space, i, store->disk.segments[i].bytes / PAGE);
     return SPEC_OK;
 }
 
 void sc_store_segments_close(struct sc_store *store)
 {
-    for (uint64_t i = 0; i < store->segment_count; i++)
-        if (store->segments[i].file != NULL)
-            sc_io_file_close(store->io, store->segments[i].file);
-    sc_store_space_done(&store->space);
-    sc_alloc_free(store->params.alloc, store->segments);
-    store->segments = NULL;
-    store->segment_count = 0;
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (store->disk.segments[i].file != NULL)
+            sc_io_file_close(store->io, store->disk.segments[i].file);
+    sc_store_space_done(&store->disk.space);
+    sc_alloc_free(store->params.alloc, store->disk.segments);
+    store->disk.segments = NULL;
+    store->disk.segment_count = 0;
 }
 
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
 {
-    uint64_t low = 0, high = store->segment_count; /* ascending by number, as listed at open */
+    uint64_t low = 0, high = store->disk.segment_count; /* ascending by number, as listed at open */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (store->segments[middle].number == number)
+        if (store->disk.segments[middle].number == number)
             return middle;
-        if (store->segments[middle].number < number)
+        if (store->disk.segments[middle].number < number)
             low = middle + 1;
         else
             high = middle;
     }
-    return store->segment_max;
+    return store->disk.segment_max;
 }
 
 void sc_store_segments_trim(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     surplus_remove(store);
-    for (uint64_t i = store->segment_count; i-- > 0;) {
-        struct sc_store_segment *segment = &store->segments[i];
-        struct sc_store_space_segment *map = &store->space.segments[i];
-        if (sc_store_disk_used(store) <= store->disk_bytes_max)
+    for (uint64_t i = store->disk.segment_count; i-- > 0;) {
+        struct sc_store_segment *segment = &store->disk.segments[i];
+        struct sc_store_space_segment *map = &store->disk.space.segments[i];
+        if (sc_store_disk_used(store) <= store->disk.bytes_max)
             return;
         if (segment->state != SC_STORE_SEGMENT_READY || map->free_pages != map->page_count)
             continue;
@@ -255,9 +259,9 @@ void sc_store_segments_trim(struct sc_store *store)
         if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
             continue;
         sc_io_file_close(store->io, segment->file);
-        store->segment_bytes -= segment->bytes;
+        store->disk.segment_bytes -= segment->bytes;
         if (map->page_count > 0)
-            sc_store_space_remove(&store->space, i);
+            sc_store_space_remove(&store->disk.space, i);
         *segment = (struct sc_store_segment){0};
     }
 }
@@ -275,16 +279,17 @@ static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_i
     if (bytes < SC_STORE_SEGMENT_MIN || bytes / PAGE < pages)
         return false;
     uint64_t index = 0;
-    while (index < store->segment_count && store->segments[index].state != SC_STORE_SEGMENT_ABSENT)
+    while (index < store->disk.segment_count &&
+           store->disk.segments[index].state != SC_STORE_SEGMENT_ABSENT)
         index++;
-    if (index == store->segment_max || store->number_next == SC_STORE_SEGMENT_NUMBERS)
+    if (index == store->disk.segment_max || store->disk.number_next == SC_STORE_SEGMENT_NUMBERS)
         return false;
-    if (index == store->segment_count)
-        store->segment_count++;
-    store->segments[index] = (struct sc_store_segment){
-        .number = store->number_next++, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
-    store->segment_bytes += bytes;
-    sc_store_space_add(&store->space, index, bytes / PAGE);
+    if (index == store->disk.segment_count)
+        store->disk.segment_count++;
+    store->disk.segments[index] = (struct sc_store_segment){
+        .number = store->disk.number_next++, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
+    store->disk.segment_bytes += bytes;
+    sc_store_space_add(&store->disk.space, index, bytes / PAGE);
     *ret_index = index;
     return true;
 }
@@ -294,39 +299,39 @@ static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_i
 static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride,
                          uint32_t layer_first, uint32_t layers_min, struct sc_store_part *part)
 {
-    struct sc_store_space_segment *map = &store->space.segments[index];
+    struct sc_store_space_segment *map = &store->disk.space.segments[index];
     uint32_t layers = store->shape.layer_count - layer_first;
     uint64_t page, pages = (layers * stride + PAGE - 1) / PAGE;
-    uint32_t state = store->segments[index].state;
+    uint32_t state = store->disk.segments[index].state;
     if (state != SC_STORE_SEGMENT_READY && state != SC_STORE_SEGMENT_WANTED)
         return 0;
     if (map->run_max * PAGE < layers_min * stride || map->free_pages * PAGE < layers_min * stride)
         return 0;
-    if (!sc_store_space_take(&store->space, index, pages, &page)) {
-        uint64_t fit = sc_store_space_run_max(&store->space, index) * PAGE / stride;
+    if (!sc_store_space_take(&store->disk.space, index, pages, &page)) {
+        uint64_t fit = sc_store_space_run_max(&store->disk.space, index) * PAGE / stride;
         layers = fit < layers ? (uint32_t)fit : layers;
         pages = (layers * stride + PAGE - 1) / PAGE;
         if (layers == 0 || layers < layers_min ||
-            !sc_store_space_take(&store->space, index, pages, &page))
+            !sc_store_space_take(&store->disk.space, index, pages, &page))
             return 0;
     }
     *part = (struct sc_store_part){.offset = page * PAGE,
                                    .segment = (uint32_t)index,
                                    .layer_first = layer_first,
                                    .layer_count = layers};
-    store->extent_bytes += pages * PAGE;
+    store->disk.extent_bytes += pages * PAGE;
     return layers;
 }
 
 /* Space lock held. */
 static void segment_leave(struct sc_store *store, uint64_t index)
 {
-    struct sc_store_segment *segment = &store->segments[index];
-    struct sc_store_space_segment *map = &store->space.segments[index];
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    struct sc_store_space_segment *map = &store->disk.space.segments[index];
     if (segment->state != SC_STORE_SEGMENT_FAILED || map->free_pages != map->page_count)
         return;
-    sc_store_space_remove(&store->space, index);
-    store->segment_bytes -= segment->bytes;
+    sc_store_space_remove(&store->disk.space, index);
+    store->disk.segment_bytes -= segment->bytes;
     *segment = (struct sc_store_segment){0};
 }
 
@@ -335,8 +340,8 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
 {
     for (uint32_t i = 0; i < part_count; i++) {
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
-        sc_store_space_free(&store->space, parts[i].segment, parts[i].offset / PAGE, pages);
-        store->extent_bytes -= pages * PAGE;
+        sc_store_space_free(&store->disk.space, parts[i].segment, parts[i].offset / PAGE, pages);
+        store->disk.extent_bytes -= pages * PAGE;
         segment_leave(store, parts[i].segment);
     }
 }
@@ -344,7 +349,7 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
 /* Space lock held. The i-th segment to look for a place in. */
 static uint64_t segment_at(const struct sc_store *store, uint64_t i)
 {
-    return (store->segment_begin + i) % store->segment_count;
+    return (store->disk.segment_begin + i) % store->disk.segment_count;
 }
 
 /* First where all layers fit in one run, then wherever whole layers do, then in
@@ -354,12 +359,12 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
 {
     uint32_t layer_count = store->shape.layer_count, layer = 0, count = 0;
     uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
-    for (uint64_t i = 0; i < store->segment_count && layer == 0; i++)
+    for (uint64_t i = 0; i < store->disk.segment_count && layer == 0; i++)
         layer = place_in(store, segment_at(store, i), stride, 0, layer_count, &parts[0]);
     if (layer == 0 && segment_want(store, whole, &index))
         layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
     count = layer > 0 ? 1 : 0;
-    for (uint64_t i = 0; layer < layer_count && i < store->segment_count;) {
+    for (uint64_t i = 0; layer < layer_count && i < store->disk.segment_count;) {
         uint32_t got = place_in(store, segment_at(store, i), stride, layer, 1, &parts[count]);
         count += got > 0 ? 1 : 0;
         i += got > 0 ? 0 : 1; /* a segment may have more than one run */
@@ -380,11 +385,11 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
 
 bool sc_store_maker_wake(struct sc_store *store)
 {
-    if (store->maker_posted)
+    if (store->disk.maker_posted)
         return false;
-    for (uint64_t i = 0; i < store->segment_count; i++) {
-        if (store->segments[i].state == SC_STORE_SEGMENT_WANTED) {
-            store->maker_posted = true;
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) {
+        if (store->disk.segments[i].state == SC_STORE_SEGMENT_WANTED) {
+            store->disk.maker_posted = true;
             atomic_fetch_add(&store->busy, 1);
             return true;
         }
@@ -395,10 +400,10 @@ bool sc_store_maker_wake(struct sc_store *store)
 void sc_store_pause(struct sc_store *store, spec_status status, const char *what)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    pthread_mutex_lock(&store->space_lock);
-    bool says = now_ns >= store->retry_ns;
-    store->retry_ns = now_ns + SC_STORE_RETRY_NS;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
+    bool says = now_ns >= store->disk.retry_ns;
+    store->disk.retry_ns = now_ns + SC_STORE_RETRY_NS;
+    pthread_mutex_unlock(&store->disk.lock);
     if (says)
         SC_LOG(store->params.log, 1, "nothing is stored for %llu s: %s, %s",
                SC_STORE_RETRY_NS / 1000000000u, sc_status_name(status), what);
@@ -408,10 +413,10 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
 
 void sc_store_busy_end(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->space_lock); /* close takes it too before it frees the store */
+    pthread_mutex_lock(&store->disk.lock); /* close takes it too before it frees the store */
     if (atomic_fetch_sub(&store->busy, 1) == 1)
         sc_exec_wake(store->params.exec, &store->busy);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 }
 
 static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_t bytes,
@@ -436,7 +441,8 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
         (void)sc_io_unlink(store->io, path, NULL);
     }
     *ret_file = NULL;
-    sc_store_count(status == SPEC_E_NO_SPACE ? &store->no_space : &store->io_errors, 1);
+    sc_store_count(status == SPEC_E_NO_SPACE ? &store->counts.no_space : &store->counts.io_errors,
+                   1);
     if (status == SPEC_E_NO_SPACE) /* what there is of segments goes on being filled */
         sc_store_device_is_full(store, error.text);
     else
@@ -454,7 +460,7 @@ static uint64_t writes_sort(struct sc_store *store, struct sc_store_write **writ
     *ret_failed = NULL;
     for (uint64_t i = 0; i < count; i++) {
         struct sc_store_write *write = writes[i];
-        struct sc_store_segment *segment = &store->segments[write->segment];
+        struct sc_store_segment *segment = &store->disk.segments[write->segment];
         write->op.file = segment->file;
         atomic_fetch_add(&store->busy, 1);
         if (segment->state == SC_STORE_SEGMENT_READY) {
@@ -509,31 +515,32 @@ static void writes_go(struct sc_store *store, struct sc_store_write *writes,
 /* Makes the file of one wanted segment and lets its writes go, or fail. */
 static void maker_step(struct sc_task *task)
 {
-    struct sc_store *store = (struct sc_store *)((char *)task - offsetof(struct sc_store, maker));
+    struct sc_store *store =
+        (struct sc_store *)((char *)task - offsetof(struct sc_store, disk.maker));
     uint64_t index = 0;
-    pthread_mutex_lock(&store->space_lock);
-    while (store->segments[index].state != SC_STORE_SEGMENT_WANTED)
+    pthread_mutex_lock(&store->disk.lock);
+    while (store->disk.segments[index].state != SC_STORE_SEGMENT_WANTED)
         index++; /* there is one: it woke this task, and only this task ends the state */
-    struct sc_store_segment *segment = &store->segments[index];
+    struct sc_store_segment *segment = &store->disk.segments[index];
     uint32_t number = segment->number;
     uint64_t bytes = segment->bytes;
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
 
     struct sc_io_file *file;
     spec_status status = segment_make(store, number, bytes, &file);
 
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     struct sc_store_write *waiting = segment->waiting;
     segment->waiting = NULL;
     segment->file = file;
     segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
     if (status != SPEC_OK)
         segment_leave(store, index);
-    store->maker_posted = false;
+    store->disk.maker_posted = false;
     bool wakes = sc_store_maker_wake(store);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
-        sc_exec_post(store->params.exec, &store->maker, SC_LANE_WRITER);
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
     if (status == SPEC_OK)
         writes_go(store, waiting, file);
     else
@@ -547,9 +554,9 @@ void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writ
     SC_ASSERT(store->params.poison, count <= SC_STORE_WRITES_AT_ONCE);
     if (count == 0)
         return;
-    pthread_mutex_lock(&store->space_lock);
+    pthread_mutex_lock(&store->disk.lock);
     uint64_t ready = writes_sort(store, writes, count, &failed);
-    pthread_mutex_unlock(&store->space_lock);
+    pthread_mutex_unlock(&store->disk.lock);
     ops_submit(store, writes, ready);
     writes_fail(failed, SPEC_E_NO_SPACE);
 }

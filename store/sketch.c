@@ -127,7 +127,7 @@ static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
     const struct sc_store_sketch_block *block = &slot->block;
     if (slot->flight.status == SPEC_OK)
         return sc_store_sketch_memory_fill(store, block, slot->flight.frame, memory);
-    sc_store_count(&store->io_errors, 1);
+    sc_store_count(&store->counts.io_errors, 1);
     SC_LOG(store->params.log, 1,
            "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its sketch), errno %" PRId32,
            block->piece, block->layer, slot->flight.sys_errno);

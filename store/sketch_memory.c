@@ -187,7 +187,7 @@ static bool codes_hold(struct sc_store *store, const struct sc_store_coded *code
     bool holds = sc_store_block_holds(store, &coded->codes->code_shape, piece_hash, layer, part,
                                       blocks, bytes, &is_bad);
     if (is_bad) {
-        sc_store_count(&store->bad_blocks, 1);
+        sc_store_count(&store->counts.bad_blocks, 1);
         SC_LOG(store->params.log, 1,
                "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
                layer);
@@ -255,6 +255,6 @@ spec_status sc_store_sketch_memory_fill(struct sc_store *store,
     codes_take(store, block, frame, memory->run);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run))
         return SPEC_OK;
-    sc_store_count(&store->corrupt_rows, 1);
+    sc_store_count(&store->counts.corrupt_rows, 1);
     return SPEC_E_CORRUPT;
 }

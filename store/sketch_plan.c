@@ -26,9 +26,9 @@ static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
     uint64_t each = sc_store_sketch_tags_bytes(plan->store, 1);
     if (plan->wanted_bytes > 0)
         each += probes->row_bytes + 8;
-    uint64_t most =
-        (plan->store->op_bytes + SC_FRAMES_SLACK_BYTES - 2 * SC_STORE_SKETCH_SECTIONS * PAGE) /
-        each;
+    uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES -
+                     2 * SC_STORE_SKETCH_SECTIONS * PAGE) /
+                    each;
     if (most == 0)
         return 0;
     uint64_t blocks = (rows + most - 1) / most;
@@ -291,7 +291,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     if (plan->ranges[plan->range].is_coarse != 0)
         block->tags.end = block->tags.start;
     /* A gap in codes would stay in the load's memory. */
-    block_parts(block, plan->store->op_bytes + SC_FRAMES_SLACK_BYTES,
+    block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
                 plan->is_codes ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
     return !plan->is_codes || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;

@@ -13,40 +13,40 @@
 
 bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starved)
 {
-    pthread_mutex_lock(&store->starved_lock);
-    bool mine = store->spare_owner == NULL;
+    pthread_mutex_lock(&store->spare.lock);
+    bool mine = store->spare.owner == NULL;
     if (mine) {
-        store->spare_owner = starved;
+        store->spare.owner = starved;
     } else if (!starved->is_queued) {
         starved->is_queued = true;
-        starved->next = store->starved;
-        store->starved = starved;
+        starved->next = store->spare.starved;
+        store->spare.starved = starved;
     }
-    pthread_mutex_unlock(&store->starved_lock);
+    pthread_mutex_unlock(&store->spare.lock);
     return mine;
 }
 
 void sc_store_spare_put(struct sc_store *store)
 {
-    pthread_mutex_lock(&store->starved_lock);
-    store->spare_owner = NULL;
-    for (struct sc_store_starved *starved = store->starved; starved != NULL;
+    pthread_mutex_lock(&store->spare.lock);
+    store->spare.owner = NULL;
+    for (struct sc_store_starved *starved = store->spare.starved; starved != NULL;
          starved = starved->next) {
         atomic_fetch_add(starved->word, 1);
         sc_exec_wake(store->params.exec, starved->word);
     }
-    pthread_mutex_unlock(&store->starved_lock);
+    pthread_mutex_unlock(&store->spare.lock);
 }
 
 void sc_store_starved_leave(struct sc_store *store, struct sc_store_starved *starved)
 {
-    pthread_mutex_lock(&store->starved_lock);
+    pthread_mutex_lock(&store->spare.lock);
     if (starved->is_queued) {
-        struct sc_store_starved **link = &store->starved;
+        struct sc_store_starved **link = &store->spare.starved;
         while (*link != starved)
             link = &(*link)->next;
         *link = starved->next;
         starved->is_queued = false;
     }
-    pthread_mutex_unlock(&store->starved_lock);
+    pthread_mutex_unlock(&store->spare.lock);
 }

@@ -100,6 +100,33 @@ struct sc_store_annex {
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
 
+/* Where an extent's probe rows are: in front of its rows, or in an annex. */
+struct sc_store_probes {
+    const struct sc_store_part *parts;
+    uint32_t part_count;
+    uint32_t row_bytes; /* 0: it has none */
+    uint64_t copy, stride, offset, tag_offset;
+};
+static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_extent_entry *extent)
+{
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->annex, memory_order_acquire);
+    if (annex != NULL && annex->probe_row_bytes > extent->probe_row_bytes)
+        return (struct sc_store_probes){.parts = annex->parts,
+                                        .part_count = annex->part_count,
+                                        .row_bytes = annex->probe_row_bytes,
+                                        .copy = annex->copy,
+                                        .stride = annex->stride,
+                                        .offset = annex->probe_offset,
+                                        .tag_offset = annex->probe_tag_offset};
+    return (struct sc_store_probes){.parts = extent->parts,
+                                    .part_count = extent->part_count,
+                                    .row_bytes = extent->probe_row_bytes,
+                                    .copy = extent->copy,
+                                    .stride = extent->stride,
+                                    .offset = extent->probe_offset,
+                                    .tag_offset = extent->probe_tag_offset};
+}
+
 struct sc_store_table_folder;
 
 struct sc_store_table {

@@ -15,9 +15,22 @@
 #include "store/io.h"
 #include "store/record.h"
 
-struct sc_store_shape;
 struct sc_store_extent_entry;
 struct sc_store_piece_entry;
+
+/* Geometry of a namespace, as recorded. */
+struct sc_store_shape {
+    uint8_t digest[SC_STORE_HASH_BYTES];
+    uint32_t layer_count, layout;
+    uint64_t k_row_bytes, row_bytes;
+    uint32_t tags_per_row; /* 1 paired, 2 split */
+    uint32_t id;           /* of the namespace record; 0: none */
+    uint8_t family[SC_STORE_HASH_BYTES];
+    bool is_own;             /* ours; for a peer, any of our family */
+    uint64_t epoch;          /* log lock */
+    uint64_t epoch_sequence; /* replay: pieces of frames before it are void */
+    uint64_t void_end;       /* writer, log lock: its pieces with ids below are void */
+};
 
 struct sc_store_where {
     uint32_t segment; /* as the part names it */

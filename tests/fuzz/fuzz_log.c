@@ -293,8 +293,9 @@ static void churn_empty(struct sc_store *store)
     sc_store_stats(store, &stats);
     FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0 && stats.coarse_pieces == 0);
     FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.code_bytes == 0);
-    for (uint64_t i = 0; i < store->segment_count; i++)
-        FUZZ_CHECK(store->space.segments[i].free_pages == store->space.segments[i].page_count);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        FUZZ_CHECK(store->disk.space.segments[i].free_pages ==
+                   store->disk.space.segments[i].page_count);
 }
 
 static void churn_run(const uint8_t *bytes, uint64_t count)

@@ -597,7 +597,7 @@ static void nobody_waits_for_a_log_that_syncs(void **state)
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     spec_ticket ticket;
     (void)alarm(600); /* instead of a test that hangs */
-    pthread_mutex_lock(&rig.conn->store->log_lock);
+    pthread_mutex_lock(&rig.conn->store->log.lock);
     assert_int_equal(sc_store_coarse_find(rig.conn->store, 1).live_count, 4);
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
     struct spec_attach_params params = {.struct_size = sizeof(params),
@@ -611,7 +611,7 @@ static void nobody_waits_for_a_log_that_syncs(void **state)
     (void)rig_wait(&rig, ticket);
     assert_int_equal(sc_plugin_store_abort(rig.conn, result.request, 0, NULL), SPEC_OK);
     rig_release(&rig, result.request);
-    pthread_mutex_unlock(&rig.conn->store->log_lock);
+    pthread_mutex_unlock(&rig.conn->store->log.lock);
     (void)alarm(0);
     assert_int_equal(read_rows(&rig, &prompt, 1000000).matched, 200);
     rig_prompt_free(&other);

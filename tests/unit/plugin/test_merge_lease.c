@@ -215,17 +215,17 @@ static void nothing_is_merged_while_the_log_is_copied(void **state)
     rig_init(&rig, true, CHUNKS);
     rig_open(&rig);
     struct sc_store *store = rig.conn->store;
-    pthread_mutex_lock(&store->log_lock);
-    store->is_copied = true; /* as a checkpoint on another thread sets it */
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
+    store->log.is_copied = true; /* as a checkpoint on another thread sets it */
+    pthread_mutex_unlock(&store->log.lock);
     struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
     decode(&rig, decoder.request, &prompt, 0, prompt.count);
     settle(&rig);
     assert_int_equal(merged(&rig), 0);
     assert_true(sc_store_piece_is_left(store, LEFT));
-    pthread_mutex_lock(&store->log_lock);
-    store->is_copied = false;
-    pthread_mutex_unlock(&store->log_lock);
+    pthread_mutex_lock(&store->log.lock);
+    store->log.is_copied = false;
+    pthread_mutex_unlock(&store->log.lock);
     sc_plugin_kick(rig.conn, SC_JOB_CHECKPOINT); /* which asks for what waited for it */
     settle(&rig);
     assert_int_equal(merged(&rig), 1);

@@ -281,8 +281,8 @@ static void a_share_that_is_too_small(void **state)
     struct soak soak;
     open_soak(&soak, "\"disk_bytes\": \"32MiB\", " LEASE "1000000000" APART, 700, 700,
               SECOND / 700);
-    soak.rig.conn->store->share_bytes = 1;
-    soak.rig.conn->store->share_pages = 1u << 20;
+    soak.rig.conn->store->share.bytes = 1;
+    soak.rig.conn->store->share.pages = 1u << 20;
     run_minutes(&soak, 10);
     soak.prompt_tokens = 100;
     soak.pass_tokens = 1;

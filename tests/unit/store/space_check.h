@@ -33,7 +33,7 @@ static inline uint8_t check_rows(struct sc_store *store, uint64_t id,
         sums->live += state == SC_STORE_PIECE_LIVE;
         sums->unrecorded += state == SC_STORE_PIECE_DROPPED;
         sums->quarantined += mark == 1;
-        uint32_t layout = store->spaces[extent->space - 1].layout;
+        uint32_t layout = store->log.spaces[extent->space - 1].layout;
         uint32_t skip = layout == SC_STORE_SPLIT ? 0 : piece->skip;
         memset(rows + piece->extent_row + skip, mark, piece->row_count - skip);
         most = mark > most ? mark : most;
@@ -67,7 +67,7 @@ static inline void check_extent(struct sc_store *store, uint64_t id, uint8_t *pa
     if (extent == NULL || extent->part_count == 0)
         return;
     uint64_t held_pages = 0, void_pages = 0;
-    uint64_t row_bytes = store->spaces[extent->space - 1].row_bytes;
+    uint64_t row_bytes = store->log.spaces[extent->space - 1].row_bytes;
     uint8_t most = check_rows(store, id, extent, rows, sums);
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
@@ -107,9 +107,9 @@ static inline void check_extent(struct sc_store *store, uint64_t id, uint8_t *pa
 static inline uint64_t check_buckets(const struct sc_store *store)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < store->bucket_count; i++) {
-        uint32_t at = (store->bucket_first + i) % SC_STORE_BUCKETS;
-        for (uint32_t id = store->buckets[at].head; id != 0;
+    for (uint32_t i = 0; i < store->quarantine.bucket_count; i++) {
+        uint32_t at = (store->quarantine.bucket_first + i) % SC_STORE_BUCKETS;
+        for (uint32_t id = store->quarantine.buckets[at].head; id != 0;
              id = sc_store_table_piece(&store->table, id)->next)
             count++;
     }
@@ -119,14 +119,14 @@ static inline uint64_t check_buckets(const struct sc_store *store)
 static inline void space_check(struct sc_store *store)
 {
     struct space_sums sums = {0};
-    uint64_t pages_max = store->space.segment_words * 64;
-    uint8_t *pages = calloc(store->segment_max, pages_max);
+    uint64_t pages_max = store->disk.space.segment_words * 64;
+    uint8_t *pages = calloc(store->disk.segment_max, pages_max);
     assert_non_null(pages);
     for (uint64_t id = 1; id < store->table.extent_next; id++)
         check_extent(store, id, pages, pages_max, &sums);
-    for (uint64_t s = 0; s < store->segment_count; s++) {
-        const uint64_t *words = store->space.words + s * store->space.segment_words;
-        uint64_t taken = 0, page_count = store->space.segments[s].page_count;
+    for (uint64_t s = 0; s < store->disk.segment_count; s++) {
+        const uint64_t *words = store->disk.space.words + s * store->disk.space.segment_words;
+        uint64_t taken = 0, page_count = store->disk.space.segments[s].page_count;
         for (uint64_t page = 0; page < page_count; page++) {
             uint64_t bit = words[page / 64] >> (page % 64) & 1;
             if (bit != pages[s * pages_max + page])
@@ -134,16 +134,16 @@ static inline void space_check(struct sc_store *store)
                          (unsigned long)page, (unsigned long)bit, pages[s * pages_max + page]);
             taken += bit;
         }
-        assert_int_equal(store->space.segments[s].free_pages, page_count - taken);
+        assert_int_equal(store->disk.space.segments[s].free_pages, page_count - taken);
     }
-    assert_int_equal(store->extent_bytes, sums.held_pages * CHECK_PAGE);
-    assert_int_equal(store->quarantine_bytes, sums.void_pages * CHECK_PAGE);
+    assert_int_equal(store->disk.extent_bytes, sums.held_pages * CHECK_PAGE);
+    assert_int_equal(store->quarantine.bytes, sums.void_pages * CHECK_PAGE);
     assert_int_equal(check_buckets(store), sums.quarantined);
-    assert_int_equal(sc_store_counted(&store->piece_count), sums.live);
+    assert_int_equal(sc_store_counted(&store->counts.piece_count), sums.live);
     /* A drop record has room for each piece that has none yet. */
-    assert_true(store->log_reserved >=
+    assert_true(store->share.reserved >=
                 (sums.live + sums.unrecorded) * sc_store_record_bytes_drop());
-    assert_true(sc_store_disk_used(store) <= store->disk_bytes_max);
+    assert_true(sc_store_disk_used(store) <= store->disk.bytes_max);
     free(pages);
 }
 

@@ -346,7 +346,7 @@ static void build_cut_at_any_write_loses_nothing(void **state)
     assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
     reopen(world, setup.probe_row_bytes); /* close syncs the log; the rows: */
-    assert_int_equal(sc_io_file_sync(world->store->io, world->store->segments[0].file, NULL),
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
                      SPEC_OK);
     uint64_t from = sc_io_sim_disk_events(world->disk);
     build_all(world, 0);

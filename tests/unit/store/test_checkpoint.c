@@ -266,13 +266,14 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
 {
     (void)state;
     struct world *world = filled(6, LEASE_NS);
-    for (uint64_t i = 0; i < world->store->segment_count; i++)
-        assert_int_equal(sc_io_file_sync(world->store->io, world->store->segments[i].file, NULL),
-                         SPEC_OK);
+    for (uint64_t i = 0; i < world->store->disk.segment_count; i++)
+        assert_int_equal(
+            sc_io_file_sync(world->store->io, world->store->disk.segments[i].file, NULL), SPEC_OK);
     world_close(world); /* syncs the log */
     world_open_ok(world);
     drop(world, 2, 5);
-    assert_int_equal(sc_io_file_sync(world->store->io, world->store->journal.file, NULL), SPEC_OK);
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->log.journal.file, NULL),
+                     SPEC_OK);
     uint64_t begin = sc_io_sim_disk_events(world->disk);
     checkpoint_ok(world);
     uint64_t end = sc_io_sim_disk_events(world->disk);
@@ -399,15 +400,15 @@ static void checkpoint_has_room_when_nothing_else_has(void **state)
     struct world *world = filled(8, 0);
     drop(world, 2, 2);
     uint64_t before = file_find(world, LOG_PATH).bytes;
-    uint64_t disk_bytes_max = world->store->disk_bytes_max;
+    uint64_t disk_bytes_max = world->store->disk.bytes_max;
     uint64_t used = sc_store_disk_used(world->store);
-    world->store->disk_bytes_max = used - SC_IO_PAGE_BYTES; /* what rounding leaves */
+    world->store->disk.bytes_max = used - SC_IO_PAGE_BYTES; /* what rounding leaves */
     assert_int_equal(world_store(world, 60, 0, 64), SPEC_E_NO_SPACE);
-    assert_true(used - world->store->segment_bytes >= 2 * before); /* it is counted twice */
+    assert_true(used - world->store->disk.segment_bytes >= 2 * before); /* it is counted twice */
     checkpoint_ok(world);
     assert_true(file_find(world, LOG_PATH).bytes <= before);
     assert_true(sc_store_disk_used(world->store) <= used);
-    world->store->disk_bytes_max = disk_bytes_max;
+    world->store->disk.bytes_max = disk_bytes_max;
     assert_int_equal(world_store(world, 60, 0, 64), SPEC_OK);
     world_kill(world);
     world_open_ok(world);
@@ -461,7 +462,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     world->config.checkpoint_bytes = 1u << 20;
     assert_false(sc_store_checkpoint_due(world->store)); /* it is short */
     uint64_t key = 100;
-    while (world->store->journal.end < 256u << 10) {
+    while (world->store->log.journal.end < 256u << 10) {
         assert_int_equal(world_store(world, key++, 0, 1), SPEC_OK);
         if (world->piece_count > 200)
             drop(world, 0, 60);
@@ -473,7 +474,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     world = world_make(&small, 11);
     world->config.disk_bytes = 32u << 20;
     world_open_ok(world);
-    for (key = 100; world->store->journal.end < 300u << 10; key++)
+    for (key = 100; world->store->log.journal.end < 300u << 10; key++)
         assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
     assert_false(sc_store_checkpoint_due(world->store)); /* it is long, and all of it lives */
     world_free(world);
@@ -493,10 +494,10 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     assert_true(after < before * 3 / 4);
     world_open_ok(world);
     check_twin(world, false);
-    assert_int_equal(world->store->journal.head.number, 1);
+    assert_int_equal(world->store->log.journal.head.number, 1);
     world_close(world);
     world_open_ok(world);
-    assert_int_equal(world->store->journal.head.number, 1);
+    assert_int_equal(world->store->log.journal.head.number, 1);
     /* A failure is a line of the log, and the old log. */
     drop(world, 0, world->piece_count / 2);
     sc_io_sim_fault_nth(world->disk, SC_SIM_SYNC_EIO, 0);

@@ -184,9 +184,9 @@ static void rows_of_many_pieces_are_freed_a_few_extents_at_a_time(void **state)
     }
     left[0] = stats_of(world).quarantine_bytes;
     for (uint32_t i = 1; i < 4; i++) {
-        pthread_mutex_lock(&world->store->space_lock);
+        pthread_mutex_lock(&world->store->disk.lock);
         assert_int_equal(sc_store_quarantine_release_some(world->store, UINT64_MAX, 10), 10);
-        pthread_mutex_unlock(&world->store->space_lock);
+        pthread_mutex_unlock(&world->store->disk.lock);
         left[i] = stats_of(world).quarantine_bytes;
         assert_int_equal(left[0] - left[i], left[0] / 3 * i);
     }
@@ -212,7 +212,7 @@ static void a_checkpoint_forgets_extents_that_are_gone(void **state)
         }
         release_all(world);
         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-        bytes[i] = world->store->journal.end;
+        bytes[i] = world->store->log.journal.end;
         world->piece_count = 0;
     }
     assert_in_range(bytes[2] - bytes[1], 0, 16); /* numbers of the head have grown */
@@ -296,7 +296,7 @@ static void an_extent_without_whole_codes_keeps_its_rows(void **state)
     char path[128];
     uint8_t byte;
     (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   world->store->segments[annex->parts[0].segment].number);
+                   world->store->disk.segments[annex->parts[0].segment].number);
     assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
     byte ^= 1;
     assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
@@ -540,7 +540,7 @@ static void power_cuts_leave_rows_or_codes(void **state)
     struct world *origin = world_coded(&setup, 12);
     uint64_t key = key_store(origin, 1, 200), layers = setup.layers;
     uint32_t exact = 0, coarse = 0, lost = 0;
-    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->segments[0].file, NULL),
+    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->disk.segments[0].file, NULL),
                      SPEC_OK);
     assert_int_equal(sc_store_checkpoint(origin->store, NULL), SPEC_OK);
     uint64_t from = sc_io_sim_disk_events(origin->disk);

@@ -506,7 +506,7 @@ static void codes_cut_at_any_write_lose_nothing(void **state)
     uint32_t none = 0, some = 0;
     assert_int_equal(world_store(origin, 1, 0, 200), SPEC_OK);
     reopen(origin);
-    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->segments[0].file, NULL),
+    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->disk.segments[0].file, NULL),
                      SPEC_OK);
     uint64_t from = sc_io_sim_disk_events(origin->disk);
     build_all(origin, 0);

@@ -343,10 +343,10 @@ static void follow_waits_for_half_a_frame(void **state)
     struct world *world = world_make(&small, 6);
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    uint64_t begin = world->store->journal.end;
+    uint64_t begin = world->store->log.journal.end;
     assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
     drop(world, 0, 1);
-    uint64_t end = world->store->journal.end;
+    uint64_t end = world->store->log.journal.end;
     uint8_t *bytes = malloc(end);
     assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, bytes, end));
     for (uint64_t cut = begin; cut < end; cut++) {
@@ -378,11 +378,11 @@ static void follow_forgets_what_was_cut_off(void **state)
     struct world *world = world_make(&small, 7);
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    uint64_t begin = world->store->journal.end;
+    uint64_t begin = world->store->log.journal.end;
     struct sc_io_sim_disk *whole = NULL;
     assert_int_equal(sc_io_sim_disk_copy(world->disk, &whole, NULL), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
-    uint64_t end = world->store->journal.end;
+    uint64_t end = world->store->log.journal.end;
     uint8_t *bytes = malloc(end);
     struct follower *follower = follower_make(world, SC_STORE_PEER);
     follower_open(follower);
@@ -393,7 +393,7 @@ static void follow_forgets_what_was_cut_off(void **state)
     world->disk = world->params.sim_disk = whole;
     world_open_ok(world);
     assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
-    assert_int_equal(world->store->journal.end, end);
+    assert_int_equal(world->store->log.journal.end, end);
     assert_true(sc_io_sim_disk_peek(whole, LOG_PATH, 0, bytes, end));
     for (uint32_t step = 0; step < 2; step++) {
         if (step == 0) {
@@ -485,9 +485,9 @@ static void follow_without_a_segment_misses_its_pieces(void **state)
     (void)state;
     struct world *world = world_make(&small, 11);
     world_open_ok(world);
-    for (uint64_t key = 1; key <= 100 && world->store->segment_count < 2; key++)
+    for (uint64_t key = 1; key <= 100 && world->store->disk.segment_count < 2; key++)
         assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
-    assert_int_equal(world->store->segment_count, 2);
+    assert_int_equal(world->store->disk.segment_count, 2);
     uint32_t held = 0;
     for (uint32_t i = 0; i < world->piece_count; i++) {
         const struct sc_store_piece_entry *entry =
@@ -557,7 +557,7 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
     world_open_ok(next);
     assert_int_equal(world_store(next, 7, 0, 130), SPEC_OK);
     sc_store_piece_drop(next->store, 2);
-    uint64_t log_bytes = next->store->journal.end, identity_bytes = 0;
+    uint64_t log_bytes = next->store->log.journal.end, identity_bytes = 0;
     assert_true(sc_io_sim_disk_peek(next->disk, LOG_PATH, 0, log, log_bytes));
     while (sc_io_sim_disk_peek(next->disk, "/sim/store/store.msgpack", identity_bytes,
                                identity + identity_bytes, 1))
@@ -741,8 +741,8 @@ static void follow_gives_no_rows_of_an_append_that_failed(void **state)
             struct copy later;
             if (seed % 2 == 0) {
                 assert_true(
-                    sc_io_sim_disk_resize(world->disk, LOG_PATH, world->store->journal.end));
-                world->store->journal_broken = false; /* as if the cut had come only now */
+                    sc_io_sim_disk_resize(world->disk, LOG_PATH, world->store->log.journal.end));
+                world->store->log.is_broken = false; /* as if the cut had come only now */
             } else {
                 assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
             }

@@ -329,11 +329,11 @@ static void quarantine_dropping_allocates_nothing(void **state)
     assert_int_equal(atomic_load(&world->alloc.sealed_refusals), 0);
     space_check(world->store);
     assert_int_equal(stats_of(world).extent_bytes, 0);
-    assert_int_equal(world->store->log_reserved, 0);
+    assert_int_equal(world->store->share.reserved, 0);
     world_close(world);
     world_open_ok(world);
     assert_int_equal(world->open_count, 0);
-    assert_int_equal(world->store->log_reserved, 0);
+    assert_int_equal(world->store->share.reserved, 0);
     world_free(world);
 }
 
@@ -391,7 +391,7 @@ static void quarantine_a_drop_without_its_record_is_written_by_a_later_one(void 
         assert_int_equal(stats_of(world).extent_bytes, left);
         sc_store_piece_drop(world->store, first);
         assert_int_equal(stats_of(world).extent_bytes, 0);
-        assert_int_equal(world->store->log_reserved, 0);
+        assert_int_equal(world->store->share.reserved, 0);
         world_free(world);
     }
 }
@@ -551,7 +551,7 @@ static void room_a_bulk_of_void_pieces_waits_as_dropped_ones_do(void **state)
     for (uint64_t key = 1; key <= 12; key++)
         assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
     uint64_t held = stats_of(world).extent_bytes, log_bytes = stats_of(world).log_bytes;
-    uint32_t space = atomic_load(&world->store->space_id);
+    uint32_t space = atomic_load(&world->store->log.space_id);
     uint64_t end = world->pieces[13].id, now_ns = sc_exec_wall_ns(world->exec);
     assert_int_equal(sc_store_pieces_void(world->store, space + 1, end, now_ns), 0);
     assert_int_equal(sc_store_pieces_void(world->store, space, end, now_ns), 13);

@@ -34,9 +34,9 @@ static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
 
 static uint64_t segments_room(struct world *world)
 {
-    pthread_mutex_lock(&world->store->space_lock);
+    pthread_mutex_lock(&world->store->disk.lock);
     uint64_t bytes = sc_store_segment_room(world->store);
-    pthread_mutex_unlock(&world->store->space_lock);
+    pthread_mutex_unlock(&world->store->disk.lock);
     return bytes;
 }
 
@@ -105,10 +105,10 @@ static void room_holds_both_logs_whatever_comes(void **state)
         uint64_t drops = is_full ? 40 : room.log_pieces_over;
         for (; drops > 0 && oldest < world->piece_count; drops--)
             sc_store_piece_drop(world->store, world->pieces[oldest++].id);
-        assert_true(sc_store_disk_used(world->store) <= world->store->disk_bytes_max);
+        assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
         if (sc_store_checkpoint_due(world->store))
             assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
-        assert_true(sc_store_disk_used(world->store) <= world->store->disk_bytes_max);
+        assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
     }
     struct sc_store_stats stats;
     sc_store_stats(world->store, &stats);
@@ -127,17 +127,17 @@ static void room_for_resets_is_left_when_all_else_is_full(void **state)
     for (uint64_t key = 1; key <= 20; key++)
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
     uint64_t promised = 0;
-    pthread_mutex_lock(&world->store->space_lock);
+    pthread_mutex_lock(&world->store->disk.lock);
     while (sc_store_log_take(world->store, 100)) /* as passes that are under way may */
         promised += 100;
-    pthread_mutex_unlock(&world->store->space_lock);
+    pthread_mutex_unlock(&world->store->disk.lock);
     assert_int_equal(world_store(world, 21, 0, 64), SPEC_E_NO_SPACE);
     for (uint64_t epoch = 1; epoch <= 5; epoch++) {
         assert_int_equal(sc_store_epoch_set(world->store, epoch, &world->error), SPEC_OK);
-        assert_true(sc_store_disk_used(world->store) <= world->store->disk_bytes_max);
+        assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
     }
     sc_store_log_unreserve(world->store, promised);
-    assert_int_equal(world->store->log_reserved, 0);
+    assert_int_equal(world->store->share.reserved, 0);
     assert_int_equal(world_store(world, 22, 0, 64), SPEC_OK);
     world_free(world);
 }
@@ -158,7 +158,7 @@ static void room_that_was_lowered_cuts_the_end_alone(void **state)
     struct sc_store_stats stats;
     sc_store_stats(world->store, &stats);
     assert_true(stats.disk_bytes_used <= 24u << 20);
-    assert_true(sc_store_disk_used(world->store) <= world->store->disk_bytes_max);
+    assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
     assert_true(world->open_count >= 9 && world->open_count <= 11);
     for (uint64_t key = 1; key <= 9; key++)
         check_all_layers(world, key, 16);

@@ -207,7 +207,7 @@ static void flip(struct world *world, uint32_t i, uint32_t layer, uint64_t offse
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
     (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   store->segments[part->segment].number);
+                   store->disk.segments[part->segment].number);
     offset += part->offset + (layer - part->layer_first) * extent->stride;
     assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
     byte ^= 0x10;

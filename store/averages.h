@@ -1,0 +1,34 @@
+/* Where the newest record of average importance of each piece lies in the log (average.c).
+ *
+ * Threads: the log lock; replay.
+ * Tests: tests/unit/store/test_average.c */
+#ifndef SC_STORE_AVERAGES_H
+#define SC_STORE_AVERAGES_H
+
+#include "base/alloc.h"
+
+/* Where the newest average record of each piece lies in the log. Log lock; replay. */
+struct sc_store_averages {
+    struct sc_store_average_place {
+        uint32_t piece; /* 0: nothing here */
+        uint32_t bytes; /* of the frame */
+        uint64_t offset;
+    } * places;          /* [room], open addressing */
+    uint64_t room;       /* a power of two, or 0 */
+    uint64_t count;      /* <= room / 2 */
+    uint64_t all_bytes;  /* of average records in the log */
+    uint64_t last_bytes; /* of them, those that places tell of */
+};
+
+/* Makes room for so many pieces more. false: no memory. */
+bool sc_store_averages_reserve(struct sc_store_averages *averages, uint64_t more,
+                               struct sc_alloc *alloc);
+/* A record of the piece is in the log; there was room. */
+void sc_store_averages_note(struct sc_store_averages *averages, uint64_t piece, uint64_t offset,
+                            uint64_t bytes);
+/* Whether the piece's newest record lies there. */
+bool sc_store_averages_is_last(const struct sc_store_averages *averages, uint64_t piece,
+                               uint64_t offset);
+void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc *alloc);
+
+#endif

@@ -1,0 +1,15 @@
+/* Logs that are written anew (checkpoint.c).
+ *
+ * Threads: open and close; a running store's are asked for by store.h.
+ * Tests: tests/unit/store/test_checkpoint.c */
+#ifndef SC_STORE_CHECKPOINT_H
+#define SC_STORE_CHECKPOINT_H
+
+struct sc_store;
+
+/* Removes what a checkpoint left that did not come to its end. */
+void sc_store_checkpoint_clean(struct sc_store *store);
+/* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
+void sc_store_checkpoint_close(struct sc_store *store);
+
+#endif

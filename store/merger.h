@@ -1,0 +1,17 @@
+/* Pieces that become one (merge.c).
+ *
+ * Threads: open and close.
+ * Tests: tests/unit/plugin/test_merge.c */
+#ifndef SC_STORE_MERGER_H
+#define SC_STORE_MERGER_H
+
+#include "base/status.h"
+
+struct sc_store;
+
+spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *reterr);
+/* No step is posted or will be once store->busy is 0. */
+void sc_store_merger_stop(struct sc_store *store);
+void sc_store_merger_close(struct sc_store *store);
+
+#endif
