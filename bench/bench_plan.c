@@ -452,8 +452,12 @@ static void time_print(const struct state *state, const char *what, bool is_chun
 static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_lane lane)
 {
     if (layer < LAYERS &&
-        !sc_store_sketch_begin_codes(state->sketches[layer % AHEAD], layer, state->ranges,
-                                     state->range_count, false, lane, NULL, NULL))
+        !sc_store_sketch_begin(state->sketches[layer % AHEAD],
+                               &(struct sc_store_sketch_want){.layer = layer,
+                                                              .lane = lane,
+                                                              .ranges = state->ranges,
+                                                              .range_count = state->range_count,
+                                                              .is_codes = true}))
         bench_die("no memory for codes");
 }
 

@@ -113,12 +113,25 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     sketch_end(conn, request, sketch);
     bool k_alone = conn->config.base == SC_BASE_NONE;
     bool begins = conn->reads_codes
-                      ? sc_store_sketch_begin_codes(sketch->sketch, layer, request->ranges,
-                                                    request->range_count, k_alone, lane,
-                                                    sc_plugin_guess_on_sketch, request)
-                      : sc_store_sketch_begin(sketch->sketch, layer, request->ranges,
-                                              request->range_count, conn->probe_row_bytes, lane,
-                                              sc_plugin_guess_on_sketch, request);
+                      ? sc_store_sketch_begin(
+                            sketch->sketch,
+                            &(struct sc_store_sketch_want){.layer = layer,
+                                                           .lane = lane,
+                                                           .ranges = request->ranges,
+                                                           .range_count = request->range_count,
+                                                           .is_codes = true,
+                                                           .k_alone = k_alone,
+                                                           .on_ready = sc_plugin_guess_on_sketch,
+                                                           .user = request})
+                      : sc_store_sketch_begin(
+                            sketch->sketch,
+                            &(struct sc_store_sketch_want){.layer = layer,
+                                                           .lane = lane,
+                                                           .ranges = request->ranges,
+                                                           .range_count = request->range_count,
+                                                           .probe_row_bytes = conn->probe_row_bytes,
+                                                           .on_ready = sc_plugin_guess_on_sketch,
+                                                           .user = request});
     if (!begins)
         return NULL;
     sketch->layer = layer;

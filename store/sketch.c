@@ -275,97 +275,57 @@ static uint64_t rows_count(const struct sc_store_sketch *sketch, uint32_t layer,
     return rows;
 }
 
-/* What a load is of. */
-struct load {
-    uint32_t layer;
-    enum sc_exec_lane lane;
-    const struct sc_store_range *ranges;
-    uint64_t range_count, rows, wanted_bytes;
-    bool is_codes, k_alone;
-    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
-    void *user;
-};
-
-static struct sc_store_sketch_plan plan_of(const struct sc_store *store, const struct load *load)
+static struct sc_store_sketch_plan plan_of(const struct sc_store *store,
+                                           const struct sc_store_sketch_want *want)
 {
     return (struct sc_store_sketch_plan){.store = store,
-                                         .ranges = load->ranges,
-                                         .range_count = load->range_count,
-                                         .wanted_bytes = load->wanted_bytes,
-                                         .layer = load->layer,
-                                         .is_codes = load->is_codes,
-                                         .k_alone = load->k_alone};
+                                         .ranges = want->ranges,
+                                         .range_count = want->range_count,
+                                         .wanted_bytes = want->is_codes ? 0 : want->probe_row_bytes,
+                                         .layer = want->layer,
+                                         .is_codes = want->is_codes,
+                                         .k_alone = want->k_alone};
 }
 
 /* Lock held. Its memory is taken. */
-static void load_start(struct sc_store_sketch *sketch, const struct load *load)
+static void load_start(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want,
+                       uint64_t rows)
 {
     struct sc_flight_batch batch;
     batch.count = 0;
     sketch->is_active = true;
     sketch->is_planned = false;
-    sketch->row_count = load->rows;
+    sketch->row_count = rows;
     sketch->rows_done = 0;
-    sketch->plan = plan_of(sketch->flight.store, load);
+    sketch->plan = plan_of(sketch->flight.store, want);
     sketch->plan.run = sketch->memory.run;
     sketch->plan.area = sketch->memory.area;
     sketch->plan.area_end = sketch->memory.area_end;
-    sketch->on_ready = load->on_ready;
-    sketch->user = load->user;
+    sketch->on_ready = want->on_ready;
+    sketch->user = want->user;
     atomic_store(&sketch->state, SPEC_PENDING);
-    sc_flight_begin(&sketch->flight, load->lane, SC_STORE_SKETCH_SECTIONS);
+    sc_flight_begin(&sketch->flight, want->lane, SC_STORE_SKETCH_SECTIONS);
     sc_flight_pump(&sketch->flight, &batch);
     sc_flight_submit(&sketch->flight, &batch);
 }
 
-bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
-                           const struct sc_store_range *ranges, uint64_t range_count,
-                           uint64_t probe_row_bytes, enum sc_exec_lane lane,
-                           void (*on_ready)(struct sc_store_sketch *sketch, void *user), void *user)
+bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want)
 {
     struct sc_store *store = sketch->flight.store;
-    struct load load = {.layer = layer,
-                        .lane = lane,
-                        .ranges = ranges,
-                        .range_count = range_count,
-                        .wanted_bytes = probe_row_bytes,
-                        .on_ready = on_ready,
-                        .user = user};
-    load.rows = rows_count(sketch, layer, ranges, range_count, probe_row_bytes);
+    const struct sc_store_sketch_plan plan = plan_of(store, want);
+    uint64_t rows =
+        rows_count(sketch, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
     pthread_mutex_lock(&sketch->flight.lock);
     load_end(sketch);
-    bool begins = load.rows <= sketch->rows_max &&
-                  probe_row_bytes <= store->params.probe_row_bytes &&
-                  sc_store_sketch_memory_take(store, load.rows, probe_row_bytes, &sketch->memory);
+    bool begins = rows <= sketch->rows_max;
+    if (want->is_codes)
+        begins = begins && rows > 0 &&
+                 sc_store_sketch_memory_take_codes(store, &plan, rows, &sketch->memory);
+    else
+        begins = begins && plan.wanted_bytes <= store->params.probe_row_bytes &&
+                 sc_store_sketch_memory_take(store, rows, plan.wanted_bytes, &sketch->memory);
     if (begins)
-        load_start(sketch, &load);
-    pthread_mutex_unlock(&sketch->flight.lock);
-    return begins;
-}
-
-bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
-                                 const struct sc_store_range *ranges, uint64_t range_count,
-                                 bool k_alone, enum sc_exec_lane lane,
-                                 void (*on_ready)(struct sc_store_sketch *sketch, void *user),
-                                 void *user)
-{
-    struct sc_store *store = sketch->flight.store;
-    struct load load = {.layer = layer,
-                        .lane = lane,
-                        .ranges = ranges,
-                        .range_count = range_count,
-                        .is_codes = true,
-                        .k_alone = k_alone,
-                        .on_ready = on_ready,
-                        .user = user};
-    load.rows = rows_count(sketch, layer, ranges, range_count, 0);
-    const struct sc_store_sketch_plan plan = plan_of(store, &load);
-    pthread_mutex_lock(&sketch->flight.lock);
-    load_end(sketch);
-    bool begins = load.rows > 0 && load.rows <= sketch->rows_max &&
-                  sc_store_sketch_memory_take_codes(store, &plan, load.rows, &sketch->memory);
-    if (begins)
-        load_start(sketch, &load);
+        load_start(sketch, want, rows);
     pthread_mutex_unlock(&sketch->flight.lock);
     return begins;
 }

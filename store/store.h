@@ -625,25 +625,24 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
 void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
 
-/* probe_row_bytes: how much of each probe row is wanted, at most params.probe_row_bytes; 0: row
- * tags alone. Ranges are kept by pointer until end. on_ready (may be NULL) is called once, on an
- * executor thread, when it is there or failed; a call that end comes too late for may still run
- * when end returns, none begins after it, and close waits for it. Ends what was begun before.
- * false: nothing was begun, because a range is not live, has no probe rows (or shorter ones), or
- * no run of memory is free that is long enough (counted). Never blocks. */
-bool sc_store_sketch_begin(struct sc_store_sketch *sketch, uint32_t layer,
-                           const struct sc_store_range *ranges, uint64_t range_count,
-                           uint64_t probe_row_bytes, enum sc_exec_lane lane,
-                           void (*on_ready)(struct sc_store_sketch *sketch, void *user),
-                           void *user);
-/* The same with codes (K's alone, or K's and V's) in the place of probe rows. Ranges that have
- * none, or damaged ones, do not fail it: sc_store_slab_of tells them apart. false: the memory's cap
- * is reached, or a range is void. */
-bool sc_store_sketch_begin_codes(struct sc_store_sketch *sketch, uint32_t layer,
-                                 const struct sc_store_range *ranges, uint64_t range_count,
-                                 bool k_alone, enum sc_exec_lane lane,
-                                 void (*on_ready)(struct sc_store_sketch *sketch, void *user),
-                                 void *user);
+struct sc_store_sketch_want {
+    uint32_t layer;
+    enum sc_exec_lane lane;
+    const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
+    uint64_t range_count;
+    uint64_t probe_row_bytes; /* of each probe row, <= params.probe_row_bytes; 0: row tags alone */
+    bool is_codes, k_alone;   /* codes in the place of probe rows; K's alone, or K's and V's */
+    /* NULL, or called once, on an executor thread, when it is there or failed; a call that end
+     * comes too late for may still run when end returns, none begins after it, and close waits for
+     * it. */
+    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void *user;
+};
+/* Ends what was begun before. Ranges that have no codes, or damaged ones, do not fail a load of
+ * codes: sc_store_slab_of tells them apart. false: nothing was begun, because a range is not live,
+ * has no probe rows (or shorter ones), or no run of memory is free that is long enough (counted).
+ * Never blocks. */
+bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want);
 void sc_store_sketch_demand(struct sc_store_sketch *sketch);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);

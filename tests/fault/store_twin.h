@@ -106,8 +106,11 @@ static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct m
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
     if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
         return; /* no memory */
-    if (sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted,
-                              SC_LANE_SPECULATIVE, NULL, NULL)) {
+    if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                     .lane = SC_LANE_SPECULATIVE,
+                                                                     .ranges = match->ranges,
+                                                                     .range_count = match->count,
+                                                                     .probe_row_bytes = wanted})) {
         if (random_below(&twin->random, 3) == 0)
             sc_store_sketch_end(sketch);
         else if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
@@ -127,8 +130,12 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
     bool k_alone = random_below(&twin->random, 2) == 0;
     if (sc_store_sketch_open(twin->world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
         return; /* no memory */
-    if (sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
-                                    SC_LANE_SPECULATIVE, NULL, NULL) &&
+    if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                     .lane = SC_LANE_SPECULATIVE,
+                                                                     .ranges = match->ranges,
+                                                                     .range_count = match->count,
+                                                                     .is_codes = true,
+                                                                     .k_alone = k_alone}) &&
         sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
         twin->coded += codes_check(twin->world, match, 0, layer, k_alone, sketch);
     sc_store_sketch_close(sketch);

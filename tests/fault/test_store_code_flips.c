@@ -47,8 +47,12 @@ static void codes_look(struct world *world, struct sc_store_sketch *sketch, stru
             match.ranges[r].is_coarse =
                 sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
-                                             SC_LANE_DEMAND, NULL, NULL))
+            if (!sc_store_sketch_begin(sketch,
+                                       &(struct sc_store_sketch_want){.layer = layer,
+                                                                      .lane = SC_LANE_DEMAND,
+                                                                      .ranges = match.ranges,
+                                                                      .range_count = match.count,
+                                                                      .is_codes = true}))
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;

@@ -140,8 +140,12 @@ static void twin_load(struct twin *twin)
     FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i], 0};
-        if (sc_store_sketch_begin_codes(sketch, i % 2, &range, 1, i % 3 == 0, SC_LANE_DEMAND, NULL,
-                                        NULL) &&
+        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = &range,
+                                                                         .range_count = 1,
+                                                                         .is_codes = true,
+                                                                         .k_alone = i % 3 == 0}) &&
             sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
     }

@@ -100,8 +100,12 @@ static void codes_look(struct sc_store_sketch *sketch)
 {
     struct sc_store_slab slab;
     for (uint32_t i = 0; i < told_count && i < 16; i++)
-        if (sc_store_sketch_begin_codes(sketch, i % 2, &told[i], 1, i % 3 == 0, SC_LANE_DEMAND,
-                                        NULL, NULL) &&
+        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = &told[i],
+                                                                         .range_count = 1,
+                                                                         .is_codes = true,
+                                                                         .k_alone = i % 3 == 0}) &&
             sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
 }
@@ -143,7 +147,12 @@ static bool look(void)
     FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
-        if (sc_store_sketch_begin(sketch, i % 2, &told[i], 1, wanted, SC_LANE_DEMAND, NULL, NULL))
+        if (sc_store_sketch_begin(sketch,
+                                  &(struct sc_store_sketch_want){.layer = i % 2,
+                                                                 .lane = SC_LANE_DEMAND,
+                                                                 .ranges = &told[i],
+                                                                 .range_count = 1,
+                                                                 .probe_row_bytes = wanted}))
             FUZZ_CHECK(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) ==
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }

@@ -111,8 +111,13 @@ static inline uint64_t codes_check(struct world *world, const struct match *matc
 static inline void codes_load(const struct match *match, struct sc_store_sketch *sketch,
                               uint32_t layer, bool k_alone)
 {
-    assert_true(sc_store_sketch_begin_codes(sketch, layer, match->ranges, match->count, k_alone,
-                                            SC_LANE_DEMAND, NULL, NULL));
+    assert_true(
+        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                     .lane = SC_LANE_DEMAND,
+                                                                     .ranges = match->ranges,
+                                                                     .range_count = match->count,
+                                                                     .is_codes = true,
+                                                                     .k_alone = k_alone}));
     assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
 }
 

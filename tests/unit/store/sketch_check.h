@@ -83,8 +83,12 @@ static inline void match_check(const struct world *world, const struct match *ma
 static inline spec_status match_load(const struct match *match, struct sc_store_sketch *sketch,
                                      uint32_t layer, uint64_t wanted)
 {
-    assert_true(sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted,
-                                      SC_LANE_DEMAND, NULL, NULL));
+    assert_true(
+        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                     .lane = SC_LANE_DEMAND,
+                                                                     .ranges = match->ranges,
+                                                                     .range_count = match->count,
+                                                                     .probe_row_bytes = wanted}));
     return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
 }
 

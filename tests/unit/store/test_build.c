@@ -82,8 +82,12 @@ static bool has_sketch(struct world *world, uint64_t key)
     struct sc_store_sketch *sketch = sketch_make(world);
     struct match match = {.count = 0};
     match_key(world, &match, key);
-    bool begins = sc_store_sketch_begin(sketch, 0, match.ranges, match.count,
-                                        world->params.probe_row_bytes, SC_LANE_DEMAND, NULL, NULL);
+    bool begins = sc_store_sketch_begin(
+        sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                               .lane = SC_LANE_DEMAND,
+                                               .ranges = match.ranges,
+                                               .range_count = match.count,
+                                               .probe_row_bytes = world->params.probe_row_bytes});
     sc_store_sketch_close(sketch);
     return begins;
 }
@@ -317,8 +321,12 @@ static uint32_t image_check(const struct world *origin, uint64_t events, uint64_
         uint64_t wanted = world->params.probe_row_bytes;
         match_key(world, &match, key);
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            if (!sc_store_sketch_begin(sketch, layer, match.ranges, match.count, wanted,
-                                       SC_LANE_DEMAND, NULL, NULL))
+            if (!sc_store_sketch_begin(sketch,
+                                       &(struct sc_store_sketch_want){.layer = layer,
+                                                                      .lane = SC_LANE_DEMAND,
+                                                                      .ranges = match.ranges,
+                                                                      .range_count = match.count,
+                                                                      .probe_row_bytes = wanted}))
                 continue;
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);

@@ -92,8 +92,12 @@ static uint64_t codes_of(struct world *world, uint64_t key, bool is_coarse)
     for (uint64_t r = 0; r < match.count; r++)
         match.ranges[r].is_coarse = is_coarse;
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        assert_true(sc_store_sketch_begin_codes(sketch, layer, match.ranges, match.count, false,
-                                                SC_LANE_DEMAND, NULL, NULL));
+        assert_true(
+            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = match.ranges,
+                                                                         .range_count = match.count,
+                                                                         .is_codes = true}));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         count += codes_check(world, &match, 0, layer, false, sketch);
     }

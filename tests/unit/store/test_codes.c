@@ -201,10 +201,18 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
             sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
-            assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
-            assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_true(sc_store_sketch_begin(
+                sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                                       .lane = SC_LANE_DEMAND,
+                                                       .ranges = match.ranges,
+                                                       .range_count = match.count,
+                                                       .is_codes = true}));
+            assert_true(sc_store_sketch_begin(
+                sketch, &(struct sc_store_sketch_want){.layer = 1,
+                                                       .lane = SC_LANE_DEMAND,
+                                                       .ranges = match.ranges,
+                                                       .range_count = match.count,
+                                                       .is_codes = true}));
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             if (i == 0)
                 fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
@@ -233,13 +241,21 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     for (uint64_t steps = 0; is_there == 0; steps++) {
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-        assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
-                                                SC_LANE_DEMAND, NULL, NULL));
+        assert_true(
+            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = match.ranges,
+                                                                         .range_count = match.count,
+                                                                         .is_codes = true}));
         for (uint64_t i = 0; i < steps; i++)
             (void)sc_exec_step_one(world->exec);
         is_there += sc_store_sketch_state(sketch) == SPEC_OK;
-        assert_true(sc_store_sketch_begin_codes(sketch, 1, match.ranges, match.count, false,
-                                                SC_LANE_DEMAND, NULL, NULL));
+        assert_true(
+            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 1,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = match.ranges,
+                                                                         .range_count = match.count,
+                                                                         .is_codes = true}));
         flew += sc_store_sketch_bytes_used(world->store) == 2 * each;
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
@@ -260,8 +276,12 @@ static void queued_reads_of_ended_loads_keep_nothing(void **state)
     struct match match;
     struct world *world = world_coded(200, &sketch, &match);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_true(sc_store_sketch_begin_codes(sketch, i % 2, match.ranges, match.count, false,
-                                                SC_LANE_SPECULATIVE, NULL, NULL));
+        assert_true(sc_store_sketch_begin(
+            sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+                                                   .lane = SC_LANE_SPECULATIVE,
+                                                   .ranges = match.ranges,
+                                                   .range_count = match.count,
+                                                   .is_codes = true}));
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
     }
@@ -295,8 +315,12 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
             assert_true(whole.count == 40);
             for (uint64_t i = 0; i < 30; i++)
                 match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
-            assert_true(sc_store_sketch_begin_codes(sketch, 0, match.ranges, match.count, false,
-                                                    SC_LANE_DEMAND, NULL, NULL));
+            assert_true(sc_store_sketch_begin(
+                sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                                       .lane = SC_LANE_DEMAND,
+                                                       .ranges = match.ranges,
+                                                       .range_count = match.count,
+                                                       .is_codes = true}));
             sc_store_piece_drop(world->store, whole.twins[gone]->id);
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);

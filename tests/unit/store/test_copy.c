@@ -46,8 +46,12 @@ static uint32_t probes_load(struct world *world, const struct copy *copy)
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             struct sc_store_range range = range_of(&copy->pieces[i]);
-            assert_true(
-                sc_store_sketch_begin(sketch, layer, &range, 1, 18, SC_LANE_DEMAND, NULL, NULL));
+            assert_true(sc_store_sketch_begin(
+                sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                       .lane = SC_LANE_DEMAND,
+                                                       .ranges = &range,
+                                                       .range_count = 1,
+                                                       .probe_row_bytes = 18}));
             count += sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
         }
     sc_store_sketch_close(sketch);
@@ -63,8 +67,12 @@ static uint32_t codes_load_of(struct world *world, const struct copy *copy)
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             struct sc_store_range range = range_of(&copy->pieces[i]);
-            assert_true(sc_store_sketch_begin_codes(sketch, layer, &range, 1, false, SC_LANE_DEMAND,
-                                                    NULL, NULL));
+            assert_true(
+                sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                             .lane = SC_LANE_DEMAND,
+                                                                             .ranges = &range,
+                                                                             .range_count = 1,
+                                                                             .is_codes = true}));
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             count += sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab);
         }

@@ -646,11 +646,19 @@ static void annex_gives_nothing(struct world *world)
     struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
     assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
-        assert_true(sc_store_sketch_begin_codes(sketch, layer, &range, 1, false, SC_LANE_DEMAND,
-                                                NULL, NULL));
+        assert_true(
+            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = &range,
+                                                                         .range_count = 1,
+                                                                         .is_codes = true}));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
-        if (sc_store_sketch_begin(sketch, layer, &range, 1, 18, SC_LANE_DEMAND, NULL, NULL))
+        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = &range,
+                                                                         .range_count = 1,
+                                                                         .probe_row_bytes = 18}))
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
     }
     sc_store_sketch_close(sketch);

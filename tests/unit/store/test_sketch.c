@@ -144,8 +144,11 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
 static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct match *match,
                    uint64_t wanted)
 {
-    return sc_store_sketch_begin(sketch, layer, match->ranges, match->count, wanted, SC_LANE_DEMAND,
-                                 NULL, NULL);
+    return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                        .lane = SC_LANE_DEMAND,
+                                                                        .ranges = match->ranges,
+                                                                        .range_count = match->count,
+                                                                        .probe_row_bytes = wanted});
 }
 
 static void sketch_that_cannot_be_had_is_not_begun(void **state)
@@ -367,8 +370,14 @@ static void sketch_says_once_that_it_is_ready(void **state)
             match_key(world, &match, 1);
             for (uint32_t turn = 0; turn < 20; turn++) {
                 const struct match *wanted = turn % 5 == 4 ? &none : &match;
-                assert_true(sc_store_sketch_begin(sketch, turn % 2, wanted->ranges, wanted->count,
-                                                  2, SC_LANE_SPECULATIVE, on_ready, &bell));
+                assert_true(sc_store_sketch_begin(
+                    sketch, &(struct sc_store_sketch_want){.layer = turn % 2,
+                                                           .lane = SC_LANE_SPECULATIVE,
+                                                           .ranges = wanted->ranges,
+                                                           .range_count = wanted->count,
+                                                           .probe_row_bytes = 2,
+                                                           .on_ready = on_ready,
+                                                           .user = &bell}));
                 while (atomic_load(&bell.rung) == turn)
                     assert_true(sc_exec_wait(world->exec, &bell.rung, turn, SC_EXEC_FOREVER));
                 assert_int_equal(bell.state, SPEC_OK);
@@ -396,8 +405,14 @@ static void sketch_that_ended_says_nothing(void **state)
     match_key(world, &match, 1);
     for (uint32_t steps = 0; rung < 3; steps++) {
         assert_true(steps < 1000);
-        assert_true(sc_store_sketch_begin(sketch, 0, match.ranges, match.count, 96,
-                                          SC_LANE_SPECULATIVE, on_ready, &bell));
+        assert_true(sc_store_sketch_begin(
+            sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                                   .lane = SC_LANE_SPECULATIVE,
+                                                   .ranges = match.ranges,
+                                                   .range_count = match.count,
+                                                   .probe_row_bytes = 96,
+                                                   .on_ready = on_ready,
+                                                   .user = &bell}));
         for (uint32_t s = 0; s < steps && sc_exec_step_one(world->exec); s++)
             continue;
         bool rang = atomic_exchange(&bell.rung, 0) > 0;
@@ -437,8 +452,12 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 enum sc_exec_lane lane =
                     random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-                assert_true(sc_store_sketch_begin(sketch, layer, match->ranges, match->count,
-                                                  wanted, lane, NULL, NULL));
+                assert_true(sc_store_sketch_begin(
+                    sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                           .lane = lane,
+                                                           .ranges = match->ranges,
+                                                           .range_count = match->count,
+                                                           .probe_row_bytes = wanted}));
                 if (random_below(&random, 2) == 0)
                     sc_store_sketch_demand(sketch);
                 uint64_t wait_ns = random_below(&random, 400) * 1000;
@@ -494,9 +513,13 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
             uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
             struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
             for (uint32_t s = 0; s < 2; s++)
-                assert_true(sc_store_sketch_begin(sketches[s], s, match.ranges, match.count,
-                                                  setup.probe_row_bytes, SC_LANE_SPECULATIVE, NULL,
-                                                  NULL));
+                assert_true(sc_store_sketch_begin(
+                    sketches[s],
+                    &(struct sc_store_sketch_want){.layer = s,
+                                                   .lane = SC_LANE_SPECULATIVE,
+                                                   .ranges = match.ranges,
+                                                   .range_count = match.count,
+                                                   .probe_row_bytes = setup.probe_row_bytes}));
             for (uint32_t s = 2; s-- > 0;) {
                 sc_store_sketch_demand(sketches[s]);
                 assert_int_equal(sc_store_sketch_wait(sketches[s], SC_EXEC_FOREVER), SPEC_OK);
@@ -525,8 +548,12 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
     match_key(world, &match, 1);
     uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
     struct sc_store_sketch *sketch = sketch_make(world);
-    assert_true(sc_store_sketch_begin(sketch, 0, match.ranges, match.count, 96, SC_LANE_SPECULATIVE,
-                                      NULL, NULL));
+    assert_true(
+        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 0,
+                                                                     .lane = SC_LANE_SPECULATIVE,
+                                                                     .ranges = match.ranges,
+                                                                     .range_count = match.count,
+                                                                     .probe_row_bytes = 96}));
     while (sc_exec_step_one(world->exec))
         continue;
     assert_int_equal(sc_store_sketch_state(sketch), SPEC_PENDING);
