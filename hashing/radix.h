@@ -358,8 +358,4 @@ struct sc_radix_stats {
 /* Threads: any; each number is right by itself. */
 void sc_radix_stats(const struct sc_radix *index, struct sc_radix_stats *ret_stats);
 
-/* Walks everything and checks the invariants above. Errors: CORRUPT, the text says which. For tests
- * and tools; slow. Writer, and no reader inside. */
-spec_status sc_radix_check(struct sc_radix *index, struct spec_error *reterr);
-
 #endif

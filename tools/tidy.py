@@ -43,6 +43,7 @@ ALLOWED = {
     "conformance": ("abi", "conformance/engine"),
     "integrations": ("abi",),
     "examples": ("abi",),
+    "tests/sim": ("abi", "base", "hashing", "store", "plugin"),
     "tests": ANY,
     "tools": ANY,
     "bench": ANY,
@@ -195,8 +196,9 @@ def c_functions(text):
 
 def folder_of(path):
     """The row of style.md that a path belongs to."""
-    if path.startswith("conformance/engine/"):
-        return "conformance/engine"
+    for inner in ("conformance/engine", "tests/sim"):
+        if path.startswith(inner + "/"):
+            return inner
     return path.split("/", 1)[0] if "/" in path else ""
 
 
@@ -208,7 +210,7 @@ def allowed_for(path):
     if unit:
         tested = "conformance/engine" if unit.group(1) == "engine" else unit.group(1)
         row = ALLOWED.get(tested, ANY)
-        allowed = ANY if row is ANY else ("tests", tested, "abi") + row
+        allowed = ANY if row is ANY else ("tests", "tests/sim", tested, "abi") + row
     elif allowed is not ANY:
         allowed = (folder,) + allowed
     return allowed

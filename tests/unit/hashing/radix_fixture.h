@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "hashing/radix_internal.h"
+#include "tests/sim/radix_check.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

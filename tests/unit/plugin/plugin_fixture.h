@@ -12,6 +12,7 @@
 
 #include "plugin/connector.h"
 #include "store/io_sim.h"
+#include "tests/sim/radix_check.h"
 
 #include <ftw.h>
 #include <sched.h>

@@ -52,7 +52,7 @@ class Includes(TidyCase):
     def setUp(self):
         super().setUp()
         for name in ("abi/a.h", "base/b.h", "hashing/h.h", "store/s.h", "kernels/k.h",
-                     "plugin/p.h", "conformance/c.h", "conformance/engine/e.h"):
+                     "plugin/p.h", "conformance/c.h", "conformance/engine/e.h", "tests/sim/t.h"):
             self.write(name, OPEN)
 
     def try_include(self, path, line):
@@ -66,6 +66,8 @@ class Includes(TidyCase):
                            ("conformance/engine/x.c", "abi/a.h"), ("tools/x.c", "plugin/p.h"),
                            ("tests/unit/store/x.c", "store/s.h"),
                            ("tests/unit/engine/x.c", "conformance/engine/e.h"),
+                           ("tests/unit/store/x2.c", "tests/sim/t.h"),
+                           ("tests/fuzz/x.c", "tests/sim/t.h"), ("tests/sim/x.c", "plugin/p.h"),
                            ("store/x2.c", "store/s.h"), ("examples/x.c", "abi/a.h")):
             self.try_include(path, '#include "%s"' % name)
         self.assert_clean()
@@ -77,7 +79,9 @@ class Includes(TidyCase):
                            ("conformance/engine/x.c", "base/b.h"),
                            ("conformance/x.c", "plugin/p.h"), ("examples/x.c", "base/b.h"),
                            ("tests/unit/engine/x.c", "store/s.h"),
-                           ("tests/unit/store/x.c", "plugin/p.h")):
+                           ("tests/unit/store/x.c", "plugin/p.h"),
+                           ("store/x.c", "tests/sim/t.h"), ("plugin/x.c", "tests/sim/t.h"),
+                           ("conformance/x.c", "tests/sim/t.h"), ("tests/sim/x.c", "kernels/k.h")):
             with self.subTest(path=path, name=name):
                 self.try_include(path, '#include "%s"' % name)
                 self.assert_one(path + ":2", name, "row")

@@ -1,8 +1,10 @@
-/* Checks every invariant of the radix index that its headers state. For tests and tools; slow.
+/* Checks every invariant of the radix index that its headers state.
  *
  * Does not: change anything.
  * Threads: writer, and no reader inside.
  * Tests: tests/unit/hashing/test_radix.c (also: that a broken index is found) */
+#include "tests/sim/radix_check.h"
+
 #include "hashing/radix_internal.h"
 
 struct count {
