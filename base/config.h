@@ -46,7 +46,7 @@ enum sc_config_predictor {
     SC_PREDICT_HINT
 };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
-enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD, SC_BACKEND_SIM };
+enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
 
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
@@ -57,7 +57,7 @@ struct sc_config {
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": 0; other values are unsupported in 0.1 */
     uint64_t gpu_bytes;             /* "gpu_bytes": 0; likewise */
-    uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" | "sim" */
+    uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
@@ -104,10 +104,6 @@ struct sc_config {
     uint32_t allow_shared;          /* "store.allow_shared": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
-    uint64_t sim_seed;              /* "sim.seed": 1; executor order and faults */
-    uint64_t sim_bytes_per_s;       /* "sim.bytes_per_s": 5 GB/s */
-    uint64_t sim_op_ns;             /* "sim.op_ns": 80 us latency of one operation */
-    uint64_t sim_ops_per_s;         /* "sim.ops_per_s": 0 (no limit) */
 };
 
 /* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc

@@ -77,12 +77,11 @@ static const struct sc_config_row rows[] = {
      MEMBER(gpu_bytes),
      .max = 1024 * TIB,
      .is_initial_only = true},
-    {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\", \"pread\" or \"sim\"",
-      "How files are read and written. auto: io_uring where the kernel allows it, else pread. sim: "
-      "files in memory on a modelled device and a virtual clock, for tests."},
+    {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\" or \"pread\"",
+      "How files are read and written. auto: io_uring where the kernel allows it, else pread."},
      .kind = KIND_CHOICE,
      MEMBER(io_backend),
-     .choices = {"auto", "io_uring", "pread", "sim"}},
+     .choices = {"auto", "io_uring", "pread"}},
     {{"io.threads", "integer", "2", "1 .. 64",
       "Worker threads of the connector, and one more, so that writes that stall leave one to "
       "loads; io_uring has as many more, each with a ring."},
@@ -383,27 +382,6 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_CHOICE,
      MEMBER(store_pruned),
      .choices = {"no", "yes"}},
-    {{"sim.seed", "integer", "1", "0 .. 18446744073709551615",
-      "sim: the order of background steps, and the faults."},
-     .kind = KIND_INTEGER,
-     MEMBER(sim_seed),
-     .max = UINT64_MAX},
-    {{"sim.bytes_per_s", "size", "5GB", "1MiB .. 1024TiB",
-      "sim: the modelled device's rate, a second."},
-     .kind = KIND_SIZE,
-     MEMBER(sim_bytes_per_s),
-     .min = MIB,
-     .max = 1024 * TIB},
-    {{"sim.op_ns", "integer", "80000", "0 .. 10000000000",
-      "sim: the modelled device's latency of one operation, in nanoseconds."},
-     .kind = KIND_INTEGER,
-     MEMBER(sim_op_ns),
-     .max = 10000000000ull},
-    {{"sim.ops_per_s", "integer", "0", "0 .. 1000000000",
-      "sim: the most operations that the modelled device begins in a second. 0: no limit."},
-     .kind = KIND_INTEGER,
-     MEMBER(sim_ops_per_s),
-     .max = 1000000000ull},
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 _Static_assert(ROW_COUNT <= 64, "config.c keeps a 64-bit set of the keys that were given");
@@ -413,7 +391,7 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
-                   SC_BACKEND_AUTO == 0 && SC_BACKEND_SIM == 3 && SC_IDENTIFY_COARSE == 3 &&
+                   SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
                    SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
                    SC_STICKY_FIRST == 1,
                "choices stand in the order of their numbers");

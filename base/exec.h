@@ -1,6 +1,6 @@
 /* The executor: the only place that starts threads, sleeps or reads a clock. Background work is
  * state machines (struct sc_task) stepped by it: worker threads in production, one seeded loop on a
- * virtual clock in tests and in the sim back end, where the whole plugin runs unchanged.
+ * virtual clock in tests, where the whole plugin runs unchanged.
  *
  *   threads:  post -> lane queues (demand > speculative > writer > background) -> N workers
  *   loop:     post -> one list; sc_exec_wait picks a runnable task by the seed, or, when none is

@@ -7,7 +7,7 @@
  *   --mode windows  the same, once with no compute, then with --window-ns of it a layer, scoring
  *                 included (0: half of what a layer took before), a connector opened for each
  *   --mode sim    fill and windows in one process on the simulated device and its clock
- *                 (store/io_sim.h), the executor one seeded loop
+ *                 (tests/sim/io_sim.h), the executor one seeded loop
  *   --ahead 1     layered: where there is compute, a layer is submitted ahead of its queries while
  *                 the one below is computed, hints being its queries, and refined by the real ones
  *
@@ -36,7 +36,7 @@
  * was planted, outside the clock, and what was found is printed). */
 #include "bench/bench.h"
 #include "plugin/connector.h"
-#include "store/io_sim.h"
+#include "tests/sim/sim_connector.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -238,7 +238,7 @@ static void open_connector(struct state *state, const char *config)
     if (state->disk == NULL)
         must(state->api->open(&params, &state->conn, &error), &error, "open");
     else
-        must(sc_plugin_open_on(&params, state->disk, &state->conn, &error), &error, "open");
+        must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
 }
 
 static void ids_of(struct state *state, uint64_t prefix)

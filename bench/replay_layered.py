@@ -6,7 +6,7 @@ of what layered takes for a layer where there is none, the same for all presets 
 it layered tells a layer's destination while the one below is computed (SPEC_ITEM_AHEAD).
 
 Real: all presets in turn, some rounds; processor time counts, the GPU is the window alone.
-Sim: the whole plugin on the simulated back end (store/io_sim.h), its executor one seeded loop, its
+Sim: the whole plugin on the simulated disk (tests/sim/io_sim.h), its executor one seeded loop, its
 clock virtual: time passes while somebody waits for the device, and while the host computes. No
 processor time is charged, neither scores, decoding, checksums and copies nor the GPU's scoring:
 what is judged is what is read, in which order and how early, the same in every run.
@@ -66,8 +66,7 @@ class Cell:
         if not self.is_sim:
             return replay.config(self.stores[PRESETS[preset][0]], preset)
         return json.dumps({"path": "/sim/store", "preset": replay.name_of(preset),
-                           "disk_bytes": "20GB", "stage_bytes": "512MiB",
-                           "io": {"backend": "sim"}, "sim": SIM})
+                           "disk_bytes": "20GB", "stage_bytes": "512MiB", "sim": SIM})
 
     def process(self, preset):
         """One round of a preset, without and with a window."""

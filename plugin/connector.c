@@ -233,7 +233,7 @@ static uint64_t sketch_bytes(const spec_connector *conn)
 }
 
 static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
-                               const struct spec_model *model, struct sc_io_sim_disk *disk,
+                               const struct spec_model *model, const struct sc_io_custom *custom,
                                struct spec_error *reterr)
 {
     char *descriptor;
@@ -248,7 +248,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .fault = &conn->fault,
         .poison = &conn->poison,
         .config = &conn->config,
-        .sim_disk = disk,
+        .custom = custom,
         .rank = conn->rank,
         .rank_count = conn->rank_count,
         .space = {.layer_count = conn->layer_count,
@@ -280,7 +280,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
 }
 
 static spec_status open_parts(spec_connector *conn, const struct spec_open_params *params,
-                              const struct spec_model *model, struct sc_io_sim_disk *disk,
+                              const struct spec_model *model, const struct sc_io_custom *custom,
                               struct spec_error *reterr)
 {
     spec_status status = sc_config_parse(&conn->alloc, params->config, &conn->config, reterr);
@@ -306,13 +306,12 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     status = check_scored(conn, reterr);
     if (status == SPEC_OK)
         status = make_fork_guard(conn, reterr);
-    struct sc_exec_params exec = {
-        .alloc = &conn->alloc,
-        .thread_count = conn->config.io_backend == SC_BACKEND_SIM ? 0 : conn->config.io_threads,
-        .keeps_one = true, /* for loads, while writes or syncs stall */
-        .seed = conn->config.sim_seed,
-        .name = "spec",
-        .poison = &conn->poison};
+    struct sc_exec_params exec = {.alloc = &conn->alloc,
+                                  .thread_count = custom != NULL ? 0 : conn->config.io_threads,
+                                  .keeps_one = true, /* for loads, while writes or syncs stall */
+                                  .seed = custom != NULL ? custom->seed : 0,
+                                  .name = "spec",
+                                  .poison = &conn->poison};
     if (status == SPEC_OK)
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
@@ -321,7 +320,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     if (status == SPEC_OK)
         status = sc_plugin_averages_make(conn, reterr);
     if (status == SPEC_OK)
-        status = open_stores(conn, params, model, disk, reterr);
+        status = open_stores(conn, params, model, custom, reterr);
     conn->is_opening = false;
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
@@ -425,7 +424,7 @@ static void destroy_connector(spec_connector *conn)
 }
 
 spec_status sc_plugin_open_on(const struct spec_open_params *host_params,
-                              struct sc_io_sim_disk *disk, spec_connector **ret_conn,
+                              const struct sc_io_custom *custom, spec_connector **ret_conn,
                               struct spec_error *reterr)
 {
     struct spec_open_params params;
@@ -447,7 +446,7 @@ spec_status sc_plugin_open_on(const struct spec_open_params *host_params,
     status = make_connector(&params, &conn, reterr);
     if (status != SPEC_OK)
         return status;
-    status = open_parts(conn, &params, &model, disk, reterr);
+    status = open_parts(conn, &params, &model, custom, reterr);
     if (status != SPEC_OK) {
         destroy_connector(conn);
         return status;

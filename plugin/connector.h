@@ -403,10 +403,11 @@ struct spec_connector {
 
 spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
                            struct spec_error *reterr);
-/* The same on a simulated disk that outlives the connector (io.backend "sim"); NULL: an empty one
- * of its own. */
-spec_status sc_plugin_open_on(const struct spec_open_params *params, struct sc_io_sim_disk *disk,
-                              spec_connector **ret_conn, struct spec_error *reterr);
+/* The same on a back end that the caller brings and that outlives the connector, in one seeded loop
+ * (base/exec.h); NULL: as configured. */
+spec_status sc_plugin_open_on(const struct spec_open_params *params,
+                              const struct sc_io_custom *custom, spec_connector **ret_conn,
+                              struct spec_error *reterr);
 void sc_plugin_close(spec_connector *conn);
 
 /* handle.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */

@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define IDENTITY_NAME      "store.msgpack"
 #define IDENTITY_LOCK_NAME "store.lock"
@@ -116,22 +115,18 @@ static spec_status identity_check_fresh(struct sc_store *store, enum identity_st
     return SPEC_OK;
 }
 
-/* Store id and secret. A store of the seeded loop has them by its seed, so that its runs repeat: it
- * lies in memory, and nobody else's tokens do. */
+/* Store id and secret, which nobody can guess: the back end's numbers are the system's. */
 static spec_status identity_draw(struct sc_store *store, struct sc_store_identity *ret_identity,
                                  struct spec_error *reterr)
 {
-    uint8_t drawn[sizeof(ret_identity->store_id) + sizeof(ret_identity->secret)];
-    if (sc_exec_is_loop(store->params.exec)) {
-        for (uint64_t i = 0; i < sizeof(drawn) / 8; i++) {
-            uint64_t word = sc_store_checksum(&i, sizeof(i), store->params.config->sim_seed);
-            memcpy(drawn + 8 * i, &word, 8);
-        }
-    } else if (getrandom(drawn, sizeof(drawn), 0) != sizeof(drawn)) {
-        return sc_fail_errno(reterr, SPEC_E_IO, errno, "random bytes for a store");
+    uint64_t drawn[(sizeof(ret_identity->store_id) + sizeof(ret_identity->secret)) / 8];
+    for (size_t i = 0; i < sizeof(drawn) / sizeof(drawn[0]); i++) {
+        spec_status status = sc_io_random(store->io, &drawn[i], reterr);
+        if (status != SPEC_OK)
+            return status;
     }
     memcpy(ret_identity->store_id, drawn, sizeof(ret_identity->store_id));
-    memcpy(ret_identity->secret, drawn + sizeof(ret_identity->store_id),
+    memcpy(ret_identity->secret, drawn + sizeof(ret_identity->store_id) / 8,
            sizeof(ret_identity->secret));
     return SPEC_OK;
 }

@@ -115,17 +115,13 @@ static spec_status backend_open(struct sc_io *io, const struct sc_io_params *par
 {
     struct spec_error why = {.struct_size = sizeof(why)};
     spec_status status = SPEC_OK;
-    switch (params->backend) {
-    case SC_BACKEND_SIM:
-        status = sc_io_sim_open(io, params, reterr);
-        break;
-    case SC_BACKEND_PREAD:
+    if (params->custom != NULL) {
+        status = params->custom->open(io, params->custom->user, reterr);
+    } else if (params->backend == SC_BACKEND_PREAD) {
         status = sc_io_pread_open(io, params, reterr);
-        break;
-    case SC_BACKEND_URING:
+    } else if (params->backend == SC_BACKEND_URING) {
         status = sc_io_uring_open(io, params, reterr);
-        break;
-    default:
+    } else {
         status = sc_io_uring_open(io, params, &why);
         if (status == SPEC_E_UNSUPPORTED)
             status = sc_io_pread_open(io, params, reterr);

@@ -1,3 +1,2 @@
 # Sources of the I/O part of sc_store: the interface, its back ends, the staging pool.
-set(SC_STORE_IO_SOURCES frames.c io.c io_backend.c io_posix.c io_pread.c io_uring.c io_uring_open.c
-    io_sim.c io_sim_disk.c io_sim_device.c io_sim_crash.c io_sim_image.c)
+set(SC_STORE_IO_SOURCES frames.c io.c io_backend.c io_posix.c io_pread.c io_uring.c io_uring_open.c)

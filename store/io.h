@@ -1,6 +1,6 @@
-/* One I/O interface, three back ends, one test body: io_uring (rings of their own threads), pread
- * (a pool of executor threads) and sim (files in memory, a device model on the virtual clock,
- * seeded faults).
+/* One I/O interface, two back ends: io_uring (rings of their own threads) and pread (a pool of
+ * executor threads), or one that the caller brings: tests bring files in memory, with a device
+ * model on the virtual clock and seeded faults. One test body judges all of them.
  *
  * An operation is a struct of the caller's; it is submitted in batches and completes on a thread of
  * the executor's or of the back end's (or in the seeded loop) by its `done` function. `done` is
@@ -68,6 +68,14 @@ enum sc_io_open_flags {
     SC_IO_OPEN_APPEND = 16    /* with WRITE, without DIRECT: written by sc_io_file_append only */
 };
 
+/* A back end that is not of this folder, in place of those that are. Constant while it is open. */
+struct sc_io_custom {
+    /* Sets io->backend and io->own (store/io_backend.h); the other members of io are set. */
+    spec_status (*open)(struct sc_io *io, void *user, struct spec_error *reterr);
+    void *user;
+    uint64_t seed; /* a connector on it runs in the executor's loop, which has its order by this */
+};
+
 struct sc_io_params {
     struct sc_alloc *alloc;
     struct sc_exec *exec;
@@ -76,8 +84,8 @@ struct sc_io_params {
     uint32_t backend;    /* enum sc_config_backend; AUTO: io_uring where it works, else pread */
     uint32_t ring_count; /* io_uring: threads, each with a ring; 0: 2 */
     uint64_t in_flight_bytes; /* io_uring: the target, over all rings; 0: 8 MiB */
-    uint64_t sim_seed, sim_bytes_per_s, sim_op_ns, sim_ops_per_s;
-    struct sc_io_sim_disk *sim_disk; /* store/io_sim.h: NULL = a disk of its own, empty */
+    /* NULL, or the back end; then the three above do not count. */
+    const struct sc_io_custom *custom;
     bool allow_shared;       /* of posix files and directories: not only ours (base/owner.h) */
     uint64_t files_reserved; /* file objects made at open, so that opening them allocates nothing
                                 later; 0: 64. More files than that allocate, one by one. */
@@ -144,8 +152,7 @@ spec_status sc_io_list(struct sc_io *io, const char *path,
 /* Bytes free on the file system of path, for the default of disk_bytes. */
 spec_status sc_io_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
                              struct spec_error *reterr);
-/* A random number, of the system; of a simulated disk the next that its seed gives, so that runs
- * repeat and nothing that it has given comes again on that disk. */
+/* A random number, of the system, or of a back end that has its own, so that its runs repeat. */
 spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_error *reterr);
 /* Takes the one-writer lock (an OFD write lock on the file), writing pid, boot id, host and start
  * time into it. SPEC_E_LOCKED: the text names the holder. Released by sc_io_file_close, also where

@@ -1,5 +1,6 @@
 /* What a back end of store/io.h is made of: a table of functions, and the parts that all of them
- * share (file objects, argument checks, fault points, completion). Only store/io*.c includes it.
+ * share (file objects, argument checks, fault points, completion). Only back ends include it: ours,
+ * store/io*.c, and custom ones (struct sc_io_custom).
  *
  * Holds: in_flight counts operations between submit and done; a file object comes from the pool
  * made at open as long as that has any.
@@ -29,10 +30,7 @@ struct sc_io_file {
     /* store/io_uring.c: set by open, until close. */
     uint32_t table_place; /* of registered files, plus 1; 0: not registered */
 
-    /* store/io_sim.c: guarded by the disk's lock. */
-    uint64_t inode;
-    struct sc_io_file *next_open;
-    uint32_t holds_lock;
+    void *own; /* a custom back end's: NULL until its file_open */
 
     /* The pool's: guarded by files_lock. A forked child walks next_open_file without it, so open
      * files are put in and taken out by one store to a pointer. */
@@ -125,8 +123,6 @@ spec_status sc_io_pread_open(struct sc_io *io, const struct sc_io_params *params
 /* SPEC_E_UNSUPPORTED: this kernel or its settings forbid io_uring, or exec is the loop. */
 spec_status sc_io_uring_open(struct sc_io *io, const struct sc_io_params *params,
                              struct spec_error *reterr);
-spec_status sc_io_sim_open(struct sc_io *io, const struct sc_io_params *params,
-                           struct spec_error *reterr);
 
 /* SPEC_E_NO_SPACE for ENOSPC and EDQUOT, else SPEC_E_IO. */
 spec_status sc_io_status_of(int sys_errno);

@@ -94,13 +94,9 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .backend = config->io_backend,
                               .ring_count = config->io_threads,
                               .in_flight_bytes = config->io_in_flight_bytes,
-                              .allow_shared = config->allow_shared != 0,
-                              .sim_seed = config->sim_seed,
-                              .sim_bytes_per_s = config->sim_bytes_per_s,
-                              .sim_op_ns = config->sim_op_ns,
-                              .sim_ops_per_s = config->sim_ops_per_s,
-                              .sim_disk = store->params.sim_disk};
-    if (store->params.role == SC_STORE_PEER && io.backend != SC_BACKEND_SIM)
+                              .custom = store->params.custom,
+                              .allow_shared = config->allow_shared != 0};
+    if (store->params.role == SC_STORE_PEER)
         io.backend = SC_BACKEND_PREAD; /* it reads a log now and then: no rings for that */
     uint64_t disk_bytes = config->disk_bytes > 0 ? config->disk_bytes : SC_STORE_DEFAULT_BYTES;
     uint64_t files = disk_bytes / config->segment_bytes + FILES_SPARE;

@@ -127,7 +127,7 @@ struct sc_store_params {
     struct sc_fault *fault;
     struct sc_poison *poison;
     const struct sc_config *config; /* path, sizes, back end; constant while open */
-    struct sc_io_sim_disk *sim_disk;
+    const struct sc_io_custom *custom;
     uint32_t rank, rank_count;
     uint32_t role;                   /* enum sc_store_role */
     struct sc_store_namespace space; /* this connector's; recorded when new */

@@ -51,7 +51,7 @@ ALLOWED = {
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (
     (r"json-c/|json\.h", "json-c", ("base", "plugin", "conformance/engine", "conformance", "tests",
-                                    "tools", "bench")),
+                                    "tests/sim", "tools", "bench")),
     (r"msgpack", "msgpack-c", ("store", "tests", "tools", "bench")),
     (r"xxhash|xxh3", "xxHash", ("hashing", "store", "tests", "tools", "bench")),
     (r"sha2\.h|libmd", "libmd", ("hashing", "tests")),

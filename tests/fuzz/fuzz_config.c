@@ -27,7 +27,7 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->segment_bytes % (1u << 20) == 0);
     FUZZ_CHECK(config->stage_bytes >= 16u << 20);
     FUZZ_CHECK(config->host_bytes == 0 && config->gpu_bytes == 0);
-    FUZZ_CHECK(config->io_backend <= SC_BACKEND_SIM);
+    FUZZ_CHECK(config->io_backend <= SC_BACKEND_PREAD);
     FUZZ_CHECK(config->io_threads >= 1 && config->io_threads <= SC_LIMIT_THREADS);
     FUZZ_CHECK(config->io_op_bytes >= 65536 && config->io_op_bytes <= 8u << 20);
     FUZZ_CHECK(config->io_op_bytes % 4096 == 0);
@@ -38,7 +38,6 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->budget <= SPEC_BUDGET_MASS && config->metric <= SPEC_METRIC_RANDOM);
     FUZZ_CHECK(config->identify <= SC_IDENTIFY_STATIC && config->predictor <= SC_PREDICT_HINT);
     FUZZ_CHECK(config->probe_heads <= SC_LIMIT_PROBE_HEADS && config->unit >= 1);
-    FUZZ_CHECK(config->sim_bytes_per_s > 0);
 }
 
 static spec_status parse(const char *text, struct sc_config *ret_config)

@@ -105,7 +105,7 @@ static bool twin_open(struct twin *twin, uint32_t role)
 {
     world.params.role = role;
     world.params.user = twin;
-    world.params.sim_disk = followed.disk;
+    world.params.custom = sc_io_sim_custom(followed.disk);
     spec_status status = sc_store_open(&world.params, &twin->store, NULL);
     FUZZ_CHECK(status == SPEC_OK || status == SPEC_E_VERSION);
     return status == SPEC_OK;

@@ -164,13 +164,22 @@ static bool look(void)
     return true;
 }
 
+/* The world's disk from now on: the empty one's copy, with this log. */
+static struct sc_io_sim_disk *disk_with(const uint8_t *bytes, uint64_t count)
+{
+    struct sc_io_sim_disk *disk;
+    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &disk, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_io_sim_disk_resize(disk, LOG_PATH, count));
+    FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(disk, LOG_PATH, 0, bytes, count));
+    world.params.custom = sc_io_sim_custom(disk);
+    return disk;
+}
+
 /* The log, opened once and again; hears: in one pass. Its pieces are left in told. */
 static bool open_twice(const uint8_t *bytes, uint64_t count, bool hears)
 {
     bool opens;
-    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.params.sim_disk, NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_sim_disk_resize(world.params.sim_disk, LOG_PATH, count));
-    FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(world.params.sim_disk, LOG_PATH, 0, bytes, count));
+    struct sc_io_sim_disk *disk = disk_with(bytes, count);
     world.params.on_drop = hears ? on_drop : NULL;
     world.params.on_epoch = hears ? on_epoch : NULL;
     opens = look();
@@ -179,8 +188,8 @@ static bool open_twice(const uint8_t *bytes, uint64_t count, bool hears)
         FUZZ_CHECK(look());
         FUZZ_CHECK(told_count <= first_count); /* less the refused ones, which were dropped */
     }
-    sc_io_sim_disk_close(world.params.sim_disk);
-    world.params.sim_disk = world.empty;
+    sc_io_sim_disk_close(disk);
+    world.params.custom = sc_io_sim_custom(world.empty);
     return opens;
 }
 
@@ -310,9 +319,7 @@ static void churn_empty(struct sc_store *store)
 static void churn_run(const uint8_t *bytes, uint64_t count)
 {
     struct sc_store *store;
-    FUZZ_CHECK(sc_io_sim_disk_copy(world.empty, &world.params.sim_disk, NULL) == SPEC_OK);
-    FUZZ_CHECK(sc_io_sim_disk_resize(world.params.sim_disk, LOG_PATH, count));
-    FUZZ_CHECK(count == 0 || sc_io_sim_disk_poke(world.params.sim_disk, LOG_PATH, 0, bytes, count));
+    struct sc_io_sim_disk *disk = disk_with(bytes, count);
     world.params.on_written = churn_on_written;
     world.config.lease_ns_max = count % 2 * 1000000000;
     for (uint32_t life = 0; life < 2; life++) {
@@ -337,8 +344,8 @@ static void churn_run(const uint8_t *bytes, uint64_t count)
     }
     world.config.lease_ns_max = 0;
     world.params.on_written = fuzz_on_written;
-    sc_io_sim_disk_close(world.params.sim_disk);
-    world.params.sim_disk = world.empty;
+    sc_io_sim_disk_close(disk);
+    world.params.custom = sc_io_sim_custom(world.empty);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

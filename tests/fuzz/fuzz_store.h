@@ -10,8 +10,8 @@
 #define SC_TESTS_FUZZ_STORE_H
 
 #include "store/internal.h"
-#include "store/io_sim.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/sim/io_sim.h"
 
 #include <string.h>
 
@@ -64,8 +64,7 @@ static inline struct sc_io *fuzz_io(struct fuzz_world *world, struct sc_io_sim_d
     struct sc_io_params params = {.alloc = &world->alloc,
                                   .exec = world->exec,
                                   .log = &world->log,
-                                  .backend = SC_BACKEND_SIM,
-                                  .sim_disk = disk};
+                                  .custom = sc_io_sim_custom(disk)};
     struct sc_io *io = NULL;
     FUZZ_CHECK(sc_io_open(&params, &io, NULL) == SPEC_OK);
     return io;
@@ -95,7 +94,6 @@ static inline void fuzz_world_make(struct fuzz_world *world)
                                        .disk_bytes = 4u << 20,
                                        .segment_bytes = 1u << 20,
                                        .stage_bytes = 1u << 20,
-                                       .io_backend = SC_BACKEND_SIM,
                                        .io_op_bytes = 64u << 10,
                                        .max_requests = 1};
     params->alloc = &world->alloc;
@@ -103,7 +101,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
     params->log = &world->log;
     params->poison = &world->poison;
     params->config = &world->config;
-    params->sim_disk = world->empty;
+    params->custom = sc_io_sim_custom(world->empty);
     params->rank_count = 1;
     params->space.digest[0] = 7;
     params->space.layer_count = 2;

@@ -53,7 +53,8 @@ static const struct expected expected[] = {
      0,
      {"0", "67108864", "\"64MiB\"", "\"20GB\"", "\"1024TiB\""},
      {0, 64 * MIB, 64 * MIB, 20000000000, 1024 * TIB},
-     {"1", "67108863", "\"63MiB\"", "\"1025TiB\"", "\"18446744073709551615TiB\""}},
+     {"1", "67108863", "\"63MiB\"", "\"1025TiB\"", "\"18446744073709551615TiB\"",
+      "18446744073709551616"}},
     {"segment_bytes",
      MEMBER(segment_bytes),
      64 * MIB,
@@ -71,8 +72,8 @@ static const struct expected expected[] = {
     {"io.backend",
      MEMBER(io_backend),
      SC_BACKEND_AUTO,
-     {"\"auto\"", "\"io_uring\"", "\"pread\"", "\"sim\""},
-     {SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD, SC_BACKEND_SIM},
+     {"\"auto\"", "\"io_uring\"", "\"pread\""},
+     {SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD},
      {"\"uring\"", "\"\"", "1", "0"}},
     {"io.threads",
      MEMBER(io_threads),
@@ -292,30 +293,6 @@ static const struct expected expected[] = {
      {"\"no\"", "\"yes\""},
      {0, 1},
      {"\"maybe\"", "\"\"", "\"YES\"", "0", "1"}},
-    {"sim.seed",
-     MEMBER(sim_seed),
-     1,
-     {"0", "18446744073709551615", "9223372036854775808"},
-     {0, UINT64_MAX, 9223372036854775808u},
-     {"18446744073709551616", "99999999999999999999"}},
-    {"sim.bytes_per_s",
-     MEMBER(sim_bytes_per_s),
-     5000000000,
-     {"\"1MiB\"", "\"7GB\"", "\"1TB\""},
-     {MIB, 7000000000, 1000000000000},
-     {"0", "\"1MB\"", "\"2000TiB\""}},
-    {"sim.op_ns",
-     MEMBER(sim_op_ns),
-     80000,
-     {"0", "10000000000"},
-     {0, 10000000000},
-     {"10000000001"}},
-    {"sim.ops_per_s",
-     MEMBER(sim_ops_per_s),
-     0,
-     {"1", "1000000000"},
-     {1, 1000000000},
-     {"1000000001"}},
 };
 #define EXPECTED_COUNT (sizeof(expected) / sizeof(expected[0]))
 
@@ -472,8 +449,9 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
         {"io.threads", "\"two\"", "config: io.threads: found \"two\", expected an integer 1 .. 64"},
         {"stage_bytes", "1", "config: stage_bytes: found 1, expected a size 16MiB .. 1TiB"},
         {"io.backend", "[\"auto\"]",
-         "config: io.backend: found an array, expected \"auto\", \"io_uring\", \"pread\" "
-         "or \"sim\""},
+         "config: io.backend: found an array, expected \"auto\", \"io_uring\" or \"pread\""},
+        {"io.backend", "\"sim\"", /* as it was until 0.3.0, for tests */
+         "config: io.backend: found \"sim\", expected \"auto\", \"io_uring\" or \"pread\""},
         {"chunk_tokens", "96",
          "config: chunk_tokens: found 96, expected an integer 16 .. 256, a power of two"},
         {"io.threads", "NaN", "config: io.threads: found NaN, expected an integer 1 .. 64"},
@@ -484,8 +462,8 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
          "\"random\", "
          "\"impress\", \"spec\", \"hinted\" or \"layered\", each also as \"NAME+range\""},
-        {"sim", "3", "config: sim: found 3, expected an object"},
-        {"sim", "\"x\"", "config: sim: found \"x\", expected an object"},
+        {"store", "3", "config: store: found 3, expected an object"},
+        {"store", "\"x\"", "config: store: found \"x\", expected an object"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_refused(fx, with(fx, cases[i][0], cases[i][1]), SPEC_E_CONFIG, "config: ");
@@ -514,6 +492,7 @@ static void unknown_keys_are_refused_wherever_they_stand(void **state)
         {"{\"path\":\"d\",\"i\\u006f\":{}}", "config: i\\u006f: unknown key"},
         {"{\"path\":\"d\",\"Preset\":\"as-like\"}", "config: Preset: unknown key"},
         {"{\"path\":\"d\",\"\":1}", "config: : unknown key"},
+        {"{\"path\":\"d\",\"sim\":{\"seed\":1}}", "config: sim: unknown key"},
         {"{\"path\":\"d\",\"io\":{\"\":1}}", "config: io.: unknown key"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -555,13 +534,12 @@ static void all_keys_may_be_given_at_once(void **state)
 {
     struct fixture *fx = *state;
     assert_int_equal(
-        parse(fx, "{\"sim\":{\"op_ns\":3,\"seed\":9,\"bytes_per_s\":\"2GB\"},\"io\":{},"
+        parse(fx, "{\"io\":{},\"maintain\":{\"bytes_per_s\":\"2GB\"},"
                   "\"store\":{\"min_tokens\":7},\"path\":\"\\/a\\\\b\\u00e9\\ud83d\\ude00\\\"\","
                   "\"select\":{\"retain_ppm\":1000000},\"preset\":\"recompute\"}"),
         SPEC_OK);
     assert_string_equal(fx->config.path, "/a\\b\xc3\xa9\xf0\x9f\x98\x80\"");
-    assert_int_equal(fx->config.sim_op_ns, 3);
-    assert_int_equal(fx->config.sim_seed, 9);
+    assert_int_equal(fx->config.maintain_bytes_per_s, 2000000000);
     assert_int_equal(fx->config.store_min_tokens, 7);
     assert_int_equal(fx->config.preset, SC_PRESET_RECOMPUTE);
     assert_int_equal(fx->config.io_threads, 2);

@@ -11,8 +11,8 @@
 #define SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 
 #include "plugin/connector.h"
-#include "store/io_sim.h"
 #include "tests/sim/radix_check.h"
+#include "tests/sim/sim_connector.h"
 
 #include <ftw.h>
 #include <sched.h>
@@ -243,9 +243,7 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
                    "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
                    "\"%s\", \"op_bytes\": \"%s\"}%s%s}",
                    rig->path, rig->stage != NULL ? rig->stage : "16MiB",
-                   rig->is_sim            ? "sim"
-                   : rig->backend != NULL ? rig->backend
-                                          : "pread",
+                   rig->backend != NULL ? rig->backend : "pread",
                    rig->op != NULL ? rig->op : "1MiB", rig->extra[0] != 0 ? ", " : "",
                    rig_members(rig->extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),
@@ -257,7 +255,8 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
                                       .alloc = &alloc,
                                       .log_level_max = SPEC_LOG_DEBUG};
     rig->error = (struct spec_error){.struct_size = sizeof(rig->error)};
-    return sc_plugin_open_on(&params, rig->disk, &rig->conn, &rig->error);
+    return rig->is_sim ? sc_sim_connector_open(&params, rig->disk, &rig->conn, &rig->error)
+                       : sc_plugin_open(&params, &rig->conn, &rig->error);
 }
 
 static inline spec_status rig_try_open(struct rig *rig)

@@ -20,7 +20,7 @@
 #define LONG_NS  100000000u
 #define OP_BYTES ((1u << 20) + (64u << 10)) /* the longest operation: a frame */
 
-#define DEVICE "\"sim\": {\"bytes_per_s\": \"1GB\", \"op_ns\": 20000}"
+#define DEVICE "\"sim\": {\"bytes_per_s\": 1000000000, \"op_ns\": 20000}"
 #define CONFIG(predictor, layout)                                                                  \
     "\"preset\": \"impress+range\", \"prefetch\": {\"predictor\": \"" predictor                    \
     "\"}, \"store\": {\"layout\": \"" layout "\"}, " DEVICE

@@ -244,7 +244,10 @@ static void a_lease_of_another_store_or_model_is_invalid(void **state)
     struct pair pair;
     struct rig other;
     pair_open(&pair, "", 100);
-    rig_init(&other, true, "\"sim\": {\"seed\": 99}"); /* sim draws the store's id by the seed */
+    rig_init(&other, true, "");
+    sc_io_sim_disk_close(other.disk);
+    struct sc_io_sim_disk_params disk = {.alloc = &other.disk_alloc, .seed = 99}; /* of its id */
+    assert_int_equal(sc_io_sim_disk_open(&disk, &other.disk, NULL), SPEC_OK);
     rig_open(&other);
     assert_int_equal(attach(&other, pair.found.lease, 0).status, SPEC_E_INVALID);
     rig_done(&other);

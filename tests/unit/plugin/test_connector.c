@@ -85,7 +85,7 @@ static void params_that_cannot_be_are_refused(void **state)
     rig_init(&rig, true, "");
     struct spec_model model = rig_model(&rig);
     char config[256];
-    (void)snprintf(config, sizeof(config), "{\"path\": \"/sim\", \"io\": {\"backend\": \"sim\"}}");
+    (void)snprintf(config, sizeof(config), "{\"path\": \"/proc/nowhere\"}");
     struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig.memory};
     struct spec_open_params good = {

@@ -178,7 +178,7 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
     struct spec_model model = rig_model(&rig);
     struct spec_open_params params = {
         .struct_size = sizeof(params), .config = rig.config, .model = &model};
-    assert_int_equal(sc_plugin_open_on(&params, rig.disk, &rig.conn, &rig.error), SPEC_OK);
+    assert_int_equal(sc_sim_connector_open(&params, rig.disk, &rig.conn, &rig.error), SPEC_OK);
     struct sc_radix *radix = rig.conn->radix;
     uint32_t tokens[16] = {0}, spares_max = 0, used = 0;
     for (uint32_t i = 1; i <= 60000; i++) {

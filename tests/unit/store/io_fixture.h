@@ -8,7 +8,7 @@
 
 #include "base/config.h"
 #include "store/io.h"
-#include "store/io_sim.h"
+#include "tests/sim/io_sim.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -71,10 +71,7 @@ static inline void fixture_io_open(struct fixture *fx, struct sc_io **ret_io)
                                         .backend = fx->setup->backend,
                                         .ring_count = fx->setup->ring_count,
                                         .in_flight_bytes = fx->setup->in_flight_bytes,
-                                        .sim_bytes_per_s = 1000000000u,
-                                        .sim_op_ns = 10000,
-                                        .sim_ops_per_s = fx->setup->ops_per_s,
-                                        .sim_disk = fx->disk,
+                                        .custom = sc_io_sim_custom(fx->disk),
                                         .files_reserved = 4};
     const spec_status status = sc_io_open(&params, ret_io, &error);
     if (status != SPEC_OK)
@@ -100,7 +97,10 @@ static inline void fixture_init(struct fixture *fx, const struct setup *setup, u
                                                    .seed = seed,
                                                    .capacity_bytes = capacity_bytes,
                                                    .journal = journal};
+        const struct sc_io_sim_device device = {
+            .bytes_per_s = 1000000000u, .op_ns = 10000, .ops_per_s = setup->ops_per_s};
         assert_int_equal(sc_io_sim_disk_open(&disk, &fx->disk, &error), SPEC_OK);
+        sc_io_sim_disk_device(fx->disk, &device);
     } else {
         root = mkdtemp(made);
         assert_non_null(root);

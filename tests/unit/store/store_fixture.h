@@ -8,8 +8,8 @@
 #define SC_TESTS_UNIT_STORE_FIXTURE_H
 
 #include "base/config.h"
-#include "store/io_sim.h"
 #include "store/store.h"
+#include "tests/sim/io_sim.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -246,6 +246,8 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
         struct sc_io_sim_disk_params disk = {
             .alloc = &world->alloc, .seed = seed, .journal = setup->journal};
         assert_int_equal(sc_io_sim_disk_open(&disk, &world->disk, NULL), SPEC_OK);
+        sc_io_sim_disk_device(world->disk, &(const struct sc_io_sim_device){
+                                               .bytes_per_s = 5000000000u, .op_ns = 80000});
     } else {
         (void)snprintf(world->root, sizeof(world->root), "/var/tmp/sc-store-XXXXXX");
         base = mkdtemp(world->root);
@@ -258,10 +260,7 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
                            .stage_bytes = setup->stage_bytes > 0 ? setup->stage_bytes : 16u << 20,
                            .io_backend = setup->backend,
                            .io_op_bytes = setup->op_bytes,
-                           .max_requests = 8,
-                           .sim_seed = seed,
-                           .sim_bytes_per_s = 5000000000u,
-                           .sim_op_ns = 80000};
+                           .max_requests = 8};
     (void)snprintf(world->config.path, sizeof(world->config.path), "%s/store", base);
     world->params = (struct sc_store_params){
         .alloc = &world->alloc,
@@ -269,7 +268,7 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
         .fault = &world->fault,
         .poison = &world->poison,
         .config = &world->config,
-        .sim_disk = world->disk,
+        .custom = sc_io_sim_custom(world->disk),
         .rank_count = 1,
         .probe_row_bytes = setup->probe_row_bytes,
         .sketch_bytes_max = 1u << 20, /* test_sketch.c wants more */
@@ -286,6 +285,13 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
     return world;
 }
 
+/* From the next open on. */
+static inline void world_disk(struct world *world, struct sc_io_sim_disk *disk)
+{
+    world->disk = disk;
+    world->params.custom = sc_io_sim_custom(disk);
+}
+
 /* A closed world whose disk is the origin's as a power cut after so many events may leave it; what
  * was stored is known. */
 static inline struct world *world_cut(const struct world *origin, uint64_t events,
@@ -295,10 +301,9 @@ static inline struct world *world_cut(const struct world *origin, uint64_t event
     memcpy(world->pieces, origin->pieces, sizeof(world->pieces));
     world->piece_count = origin->piece_count;
     sc_io_sim_disk_close(world->disk);
-    world->disk = NULL;
-    assert_int_equal(sc_io_sim_disk_fork(origin->disk, events, disk_seed, &world->disk, NULL),
-                     SPEC_OK);
-    world->params.sim_disk = world->disk;
+    struct sc_io_sim_disk *cut = NULL;
+    assert_int_equal(sc_io_sim_disk_fork(origin->disk, events, disk_seed, &cut, NULL), SPEC_OK);
+    world_disk(world, cut);
     return world;
 }
 

@@ -97,7 +97,7 @@ static void world_kill(struct world *world)
     assert_int_equal(sc_io_sim_disk_copy(world->disk, &after, NULL), SPEC_OK);
     world_close(world);
     sc_io_sim_disk_close(world->disk);
-    world->disk = world->params.sim_disk = after;
+    world_disk(world, after);
 }
 
 static struct world *filled(uint64_t seed, uint64_t lease_ns)
@@ -285,7 +285,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct sc_io_sim_disk *cut = NULL;
             assert_int_equal(sc_io_sim_disk_fork(disk, events, seed, &cut, NULL), SPEC_OK);
-            world->disk = world->params.sim_disk = cut;
+            world_disk(world, cut);
             world_open_ok(world);
             check_twin(world, true);
             assert_int_equal(quarantined(world), held);
@@ -298,7 +298,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
             sc_io_sim_disk_close(cut);
         }
     }
-    world->disk = world->params.sim_disk = disk;
+    world_disk(world, disk);
     world->store = store;
     world_free(world);
 }

@@ -37,8 +37,8 @@ static struct world *world_with(uint64_t passes)
 {
     struct world *world = world_make(&setup, 3);
     world->config.stage_bytes = 64u << 20;
-    world->config.sim_bytes_per_s = 2000000000u;
-    world->config.sim_op_ns = 100000;
+    sc_io_sim_disk_device(
+        world->disk, &(const struct sc_io_sim_device){.bytes_per_s = 2000000000u, .op_ns = 100000});
     world_open_ok(world);
     store_passes(world, 1, passes);
     return world;

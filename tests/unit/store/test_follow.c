@@ -390,7 +390,7 @@ static void follow_forgets_what_was_cut_off(void **state)
     /* The same store again, from before, stores another prompt of the same length. */
     struct sc_io_sim_disk *first = world->disk;
     world_close(world);
-    world->disk = world->params.sim_disk = whole;
+    world_disk(world, whole);
     world_open_ok(world);
     assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
     assert_int_equal(world->store->log.journal.end, end);
@@ -517,8 +517,7 @@ static void replace_file(struct world *world, const char *path, const uint8_t *b
     struct sc_io_params params = {.alloc = &world->alloc,
                                   .exec = world->exec,
                                   .log = &world->log,
-                                  .backend = SC_BACKEND_SIM,
-                                  .sim_disk = world->disk};
+                                  .custom = sc_io_sim_custom(world->disk)};
     struct sc_io *io = NULL;
     struct sc_io_file *file = NULL;
     assert_int_equal(sc_io_open(&params, &io, NULL), SPEC_OK);

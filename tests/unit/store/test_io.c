@@ -866,25 +866,30 @@ static void opens_or_says_no_memory(void **state)
 {
     struct fixture *fx = *state;
     const uint64_t live = atomic_load(&fx->alloc.live_blocks);
-    struct sc_io_sim_disk *disk = fx->disk;
     fx->alloc.fault = &fx->fault;
-    fx->disk = NULL; /* a disk of its own, which is allocated too */
     uint32_t refusals = 0;
     for (uint64_t n = 0;; n++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         struct sc_io *io = NULL;
-        const struct sc_io_params params = {.alloc = &fx->alloc,
-                                            .exec = fx->exec,
-                                            .log = &fx->log,
-                                            .fault = &fx->fault,
-                                            .backend = fx->setup->backend};
+        struct sc_io_sim_disk *disk = NULL; /* another one: its allocations fail, too */
+        const struct sc_io_sim_disk_params like = {.alloc = &fx->alloc};
+        struct sc_io_params params = {.alloc = &fx->alloc,
+                                      .exec = fx->exec,
+                                      .log = &fx->log,
+                                      .fault = &fx->fault,
+                                      .backend = fx->setup->backend};
         sc_fault_init(&fx->fault);
         sc_fault_arm(&fx->fault, SC_FAULT_ALLOC, n);
-        const spec_status status = sc_io_open(&params, &io, &error);
-        if (status == SPEC_OK) {
-            sc_io_close(io);
+        spec_status status = SPEC_OK;
+        if (fx->setup->backend == SC_BACKEND_SIM)
+            status = sc_io_sim_disk_open(&like, &disk, &error);
+        params.custom = sc_io_sim_custom(disk);
+        if (status == SPEC_OK)
+            status = sc_io_open(&params, &io, &error);
+        sc_io_close(io);
+        sc_io_sim_disk_close(disk);
+        if (status == SPEC_OK)
             break;
-        }
         assert_int_equal(status, SPEC_E_NO_MEMORY);
         assert_int_equal(error.code, SPEC_E_NO_MEMORY);
         assert_null(io);
@@ -893,7 +898,6 @@ static void opens_or_says_no_memory(void **state)
     }
     assert_true(refusals >= 2);
     assert_int_equal(atomic_load(&fx->alloc.live_blocks), live);
-    fx->disk = disk;
     fx->alloc.fault = NULL;
     sc_fault_init(&fx->fault);
 }

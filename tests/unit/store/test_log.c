@@ -113,7 +113,7 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
     for (uint64_t cut = 0; cut <= image.count; cut++) {
         struct sc_io_sim_disk *disk = NULL;
         assert_int_equal(sc_io_sim_disk_copy(whole, &disk, NULL), SPEC_OK);
-        world->disk = world->params.sim_disk = disk;
+        world_disk(world, disk);
         assert_true(sc_io_sim_disk_resize(disk, LOG_PATH, cut));
         uint32_t expected = 0;
         bool is_border = cut == 0;
@@ -137,7 +137,7 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
         world_close(world);
         sc_io_sim_disk_close(disk);
     }
-    world->disk = world->params.sim_disk = whole;
+    world_disk(world, whole);
     world_free(world);
 }
 
@@ -240,7 +240,7 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
         uint8_t flipped = log[at] ^ 0x10;
         struct sc_io_sim_disk *disk = NULL;
         assert_int_equal(sc_io_sim_disk_copy(whole, &disk, NULL), SPEC_OK);
-        world->disk = world->params.sim_disk = disk;
+        world_disk(world, disk);
         if (cuts)
             assert_true(sc_io_sim_disk_resize(disk, LOG_PATH, at));
         else
@@ -254,7 +254,7 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
         world_close(world);
         sc_io_sim_disk_close(disk);
     }
-    world->disk = world->params.sim_disk = whole;
+    world_disk(world, whole);
     world_free(world);
 }
 

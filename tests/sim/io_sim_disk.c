@@ -6,9 +6,9 @@
  * Holds: a change is in the image and in the journal, or in neither; after the power went nothing
  * changes.
  * Does not: know of time (io_sim_device.c) or of open files' names (io_sim.c).
- * Threads: store/io_sim_disk.h.
+ * Threads: tests/sim/io_sim_disk.h.
  * Tests: tests/unit/store/test_io_sim.c */
-#include "store/io_sim_disk.h"
+#include "tests/sim/io_sim_disk.h"
 
 #include "base/assert.h"
 
@@ -45,6 +45,7 @@ spec_status sc_io_sim_disk_open(const struct sc_io_sim_disk_params *params,
     disk->capacity_bytes = params->capacity_bytes == 0 ? CAPACITY_BYTES : params->capacity_bytes;
     disk->journal_mode = params->journal;
     disk->late_ns = LATE_NS;
+    disk->custom = (struct sc_io_custom){.open = sc_sim_open, .user = disk};
     sc_alloc_init(&disk->content);
     sc_sim_image_init(&disk->now, &disk->content);
     sc_sim_image_init(&disk->base, &disk->content);
@@ -65,6 +66,19 @@ void sc_io_sim_disk_close(struct sc_io_sim_disk *disk)
     sc_sim_journal_done(&disk->journal);
     (void)pthread_mutex_destroy(&disk->lock);
     sc_alloc_free(disk->alloc, disk);
+}
+
+void sc_io_sim_disk_device(struct sc_io_sim_disk *disk, const struct sc_io_sim_device *device)
+{
+    sc_sim_lock(disk);
+    disk->device = *device;
+    disk->custom.seed = device->loop_seed;
+    sc_sim_unlock(disk);
+}
+
+const struct sc_io_custom *sc_io_sim_custom(struct sc_io_sim_disk *disk)
+{
+    return disk != NULL ? &disk->custom : NULL;
 }
 
 /* ---- Faults --------------------------------------------------------------------------------- */
@@ -201,7 +215,8 @@ static int write_change(struct sc_io_sim_disk *disk, const struct sc_io_file *fi
                         const uint8_t *data, uint64_t bytes)
 {
     return bytes == 0 ? 0
-                      : sc_sim_change(disk, SC_SIM_EVENT_WRITE, file->inode, offset, bytes, data);
+                      : sc_sim_change(disk, SC_SIM_EVENT_WRITE, sc_sim_inode_of(file), offset,
+                                      bytes, data);
 }
 
 /* Whether there is anything but zeros, or the end of the file. */
@@ -228,7 +243,7 @@ static int write_stale(struct sc_io_sim_disk *disk, const struct sc_io_file *fil
         now = SC_IO_PAGE_BYTES - (offset + at) % SC_IO_PAGE_BYTES;
         now = now < bytes - at ? now : bytes - at;
         if (sc_sim_random_below(&disk->random, 4) >= lost_of_4 ||
-            !holds_something(disk, file->inode, offset + at, now))
+            !holds_something(disk, sc_sim_inode_of(file), offset + at, now))
             sys_errno = write_change(disk, file, offset + at, data + at, now);
     }
     return sys_errno;
@@ -242,7 +257,7 @@ int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file
     if ((file->flags & SC_IO_OPEN_WRITE) == 0)
         return EBADF;
     if (sc_sim_fault_hits(disk, SC_SIM_NO_SPACE, file->path) ||
-        !sc_sim_fits(disk, file->inode, offset + bytes))
+        !sc_sim_fits(disk, sc_sim_inode_of(file), offset + bytes))
         return ENOSPC;
     if (sc_sim_fault_hits(disk, SC_SIM_LOST, file->path))
         return 0;
@@ -261,7 +276,7 @@ int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file
         bytes = end <= lead ? 0 : end - lead;
     }
     if (sc_sim_fault_hits(disk, SC_SIM_MISDIRECTED, file->path))
-        offset = stray(disk, file->inode, offset, &bytes);
+        offset = stray(disk, sc_sim_inode_of(file), offset, &bytes);
     return write_change(disk, file, offset, data, bytes);
 }
 
@@ -270,10 +285,10 @@ int sc_sim_disk_read(struct sc_io_sim_disk *disk, const struct sc_io_file *file,
 {
     if (disk->is_off || sc_sim_fault_hits(disk, SC_SIM_READ_EIO, file->path))
         return EIO;
-    const uint64_t size = sc_sim_size_of(disk, file->inode);
+    const uint64_t size = sc_sim_size_of(disk, sc_sim_inode_of(file));
     if (offset > size || bytes > size - offset)
         return EIO;
-    sc_sim_image_read(&disk->now, file->inode, offset, data, bytes);
+    sc_sim_image_read(&disk->now, sc_sim_inode_of(file), offset, data, bytes);
     if (sc_sim_fault_hits(disk, SC_SIM_FLIP, file->path)) {
         const uint64_t bit = sc_sim_random_below(&disk->random, bytes * 8);
         data[bit / 8] ^= (uint8_t)(1u << (bit % 8));

@@ -1,4 +1,4 @@
-/* The sim back end: files and directories of a simulated disk (store/io_sim_disk.h).
+/* The sim back end: files and directories of a simulated disk (tests/sim/io_sim_disk.h).
  *
  *   path --names of the image--> inode --file--> bytes of the image; a change by io_sim_disk.c
  *
@@ -6,7 +6,7 @@
  * Does not: block: nothing here takes time; only operations do (io_sim_device.c).
  * Threads: any; the disk's lock.
  * Tests: tests/unit/store/test_io_sim.c, test_io.c */
-#include "store/io_sim_disk.h"
+#include "tests/sim/io_sim_disk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -58,24 +58,27 @@ static spec_status sim_mkdir(struct sc_io *io, const char *path, struct spec_err
 }
 
 /* Lock held. */
-static int open_locked(struct sc_io_sim_disk *disk, struct sc_io_file *file)
+static int open_locked(struct sc_io_sim_disk *disk, const struct sc_io_file *file,
+                       struct sc_sim_file *own)
 {
     const struct sc_sim_name *name = sc_sim_image_find(&disk->now, file->path);
     if (disk->is_off)
         return EIO;
+    if (own == NULL)
+        return ENOMEM;
     if (name != NULL) {
         if (name->inode == SC_SIM_NO_INODE)
             return EISDIR;
         const uint32_t exclusive = SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE;
-        file->inode = name->inode;
+        own->inode = name->inode;
         return (file->flags & exclusive) == exclusive ? EEXIST : 0;
     }
     if ((file->flags & SC_IO_OPEN_CREATE) == 0 || !parent_exists(disk, file->path))
         return ENOENT;
     if (sc_sim_power_is_off(disk))
         return EIO;
-    file->inode = disk->next_inode;
-    const int sys_errno = sc_sim_change(disk, SC_SIM_EVENT_CREATE, file->inode, 0, 0, file->path);
+    own->inode = disk->next_inode;
+    const int sys_errno = sc_sim_change(disk, SC_SIM_EVENT_CREATE, own->inode, 0, 0, file->path);
     disk->next_inode += sys_errno == 0;
     return sys_errno;
 }
@@ -85,10 +88,14 @@ static spec_status sim_file_open(struct sc_io *io, struct sc_io_file *file,
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
-    const int sys_errno = open_locked(disk, file);
+    struct sc_sim_file *own = sc_alloc_zero(&disk->content, sizeof(*own));
+    const int sys_errno = open_locked(disk, file, own);
     if (sys_errno == 0) {
-        file->next_open = disk->open_files;
-        disk->open_files = file;
+        own->next_open = disk->open_files;
+        disk->open_files = own;
+        file->own = own;
+    } else {
+        sc_alloc_free(&disk->content, own);
     }
     sc_sim_unlock(disk);
     return result((file->flags & SC_IO_OPEN_CREATE) != 0 ? "create" : "open", file->path, sys_errno,
@@ -98,7 +105,7 @@ static spec_status sim_file_open(struct sc_io *io, struct sc_io_file *file,
 static bool inode_is_open(uint64_t inode, const void *user)
 {
     const struct sc_io_sim_disk *disk = user;
-    for (const struct sc_io_file *file = disk->open_files; file != NULL; file = file->next_open)
+    for (const struct sc_sim_file *file = disk->open_files; file != NULL; file = file->next_open)
         if (file->inode == inode)
             return true;
     return false;
@@ -108,12 +115,13 @@ static void sim_file_close(struct sc_io *io, struct sc_io_file *file)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
-    struct sc_io_file **at = &disk->open_files;
-    while (*at != NULL && *at != file)
+    struct sc_sim_file **at = &disk->open_files;
+    while (*at != NULL && *at != file->own)
         at = &(*at)->next_open;
-    SC_ASSERT(NULL, *at == file);
-    if (*at == file)
-        *at = file->next_open;
+    SC_ASSERT(NULL, *at == file->own);
+    if (*at == file->own)
+        *at = (*at)->next_open;
+    sc_alloc_free(&disk->content, file->own);
     sc_sim_image_sweep(&disk->now, inode_is_open, disk);
     sc_sim_unlock(disk);
 }
@@ -123,7 +131,7 @@ static spec_status sim_file_size(struct sc_io *io, struct sc_io_file *file, uint
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
-    const uint64_t bytes = sc_sim_size_of(disk, file->inode);
+    const uint64_t bytes = sc_sim_size_of(disk, sc_sim_inode_of(file));
     const int sys_errno = disk->is_off ? EIO : 0;
     sc_sim_unlock(disk);
     if (sys_errno == 0)
@@ -142,10 +150,10 @@ static spec_status sim_file_reserve(struct sc_io *io, struct sc_io_file *file, u
     else if ((file->flags & SC_IO_OPEN_WRITE) == 0)
         sys_errno = EBADF;
     else if (sc_sim_fault_hits(disk, SC_SIM_NO_SPACE, file->path) ||
-             !sc_sim_fits(disk, file->inode, bytes))
+             !sc_sim_fits(disk, sc_sim_inode_of(file), bytes))
         sys_errno = ENOSPC;
-    else if (sc_sim_size_of(disk, file->inode) < bytes)
-        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, file->inode, 0, bytes, NULL);
+    else if (sc_sim_size_of(disk, sc_sim_inode_of(file)) < bytes)
+        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, sc_sim_inode_of(file), 0, bytes, NULL);
     sc_sim_unlock(disk);
     return result("reserve", file->path, sys_errno, reterr);
 }
@@ -162,10 +170,10 @@ static spec_status sim_file_truncate(struct sc_io *io, struct sc_io_file *file, 
         sys_errno = EBADF;
     else if (sc_sim_fault_hits(disk, SC_SIM_CUT_EIO, file->path))
         sys_errno = EIO;
-    else if (!sc_sim_fits(disk, file->inode, bytes))
+    else if (!sc_sim_fits(disk, sc_sim_inode_of(file), bytes))
         sys_errno = ENOSPC;
     else
-        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, file->inode, 0, bytes, NULL);
+        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, sc_sim_inode_of(file), 0, bytes, NULL);
     sc_sim_unlock(disk);
     return result("truncate", file->path, sys_errno, reterr);
 }
@@ -194,7 +202,7 @@ static spec_status sim_file_sync(struct sc_io *io, struct sc_io_file *file,
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
-    const int sys_errno = sync_locked(disk, file->path, file->inode);
+    const int sys_errno = sync_locked(disk, file->path, sc_sim_inode_of(file));
     sc_sim_unlock(disk);
     return result("sync", file->path, sys_errno, reterr);
 }
@@ -224,7 +232,7 @@ static spec_status sim_file_append(struct sc_io *io, struct sc_io_file *file, co
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
-    const uint64_t end = sc_sim_size_of(disk, file->inode);
+    const uint64_t end = sc_sim_size_of(disk, sc_sim_inode_of(file));
     const int sys_errno =
         bytes > INT64_MAX - end ? EFBIG : sc_sim_disk_write(disk, file, end, buffer, bytes);
     sc_sim_unlock(disk);
@@ -237,7 +245,7 @@ static spec_status sim_file_same(struct sc_io *io, struct sc_io_file *file, cons
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
     sc_sim_lock(disk);
     const struct sc_sim_name *name = sc_sim_image_find(&disk->now, path);
-    const bool is_same = name != NULL && name->inode == file->inode;
+    const bool is_same = name != NULL && name->inode == sc_sim_inode_of(file);
     const int sys_errno = disk->is_off ? EIO : 0;
     sc_sim_unlock(disk);
     if (sys_errno == 0)
@@ -356,6 +364,7 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
                                  struct spec_error *reterr)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
     /* Constants and the clock: the disk's bytes depend on the seeds alone. */
     const struct sc_io_holder holder = {.pid = 1,
                                         .start_s = sc_exec_wall_ns(io->exec) / 1000000000u,
@@ -366,23 +375,23 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     int sys_errno = 0;
     sc_sim_lock(disk);
     bool is_held = false;
-    for (const struct sc_io_file *at = disk->open_files; at != NULL; at = at->next_open)
-        is_held |= at != file && at->inode == file->inode && at->holds_lock;
+    for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
+        is_held |= at != own && at->inode == own->inode && at->holds_lock;
     if ((file->flags & SC_IO_OPEN_WRITE) == 0) {
         sys_errno = EBADF;
     } else if (is_held) {
-        const uint64_t size = sc_sim_size_of(disk, file->inode);
+        const uint64_t size = sc_sim_size_of(disk, own->inode);
         bytes = size < sizeof(text) ? size : sizeof(text);
-        sc_sim_image_read(&disk->now, file->inode, 0, (uint8_t *)text, bytes);
+        sc_sim_image_read(&disk->now, own->inode, 0, (uint8_t *)text, bytes);
     } else if (sc_sim_power_is_off(disk)) {
         sys_errno = EIO;
     } else {
-        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, file->inode, 0, 0, NULL);
-        if (sys_errno == 0 && !sc_sim_fits(disk, file->inode, bytes))
+        sys_errno = sc_sim_change(disk, SC_SIM_EVENT_RESIZE, own->inode, 0, 0, NULL);
+        if (sys_errno == 0 && !sc_sim_fits(disk, own->inode, bytes))
             sys_errno = ENOSPC;
         if (sys_errno == 0)
-            sys_errno = sc_sim_change(disk, SC_SIM_EVENT_WRITE, file->inode, 0, bytes, text);
-        file->holds_lock = sys_errno == 0;
+            sys_errno = sc_sim_change(disk, SC_SIM_EVENT_WRITE, own->inode, 0, bytes, text);
+        own->holds_lock = sys_errno == 0;
     }
     sc_sim_unlock(disk);
     if (sys_errno == 0 && is_held)
@@ -403,13 +412,10 @@ static uint64_t sim_random(struct sc_io *io)
 
 static void sim_close(struct sc_io *io)
 {
-    struct sc_sim *sim = io->own;
-    sc_sim_lock(sim->disk);
-    sim->disk->attached--;
-    sc_sim_unlock(sim->disk);
-    if (sim->owns_disk)
-        sc_io_sim_disk_close(sim->disk);
-    sc_alloc_free(io->alloc, sim);
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    sc_sim_lock(disk);
+    disk->attached--;
+    sc_sim_unlock(disk);
 }
 
 static const struct sc_io_backend sim_backend = {
@@ -435,30 +441,14 @@ static const struct sc_io_backend sim_backend = {
     .submit = sc_sim_submit,
 };
 
-spec_status sc_io_sim_open(struct sc_io *io, const struct sc_io_params *params,
-                           struct spec_error *reterr)
+spec_status sc_sim_open(struct sc_io *io, void *user, struct spec_error *reterr)
 {
-    struct sc_sim *sim = sc_alloc_zero(io->alloc, sizeof(*sim));
-    if (sim == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "sim back end");
-    sim->disk = params->sim_disk;
-    sim->bytes_per_s = params->sim_bytes_per_s;
-    sim->op_ns = params->sim_op_ns;
-    if (params->sim_ops_per_s > 0)
-        sim->busy_ns_min = 1000000000u / params->sim_ops_per_s;
-    if (sim->disk == NULL) {
-        const struct sc_io_sim_disk_params own = {.alloc = io->alloc, .seed = params->sim_seed};
-        const spec_status status = sc_io_sim_disk_open(&own, &sim->disk, reterr);
-        if (status != SPEC_OK) {
-            sc_alloc_free(io->alloc, sim);
-            return status;
-        }
-        sim->owns_disk = 1;
-    }
-    sc_sim_lock(sim->disk);
-    sim->disk->attached++;
-    sc_sim_unlock(sim->disk);
-    io->own = sim;
+    struct sc_io_sim_disk *disk = user;
+    (void)reterr; /* it cannot fail */
+    sc_sim_lock(disk);
+    disk->attached++;
+    sc_sim_unlock(disk);
+    io->own = disk;
     io->backend = &sim_backend;
     return SPEC_OK;
 }

@@ -1,9 +1,9 @@
 /* Images and journal of the sim disk. Plain arrays: a simulated disk has tens of files.
  *
  * Tests: tests/unit/store/test_io_sim.c */
-#include "store/io_sim_image.h"
+#include "tests/sim/io_sim_image.h"
 
-#include "store/io_sim.h"
+#include "tests/sim/io_sim.h"
 
 #include <errno.h>
 #include <string.h>

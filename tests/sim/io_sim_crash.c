@@ -7,7 +7,7 @@
  * Does not: count as changes: no fault hits what is done here, the power may be off.
  * Threads: any; the disk's lock.
  * Tests: tests/unit/store/test_io_sim.c */
-#include "store/io_sim_disk.h"
+#include "tests/sim/io_sim_disk.h"
 
 #include "base/assert.h"
 
@@ -75,6 +75,7 @@ static spec_status disk_like(const struct sc_io_sim_disk *disk, uint64_t seed,
     if (status == SPEC_OK) {
         (*ret_disk)->next_inode = disk->next_inode;
         (*ret_disk)->drawn = disk->drawn;
+        sc_io_sim_disk_device(*ret_disk, &disk->device);
     }
     return status;
 }

@@ -1,6 +1,6 @@
-/* The sim back end: files in memory, a device model on the executor's clock, seeded faults, crash
- * images. The whole plugin runs on it unchanged; with an executor in loop mode a run depends on
- * its seeds alone.
+/* The simulated disk: a back end (struct sc_io_custom) of files in memory, with a device model on
+ * the executor's clock, seeded faults and crash images. The whole plugin runs on it unchanged; with
+ * an executor in loop mode a run depends on its seeds alone.
  *
  * The disk outlives the connector, so that a test closes or crashes and opens again:
  *
@@ -23,9 +23,10 @@
  * Threads: any (one lock, rank 70; executor and callbacks are called with it released). crash,
  * fork, peek and poke: while nothing is in flight.
  * Tests: tests/unit/store/test_io_sim.c */
-#ifndef SC_STORE_IO_SIM_H
-#define SC_STORE_IO_SIM_H
+#ifndef SC_TESTS_SIM_IO_SIM_H
+#define SC_TESTS_SIM_IO_SIM_H
 
+#include "base/config.h"
 #include "store/io.h"
 
 #define SC_IO_SIM_SECTOR_BYTES 512u
@@ -35,7 +36,7 @@ struct sc_io_sim_disk;
 struct sc_io_sim_disk_params {
     struct sc_alloc *alloc;  /* of the handle; contents are the simulated device's: libc's memory,
                                 so that a sealed allocator sees none of it */
-    uint64_t seed;           /* of the faults */
+    uint64_t seed;           /* of the faults, and of sc_io_random */
     uint64_t capacity_bytes; /* 0: 1 TiB */
     uint32_t journal;        /* 0: none, crash and fork refuse; 1: since the last sync; 2: since the
                                 disk was made, so that fork can go back to any event */
@@ -45,6 +46,21 @@ spec_status sc_io_sim_disk_open(const struct sc_io_sim_disk_params *params,
                                 struct sc_io_sim_disk **ret_disk, struct spec_error *reterr);
 /* Every back end on it is closed (asserted). Takes NULL. */
 void sc_io_sim_disk_close(struct sc_io_sim_disk *disk);
+
+/* What the disk is like; copies and forks are like their origin. A new one has no limits. */
+struct sc_io_sim_device {
+    uint64_t bytes_per_s, op_ns, ops_per_s;
+    uint64_t loop_seed; /* of a connector's executor */
+};
+/* While nothing is in flight. */
+void sc_io_sim_disk_device(struct sc_io_sim_disk *disk, const struct sc_io_sim_device *device);
+
+/* What sc_io_open, sc_store_open and sc_plugin_open_on take, as long as the disk is there. Any
+ * number of back ends may be open on a disk at a time. NULL for NULL. */
+const struct sc_io_custom *sc_io_sim_custom(struct sc_io_sim_disk *disk);
+
+/* In the setups of tests, beside those that a configuration can name: the custom back end. */
+enum { SC_BACKEND_SIM = SC_BACKEND_PREAD + 1 };
 
 /* ---- Faults --------------------------------------------------------------------------------- */
 

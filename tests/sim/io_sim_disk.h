@@ -8,12 +8,12 @@
  *
  * Threads: the lock (rank 70), per member below.
  * Tests: tests/unit/store/test_io_sim.c */
-#ifndef SC_STORE_IO_SIM_DISK_H
-#define SC_STORE_IO_SIM_DISK_H
+#ifndef SC_TESTS_SIM_IO_SIM_DISK_H
+#define SC_TESTS_SIM_IO_SIM_DISK_H
 
 #include "store/io_backend.h"
-#include "store/io_sim.h"
-#include "store/io_sim_image.h"
+#include "tests/sim/io_sim.h"
+#include "tests/sim/io_sim_image.h"
 
 #include <pthread.h>
 
@@ -24,14 +24,18 @@ struct sc_io_sim_disk {
     uint64_t seed;
     uint64_t capacity_bytes;
     uint32_t journal_mode;
+    struct sc_io_custom custom;
+
+    /* Constant while anything is in flight. */
+    struct sc_io_sim_device device;
 
     /* Guarded by lock (rank 70). */
     pthread_mutex_t lock;
     struct sc_sim_image now, base;
     struct sc_sim_journal journal;
     uint64_t next_inode;
-    struct sc_io_file *open_files;
-    uint64_t attached;
+    struct sc_sim_file *open_files;
+    uint64_t attached; /* back ends */
 
     uint64_t random; /* of the faults */
     uint64_t drawn;  /* of sc_io_random: goes on in copies and forks */
@@ -50,16 +54,20 @@ struct sc_io_sim_disk {
     struct sc_io_op *held; /* SC_SIM_NEVER */
 };
 
-struct sc_sim { /* io->own */
-    struct sc_io_sim_disk *disk;
-    uint32_t owns_disk;
-    uint64_t bytes_per_s, op_ns;
-    uint64_t busy_ns_min; /* that an operation occupies the device for */
+struct sc_sim_file { /* file->own; guarded by the lock */
+    uint64_t inode;
+    struct sc_sim_file *next_open;
+    bool holds_lock;
 };
 
 static inline struct sc_io_sim_disk *sc_sim_disk_of(const struct sc_io *io)
 {
-    return ((const struct sc_sim *)io->own)->disk;
+    return io->own;
+}
+
+static inline uint64_t sc_sim_inode_of(const struct sc_io_file *file)
+{
+    return ((const struct sc_sim_file *)file->own)->inode;
 }
 
 static inline void sc_sim_lock(struct sc_io_sim_disk *disk)
@@ -90,6 +98,11 @@ int sc_sim_disk_write(struct sc_io_sim_disk *disk, const struct sc_io_file *file
                       const uint8_t *data, uint64_t bytes);
 int sc_sim_disk_read(struct sc_io_sim_disk *disk, const struct sc_io_file *file, uint64_t offset,
                      uint8_t *data, uint64_t bytes);
+
+/* ---- The back end (io_sim.c) ---------------------------------------------------------------- */
+
+/* A custom back end's open; user is the disk. */
+spec_status sc_sim_open(struct sc_io *io, void *user, struct spec_error *reterr);
 
 /* ---- The device (io_sim_device.c) ----------------------------------------------------------- */
 

@@ -9,9 +9,9 @@
  *
  * Holds: one operation at a time has the device, the highest lane's first.
  * Does not: sleep: time is the executor's, a virtual clock in its seeded loop.
- * Threads: store/io_sim_disk.h; steps are the executor's.
+ * Threads: tests/sim/io_sim_disk.h; steps are the executor's.
  * Tests: tests/unit/store/test_io_sim.c */
-#include "store/io_sim_disk.h"
+#include "tests/sim/io_sim_disk.h"
 
 enum { OP_SHORT = 1, OP_LATE = 2, OP_NEVER = 4, OP_PART_SHIFT = 8 }; /* op->state in the device */
 
@@ -69,13 +69,14 @@ static void transfer_step(struct sc_task *task);
 
 static void transfer_go(struct sc_io_op *op)
 {
-    const struct sc_sim *sim = op->io->own;
+    const struct sc_io_sim_device *device = &sc_sim_disk_of(op->io)->device;
     const uint64_t part = op->state >> OP_PART_SHIFT;
     uint64_t ns = 0;
-    if (sim->bytes_per_s > 0) /* no overflow: the quotient is seconds, the rest below one */
-        ns = part / sim->bytes_per_s * 1000000000u +
-             (uint64_t)((double)(part % sim->bytes_per_s) * 1e9 / (double)sim->bytes_per_s);
-    ns = ns > sim->busy_ns_min ? ns : sim->busy_ns_min;
+    if (device->bytes_per_s > 0) /* no overflow: the quotient is seconds, the rest below one */
+        ns = part / device->bytes_per_s * 1000000000u +
+             (uint64_t)((double)(part % device->bytes_per_s) * 1e9 / (double)device->bytes_per_s);
+    const uint64_t ns_min = device->ops_per_s > 0 ? 1000000000u / device->ops_per_s : 0;
+    ns = ns > ns_min ? ns : ns_min;
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;
     sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane, sc_exec_now_ns(exec) + ns);
@@ -87,7 +88,7 @@ static void post_transfer(struct sc_io_op *op);
 static void start_step(struct sc_task *task)
 {
     struct sc_io_op *op = op_of(task);
-    struct sc_io_sim_disk *disk = ((const struct sc_sim *)op->io->own)->disk;
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(op->io);
     if (sc_io_op_start(op)) {
         transfer_go(op);
         return;
@@ -117,8 +118,7 @@ static void post_transfer(struct sc_io_op *op)
 static void transfer_step(struct sc_task *task)
 {
     struct sc_io_op *op = op_of(task);
-    const struct sc_sim *sim = op->io->own;
-    struct sc_io_sim_disk *disk = sim->disk;
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(op->io);
     struct sc_exec *exec = op->io->exec;
     const uint64_t part = op->state >> OP_PART_SHIFT;
     const uint64_t flags = op->state;
@@ -152,13 +152,13 @@ static void transfer_step(struct sc_task *task)
     post_transfer(next);
     if (!is_over)
         return;
-    if (sim->op_ns + late_ns == 0) {
+    if (disk->device.op_ns + late_ns == 0) {
         sc_io_op_complete(op, sys_errno);
         return;
     }
     op->task.step = complete_step;
     sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane,
-                    sc_exec_now_ns(exec) + sim->op_ns + late_ns);
+                    sc_exec_now_ns(exec) + disk->device.op_ns + late_ns);
 }
 
 void sc_sim_submit(struct sc_io *io, struct sc_io_op *ops)

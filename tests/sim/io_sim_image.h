@@ -11,8 +11,8 @@
  * Does not: lock, draw faults.
  * Threads: the disk's lock guards all of it.
  * Tests: tests/unit/store/test_io_sim.c */
-#ifndef SC_STORE_IO_SIM_IMAGE_H
-#define SC_STORE_IO_SIM_IMAGE_H
+#ifndef SC_TESTS_SIM_IO_SIM_IMAGE_H
+#define SC_TESTS_SIM_IO_SIM_IMAGE_H
 
 #include "base/alloc.h"
 
