@@ -593,7 +593,7 @@ static bool pin_last(struct walk *walk)
         return false;
     }
     uint64_t now = atomic_fetch_add_explicit(&walk->index->clock, 1, memory_order_relaxed) + 1;
-    atomic_store_explicit(&node->stamp, now, memory_order_relaxed);
+    sc_radix_used(node, now);
     return true;
 }
 

@@ -228,10 +228,10 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
 /* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
-/* The unpinned leaf (a run without children) whose last use is longest ago; a run's last use is the
- * latest of its own and of those below it, also of removed ones. A pinned leaf that is met counts
- * as used now. False: none. Writer. O(log leaves), amortised. */
-bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment);
+/* The unpinned leaf (a run without children) that goes first, by base/policy.h; a run's rank is the
+ * highest of its own and of those below it, also of removed ones. A pinned leaf that is met is
+ * passed over, as sc_radix_pass_over does it. False: none. Writer. O(log leaves), amortised. */
+bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment);
 
 /* The run above, whole; false: the ref is stale, or stands below the root. ret_is_alone: nothing
  * else hangs on that run. Writer. */
@@ -243,8 +243,8 @@ bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top);
 /* Other flags for a run and those above it with the same piece; returns those that the run had.
  * Stale: no effect, 0. Writer. */
 uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags);
-/* Counts as a use of the run for eviction order. Stale: no effect. Writer. */
-void sc_radix_use(struct sc_radix *index, struct sc_radix_ref ref);
+/* The run is in use: it goes behind all others. Stale: no effect. Writer. */
+void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref);
 
 struct sc_radix_evicted {
     struct sc_radix_segment segment; /* the run that was removed */

@@ -122,8 +122,7 @@ static void pin(struct sc_radix *index, struct sc_radix_node *node)
 {
     uint32_t before = atomic_fetch_add(&node->pins, 1);
     SC_ASSERT(index->poison, (before & SC_RADIX_DEAD) == 0); /* only a writer closes it */
-    uint64_t now = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
-    atomic_store_explicit(&node->stamp, now, memory_order_relaxed);
+    sc_radix_used(node, sc_radix_stamp(index));
 }
 
 /* Everything but the pin. */

@@ -38,7 +38,7 @@ static uint64_t leave(struct sc_radix *index, uint32_t id, const struct sc_radix
     if (sc_radix_first_child(node) == 0 && sc_radix_leaf_remove(index, id, removal))
         return 1;
     sc_radix_run_hide(index, id);
-    sc_radix_parent_settle(index, parent, atomic_load_explicit(&node->stamp, memory_order_relaxed));
+    sc_radix_parent_settle(index, parent, sc_radix_rank(node));
     return 0;
 }
 

@@ -298,8 +298,7 @@ static void split(struct plan *plan, struct sc_hash hash)
     memcpy(upper->tokens, lower->tokens + cut, 4 * (uint64_t)plan->part_count);
     if (key.marked)
         memcpy(upper->tokens + plan->part_count, &key.mark, SC_SHA256_BYTES);
-    atomic_store_explicit(&upper->stamp, atomic_load_explicit(&lower->stamp, memory_order_relaxed),
-                          memory_order_relaxed);
+    sc_radix_rank_set(upper, sc_radix_rank(lower));
     atomic_store(&upper->first_child, lower_id);
     atomic_store(&upper->up, sc_radix_up_make(parent_id, 0));
     upper->flags = lower->flags & (SC_RADIX_IN_CHILDREN | SC_RADIX_MOVED);
@@ -420,7 +419,7 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
     for (uint32_t i = 0; i < plan->run_count; i++) {
         struct sc_radix_node *node = sc_radix_node_at(index, plan->runs[i]);
         atomic_store_explicit(&node->up, sc_radix_up_make(above, 0), memory_order_relaxed);
-        atomic_store_explicit(&node->stamp, now, memory_order_relaxed);
+        sc_radix_used(node, now);
         if (i + 1 < plan->run_count)
             atomic_store_explicit(&node->first_child, plan->runs[i + 1], memory_order_relaxed);
         above = plan->runs[i];
@@ -591,8 +590,7 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
     if (plan.position < plan.end)
         return add_missing(&plan, ret_inserted, reterr);
     bool is_moved = insertion->merges && merge(&plan);
-    uint64_t now = sc_radix_stamp(index);
-    atomic_store_explicit(&sc_radix_node_at(index, plan.last)->stamp, now, memory_order_relaxed);
+    sc_radix_used(sc_radix_node_at(index, plan.last), sc_radix_stamp(index));
     answer(&plan, is_moved ? plan.end - insertion->run_first : 0, plan.last, plan.at, ret_inserted);
     return SPEC_OK;
 }

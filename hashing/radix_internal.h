@@ -27,6 +27,7 @@
 #ifndef SC_HASHING_RADIX_INTERNAL_H
 #define SC_HASHING_RADIX_INTERNAL_H
 
+#include "base/policy.h"
 #include "hashing/radix.h"
 
 #include <stdalign.h>
@@ -91,10 +92,10 @@ struct sc_radix_node {
     uint32_t next, prev; /* siblings, first_child of the parent is the head; roots of a list */
     uint32_t leaf_at;    /* place in the heap of leaves + 1; 0: not there */
 
-    _Atomic uint64_t stamp; /* last use; any thread, relaxed */
+    _Atomic uint64_t rank; /* the lowest leaf goes first (base/policy.h); any thread, relaxed */
 
     /* Writer only. */
-    uint64_t listed;       /* the stamp under which the heap has it; a root's number */
+    uint64_t listed;       /* the rank under which the heap has it; a root's number */
     uint32_t waiting_next; /* waiting removals; retired runs */
 
     /* A run that stood SC_RADIX_AHEAD chunks below this one, or 0: a hint, maybe long gone. */
@@ -178,7 +179,7 @@ struct sc_radix {
     uint32_t newest_above;      /* the run SC_RADIX_AHEAD chunks above it; 0: none is known */
     uint32_t partial[SC_RADIX_CLASSES];
     struct sc_radix_limbo limbo[3];
-    uint32_t *leaves; /* [leaf_capacity] heap of ids, oldest first */
+    uint32_t *leaves; /* [leaf_capacity] heap of ids, the lowest rank first */
     uint64_t leaf_capacity;
     uint32_t waiting;               /* first hidden top */
     uint32_t root_first, root_last; /* roots that can be found, by number */
@@ -354,6 +355,29 @@ static inline uint64_t sc_radix_stamp(struct sc_radix *index)
     return ++index->stamp_next;
 }
 
+static inline uint64_t sc_radix_rank(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->rank, memory_order_relaxed);
+}
+
+static inline void sc_radix_rank_set(struct sc_radix_node *node, uint64_t rank)
+{
+    atomic_store_explicit(&node->rank, rank, memory_order_relaxed);
+}
+
+/* What the order of eviction is told of a run: it is used. */
+static inline void sc_radix_used(struct sc_radix_node *node, uint64_t stamp)
+{
+    sc_radix_rank_set(node, sc_rank(&(struct sc_use){.stamp = stamp}));
+}
+
+/* It is passed over, being in use: it goes behind all others. Writer. */
+static inline void sc_radix_node_pass_over(struct sc_radix *index, struct sc_radix_node *node)
+{
+    struct sc_use use = {.stamp = sc_radix_stamp(index), .count = UINT32_MAX};
+    sc_radix_rank_set(node, sc_rank(&use));
+}
+
 /* ---- radix_memory.c: slabs, tables, epochs -------------------------------------------------- */
 
 /* Takes from bytes_max; NULL when it or the allocator refuses. Zeroed. */
@@ -405,8 +429,8 @@ bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
 bool sc_radix_leaves_reserve(struct sc_radix *index);
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id);
 void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id);
-/* 0: none. */
-uint32_t sc_radix_leaves_oldest(struct sc_radix *index);
+/* The one that goes first. 0: none. */
+uint32_t sc_radix_leaves_lowest(struct sc_radix *index);
 
 /* ---- radix.c: finding ------------------------------------------------------------------------ */
 
@@ -437,8 +461,8 @@ void sc_radix_run_hide(struct sc_radix *index, uint32_t id);
 void sc_radix_chunks_leave(struct sc_radix *index, uint32_t id);
 /* A hidden subtree goes when a sweep finds it free of pins. */
 void sc_radix_wait(struct sc_radix *index, uint32_t top);
-/* The parent lost a visible child that was last used at `stamp`. */
-void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t stamp);
+/* The parent lost a visible child; `rank`: the highest of the child and what was below it. */
+void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t rank);
 
 /* ---- radix_roots.c: which roots there are ---------------------------------------------------- */
 

@@ -1,13 +1,14 @@
-/* The heap of leaves: which unpinned run without visible children was used longest ago.
+/* The heap of leaves: which unpinned run without visible children has the lowest rank.
  *
- *   leaves[]   binary heap by `listed`, the stamp under which a leaf was last put in order
+ *   leaves[]   binary heap by `listed`, the rank under which a leaf was last put in order
  *
- * Readers only store a run's stamp. The heap is repaired when its top is asked for: a top whose
- * stamp is newer than its place is put in order again. Stamps only grow, so the first top that is
- * in order is the oldest of all. A pinned top is stamped and goes to the end.
+ * Readers only store a run's rank (base/policy.h says what it is made of). The heap is repaired
+ * when its top is asked for: a top whose rank is not that of its place is put in order again. Ranks
+ * only grow, so the first top that is in order is the lowest of all. A pinned top is passed over:
+ * it goes to the end.
  *
  * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
- * stamp. The number of such runs grows by insertion only, so that only insertion needs room.
+ * rank. The number of such runs grows by insertion only, so that only insertion needs room.
  * Does not: allocate but in reserve.
  * Threads: writer.
  * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c */
@@ -87,7 +88,7 @@ void sc_radix_leaves_add(struct sc_radix *index, uint32_t id)
     uint64_t count = count_of(index);
     SC_ASSERT(index->poison, node->leaf_at == 0);
     SC_ASSERT(index->poison, count < index->leaf_capacity);
-    node->listed = atomic_load_explicit(&node->stamp, memory_order_relaxed);
+    node->listed = sc_radix_rank(node);
     set(index, count, id);
     atomic_store_explicit(&index->leaf_count, count + 1, memory_order_relaxed);
     sift_up(index, count);
@@ -117,30 +118,28 @@ static bool is_held(const struct sc_radix_node *node)
            atomic_load_explicit(&node->first_child, memory_order_relaxed) != 0;
 }
 
-uint32_t sc_radix_leaves_oldest(struct sc_radix *index)
+uint32_t sc_radix_leaves_lowest(struct sc_radix *index)
 {
     uint64_t count = count_of(index);
     for (uint64_t held = 0; held < count;) {
         struct sc_radix_node *top = leaf_at(index, 0);
-        uint64_t stamp = atomic_load_explicit(&top->stamp, memory_order_relaxed);
-        if (stamp == top->listed) {
+        if (sc_radix_rank(top) == top->listed) {
             if (!is_held(top))
                 return index->leaves[0];
-            /* In use now. Were it set aside instead, each call would meet all of its kind again. */
-            stamp = atomic_fetch_add_explicit(&index->clock, 1, memory_order_relaxed) + 1;
-            atomic_store_explicit(&top->stamp, stamp, memory_order_relaxed);
+            /* Were it set aside instead, each call would meet all of its kind again. */
+            sc_radix_node_pass_over(index, top);
             held++;
         }
-        top->listed = stamp;
+        top->listed = sc_radix_rank(top);
         sift_down(index, 0, count);
     }
     return 0;
 }
 
-bool sc_radix_oldest_leaf(struct sc_radix *index, struct sc_radix_segment *ret_segment)
+bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)
 {
     sc_radix_reclaim(index);
-    uint32_t found = sc_radix_leaves_oldest(index);
+    uint32_t found = sc_radix_leaves_lowest(index);
     if (found == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);

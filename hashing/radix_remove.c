@@ -11,11 +11,6 @@
  * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
 #include "hashing/radix_internal.h"
 
-static uint64_t stamp_of(const struct sc_radix_node *node)
-{
-    return atomic_load_explicit(&node->stamp, memory_order_relaxed);
-}
-
 static void take_from(_Atomic uint64_t *counter, uint64_t less)
 {
     uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
@@ -76,11 +71,11 @@ static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_n
     take_from(&index->hidden, 1);
 }
 
-void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t stamp)
+void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t rank)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
-    if (stamp_of(parent) < stamp)
-        atomic_store_explicit(&parent->stamp, stamp, memory_order_relaxed);
+    if (sc_radix_rank(parent) < rank)
+        sc_radix_rank_set(parent, rank);
     bool is_plain = (parent->flags & SC_RADIX_IS_ROOT) == 0;
     bool is_visible = (sc_radix_up(parent) & SC_RADIX_HIDDEN) == 0;
     if (is_plain && is_visible && parent->leaf_at == 0 &&
@@ -147,11 +142,11 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
     bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
     uint32_t parent = sc_radix_up_parent(sc_radix_up(top_node));
     uint64_t count = 0;
-    uint64_t stamp = 0;
+    uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (stamp_of(node) > stamp)
-            stamp = stamp_of(node);
+        if (sc_radix_rank(node) > rank)
+            rank = sc_radix_rank(node);
         if ((node->flags & SC_RADIX_IS_ROOT) != 0) {
             forget_root(index, id, node);
         } else {
@@ -161,7 +156,7 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
     }
     if (!is_root) {
         unlink_sibling(index, top);
-        sc_radix_parent_settle(index, parent, stamp);
+        sc_radix_parent_settle(index, parent, rank);
         drop_empty_root(index, parent);
     }
     for (uint32_t id = top; id != 0;) {
@@ -196,18 +191,18 @@ void sc_radix_wait(struct sc_radix *index, uint32_t top)
 static void hide(struct sc_radix *index, uint32_t top)
 {
     const struct sc_radix_node *top_node = sc_radix_node_at(index, top);
-    uint64_t stamp = 0;
+    uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (stamp_of(node) > stamp)
-            stamp = stamp_of(node);
+        if (sc_radix_rank(node) > rank)
+            rank = sc_radix_rank(node);
         sc_radix_run_hide(index, id);
     }
     sc_radix_wait(index, top);
     if ((top_node->flags & SC_RADIX_IS_ROOT) != 0)
         sc_radix_root_unlist(index, top);
     else
-        sc_radix_parent_settle(index, sc_radix_up_parent(sc_radix_up(top_node)), stamp);
+        sc_radix_parent_settle(index, sc_radix_up_parent(sc_radix_up(top_node)), rank);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
@@ -307,7 +302,7 @@ static void evict_joined(struct sc_radix *index, bool is_joined, struct sc_radix
 bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted)
 {
     sc_radix_reclaim(index);
-    uint32_t id = sc_radix_leaves_oldest(index);
+    uint32_t id = sc_radix_leaves_lowest(index);
     struct sc_radix_evicted evicted = {.rest = {0, 0}};
     while (id != 0) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
@@ -319,7 +314,7 @@ bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted
             *ret_evicted = evicted;
             return true;
         }
-        id = sc_radix_leaves_oldest(index); /* a reader has just pinned that one */
+        id = sc_radix_leaves_lowest(index); /* a reader has just pinned that one */
     }
     return false;
 }
@@ -396,9 +391,9 @@ uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, ui
     return before;
 }
 
-void sc_radix_use(struct sc_radix *index, struct sc_radix_ref ref)
+void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref)
 {
     struct sc_radix_node *node = sc_radix_node_of(index, ref);
     if (node != NULL)
-        atomic_store_explicit(&node->stamp, sc_radix_stamp(index), memory_order_relaxed);
+        sc_radix_node_pass_over(index, node);
 }

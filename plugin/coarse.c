@@ -147,7 +147,7 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
         sc_store_coarse_unmark(conn->store, extent->id);
         (void)runs_set(conn, extent, false);
     }
-    sc_radix_use(conn->radix, coarse->leaf);
+    sc_radix_pass_over(conn->radix, coarse->leaf);
     pthread_mutex_unlock(&conn->index_lock);
     atomic_fetch_add_explicit(&conn->stats.coarsened_chunks, gives ? pieces : 0,
                               memory_order_relaxed);

@@ -661,7 +661,7 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
 spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
                                  const struct sc_radix_match *match, uint64_t first_id,
                                  uint32_t kind, uint64_t *ret_indexed_end);
-/* The unpinned leaf that was used longest ago, of a piece below piece_end. Index lock held. */
+/* The unpinned leaf that goes first, of a piece below piece_end. Index lock held. */
 bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
                           struct sc_radix_segment *ret_leaf);
 /* Writer's open: drops the pieces whose place in the index went with one that the log drops,

@@ -304,12 +304,12 @@ void sc_plugin_orphans_drop(spec_connector *conn)
 bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
                           struct sc_radix_segment *ret_leaf)
 {
-    for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_oldest_leaf(conn->radix, ret_leaf); i++) {
+    for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_victim(conn->radix, ret_leaf); i++) {
         if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
             return true;
         if (!conn->config.coarse_only) /* all others were used later */
             return false;
-        sc_radix_use(conn->radix, ret_leaf->node); /* it is: its request goes on */
+        sc_radix_pass_over(conn->radix, ret_leaf->node); /* it is: its request goes on */
     }
     return false;
 }

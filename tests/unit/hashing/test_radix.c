@@ -893,7 +893,7 @@ static void oldest_leaf_is_the_one_used_longest_ago(void **state)
     static uint32_t tokens[4][CHUNK + 10];
     struct prompt prompts[4];
     struct sc_radix_segment leaf;
-    assert_false(sc_radix_oldest_leaf(fx->index, &leaf));
+    assert_false(sc_radix_victim(fx->index, &leaf));
     for (uint32_t i = 0; i < 4; i++) { /* a common chunk, then leaves of their own */
         make_tokens(tokens[i], CHUNK + 10, 1);
         tokens[i][CHUNK] = i;
@@ -905,22 +905,45 @@ static void oldest_leaf_is_the_one_used_longest_ago(void **state)
     struct sc_radix_match held = pin_of(fx, &prompts[1]);
     const uint64_t order[] = {20, 30, 1}; /* piece of prompts 2, 3, 0; 1 is held */
     for (uint32_t i = 0; i < 3; i++) {
-        assert_true(sc_radix_oldest_leaf(fx->index, &leaf));
+        assert_true(sc_radix_victim(fx->index, &leaf));
         assert_int_equal(leaf.value.piece, order[i]);
         assert_int_equal(sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW,
                                          &fx->removal, NULL, NULL),
                          SPEC_OK);
         fixture_check(fx);
     }
-    assert_false(sc_radix_oldest_leaf(fx->index, &leaf));
+    assert_false(sc_radix_victim(fx->index, &leaf));
     sc_radix_unpin(fx->index, held.last);
-    assert_true(sc_radix_oldest_leaf(fx->index, &leaf));
+    assert_true(sc_radix_victim(fx->index, &leaf));
     assert_int_equal(leaf.value.piece, 10);
     assert_int_equal(
         sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
         SPEC_OK);
-    assert_true(sc_radix_oldest_leaf(fx->index, &leaf)); /* the common chunk is a leaf now */
+    assert_true(sc_radix_victim(fx->index, &leaf)); /* the common chunk is a leaf now */
     assert_int_equal(leaf.value.piece, 0);
+}
+
+/* Ranks that nobody has counted up, as another order gives them. */
+static void the_leaf_of_the_lowest_rank_goes_first_whatever_it_is_made_of(void **state)
+{
+    struct fixture *fx = *state;
+    uint32_t tokens[CHUNK];
+    make_tokens(tokens, CHUNK, 1);
+    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    const uint64_t below[] = {0, 900, UINT64_C(1) << 20, 900, 1, 899}; /* the highest rank */
+    const uint64_t order[] = {2, 1, 3, 5, 4, 0}; /* 1 and 3 are equal: either way */
+    for (uint32_t i = 0; i < 6; i++) {
+        tokens[0] = i;
+        store_all(fx, &prompt, CHUNK, i);
+        sc_radix_rank_set(sc_radix_node_at(fx->index, match_of(fx, &prompt).last.id),
+                          UINT64_MAX - below[i]);
+    }
+    for (uint32_t i = 0; i < 6; i++) {
+        struct sc_radix_evicted evicted;
+        assert_true(sc_radix_evict(fx->index, &evicted));
+        assert_int_equal(below[evicted.segment.value.piece], below[order[i]]);
+        fixture_check(fx);
+    }
 }
 
 static void a_parent_is_as_young_as_what_hung_below_it(void **state)
@@ -937,7 +960,7 @@ static void a_parent_is_as_young_as_what_hung_below_it(void **state)
     sc_radix_unpin(fx->index, match.last);
     assert_int_equal(remove_at(fx, &deep, 1, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
     struct sc_radix_segment leaf;
-    assert_true(sc_radix_oldest_leaf(fx->index, &leaf));
+    assert_true(sc_radix_victim(fx->index, &leaf));
     assert_int_equal(leaf.value.piece, 9);
 }
 
@@ -1144,7 +1167,7 @@ static void the_cap_holds_and_a_full_index_still_answers(void **state)
         assert_int_equal(matched(&fx, &prompt), CHUNK);
     }
     struct sc_radix_segment leaf; /* room for one more: evict the oldest */
-    assert_true(sc_radix_oldest_leaf(fx.index, &leaf));
+    assert_true(sc_radix_victim(fx.index, &leaf));
     assert_int_equal(leaf.value.piece, 0);
     assert_int_equal(
         sc_radix_remove(fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
@@ -1255,6 +1278,7 @@ int main(void)
         CASE(a_run_that_is_being_removed_is_not_pinned),
         CASE(old_entries_lead_to_the_upper_run),
         CASE(oldest_leaf_is_the_one_used_longest_ago),
+        CASE(the_leaf_of_the_lowest_rank_goes_first_whatever_it_is_made_of),
         CASE(a_parent_is_as_young_as_what_hung_below_it),
         cmocka_unit_test(failing_allocations_change_nothing),
         cmocka_unit_test(failing_open_leaves_nothing),

@@ -19,6 +19,7 @@
 #define NONE       UINT32_MAX
 #define OP_INSERT  400u /* shares of 1,000 */
 #define OP_MATCH   580u
+#define OP_PASS    590u
 #define OP_ATTACH  650u
 #define OP_PIN     750u
 #define OP_UNPIN   830u
@@ -89,27 +90,21 @@ enum event {
     SWEPT,
     EVICTED,
     EVICTED_IN_PART,
+    PASSED_OVER,
     ATTACHED,
     ATTACHED_INSIDE,
     RESET,
     RESET_PINNED,
     EVENTS
 };
-static const char *const event_names[EVENTS] = {"added",
-                                                "added in part",
-                                                "all there",
-                                                "orphan",
-                                                "pinned",
-                                                "removed",
-                                                "refused",
-                                                "hidden",
-                                                "swept",
-                                                "evicted",
-                                                "evicted in part",
-                                                "attached",
-                                                "attached inside a run",
-                                                "reset",
-                                                "reset with pins"};
+static const char *const event_names[EVENTS] = {"added",           "added in part",
+                                                "all there",       "orphan",
+                                                "pinned",          "removed",
+                                                "refused",         "hidden",
+                                                "swept",           "evicted",
+                                                "evicted in part", "passed over",
+                                                "attached",        "attached inside a run",
+                                                "reset",           "reset with pins"};
 static uint64_t events[EVENTS];
 
 static uint64_t draw(struct world *w)
@@ -513,6 +508,20 @@ static void op_sweep(struct world *w)
     events[SWEPT] += removed != 0 ? 1 : 0;
 }
 
+/* A run that goes behind all others, as one does that is pinned when its turn comes. */
+static void op_pass_over(struct world *w, const struct text *text)
+{
+    static uint32_t path[TOKENS_MAX];
+    static struct sc_radix_segment segments[TOKENS_MAX];
+    struct sc_radix_match match;
+    uint64_t have = compare(w, text, path, segments, &match, false);
+    if (have == 0)
+        return;
+    sc_radix_pass_over(w->fx.index, match.last);
+    w->twins[run_last(w, match.last, path[have - 1], have - 1)].stamp = ++w->clock;
+    events[PASSED_OVER]++;
+}
+
 static bool has_visible_child(const struct world *w, uint32_t id)
 {
     for (uint32_t child = w->twins[id].first_child; child != NONE; child = w->twins[child].next) {
@@ -567,7 +576,7 @@ static void op_evict_found(struct world *w)
 {
     uint64_t oldest = twin_oldest(w);
     struct sc_radix_segment leaf;
-    bool found = sc_radix_oldest_leaf(w->fx.index, &leaf);
+    bool found = sc_radix_victim(w->fx.index, &leaf);
     assert_int_equal(found, oldest != UINT64_MAX);
     if (!found)
         return;
@@ -734,6 +743,8 @@ static void step(struct world *w)
         op_insert(w, text);
     else if (op < OP_MATCH)
         op_match(w, text);
+    else if (op < OP_PASS)
+        op_pass_over(w, text);
     else if (op < OP_ATTACH)
         op_attach(w, text);
     else if (op < OP_PIN)

@@ -144,16 +144,16 @@ static void what_stays_behind_changes_its_flags(void **state)
     assert_true(sc_radix_is_pinned(index, segments[0].node));  /* below it */
     assert_false(sc_radix_is_pinned(index, segments[1].node)); /* beside it */
     sc_radix_unpin(index, held.last);
-    assert_true(sc_radix_oldest_leaf(index, &leaf));
+    assert_true(sc_radix_victim(index, &leaf));
     assert_int_equal(leaf.value.piece, 13);
-    sc_radix_use(index, leaf.node);
-    assert_true(sc_radix_oldest_leaf(index, &leaf));
+    sc_radix_pass_over(index, leaf.node);
+    assert_true(sc_radix_victim(index, &leaf));
     assert_int_equal(leaf.value.piece, 20);
     const struct sc_radix_ref none = {0};
     assert_false(sc_radix_above(index, none, &above, &is_alone));
     assert_false(sc_radix_is_pinned(index, none));
     assert_int_equal(sc_radix_flags_set(index, none, 1), 0);
-    sc_radix_use(index, none);
+    sc_radix_pass_over(index, none);
     fixture_check(&world.fx);
     fixture_close(&world.fx);
 }

@@ -147,7 +147,7 @@ static void write_evict(struct shared *sh, uint64_t *random)
     if (draw(random) % 2 == 0) {
         if (sc_radix_evict(sh->fx.index, &evicted))
             note_removed(&evicted.segment, sh);
-    } else if (sc_radix_oldest_leaf(sh->fx.index, &leaf)) {
+    } else if (sc_radix_victim(sh->fx.index, &leaf)) {
         (void)sc_radix_remove(sh->fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, &sh->fx.removal,
                               NULL, NULL);
     }

@@ -109,7 +109,7 @@ static bool has_free_leaf(struct rig *rig)
 {
     struct sc_radix_segment leaf;
     pthread_mutex_lock(&rig->conn->index_lock);
-    bool has = sc_radix_oldest_leaf(rig->conn->radix, &leaf);
+    bool has = sc_radix_victim(rig->conn->radix, &leaf);
     pthread_mutex_unlock(&rig->conn->index_lock);
     return has;
 }

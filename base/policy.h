@@ -1,0 +1,56 @@
+/* The eviction order: of what is kept and may be dropped, what goes first. The one place.
+ *
+ *   struct sc_use --sc_rank--> 64 bits; whoever keeps things keeps the lowest at hand (the index a
+ *                              heap of its leaves), and knows nothing else of what a rank means
+ *
+ * Another order: sc_rank calls another function below, and who keeps things fills in what of a use
+ * that reads; for the index's leaves sc_radix_used does, in hashing/radix_internal.h.
+ *
+ * Holds: a use never makes a rank lower, so that a heap may find out late (what falls all the same
+ * stays a while longer); what is in use now goes behind what is not.
+ * Does not: keep anything, read a clock.
+ * Threads: any.
+ * Tests: tests/unit/base/test_policy.c, tests/unit/hashing/test_radix_random.c */
+#ifndef SC_BASE_POLICY_H
+#define SC_BASE_POLICY_H
+
+#include <stdint.h>
+
+/* What is known of a thing that is kept. Members that an order does not read may be 0. */
+struct sc_use {
+    uint64_t stamp;      /* of its last use: higher for each use of anything */
+    uint64_t bytes;      /* that dropping it makes free */
+    uint32_t count;      /* of uses; UINT32_MAX: in use now */
+    uint32_t importance; /* what it is worth, in any unit */
+};
+
+/* Used longest ago. */
+static inline uint64_t sc_rank_lru(const struct sc_use *use)
+{
+    return use->stamp;
+}
+
+/* Used least often, so what has just come; of equals, longest ago. A million uses are as good as
+ * more. */
+static inline uint64_t sc_rank_lfu(const struct sc_use *use)
+{
+    const uint64_t count_max = (UINT64_C(1) << 20) - 1, stamp_max = (UINT64_C(1) << 44) - 1;
+    uint64_t count = use->count < count_max ? use->count : count_max;
+    return count << 44 | (use->stamp < stamp_max ? use->stamp : stamp_max);
+}
+
+/* Worth least a byte, in steps of 2^-32. */
+static inline uint64_t sc_rank_value(const struct sc_use *use)
+{
+    if (use->count == UINT32_MAX)
+        return UINT64_MAX;
+    return ((uint64_t)use->importance << 32) / (use->bytes > 0 ? use->bytes : 1);
+}
+
+/* The order that holds. */
+static inline uint64_t sc_rank(const struct sc_use *use)
+{
+    return sc_rank_lru(use);
+}
+
+#endif
