@@ -535,7 +535,7 @@ static void measure_reset(struct world *w)
     bool more = true;
     while (more) {
         uint64_t start = bench_now_ns();
-        more = sc_radix_remove_roots(w->index, mark, RESET_STEPS, NULL, NULL);
+        more = sc_radix_remove_roots(w->index, mark, RESET_STEPS, NULL);
         bench_series_add(&series, bench_now_ns() - start);
     }
     bench_series_print(&series);

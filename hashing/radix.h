@@ -142,7 +142,7 @@ struct sc_radix_insertion {
     struct sc_radix_value value;    /* row_first: the row of token run_first */
     /* Not NULL: a run at or behind run_first with larger flags makes way, with all below it. The
      * new runs are found before the old ones go, so that no match ends early between. What is
-     * pinned goes as after SC_RADIX_LATER. */
+     * pinned goes later. */
     const struct sc_radix_removal *replaces;
     /* Called before with the first of them; may pin it. May be NULL; user: that of replaces. */
     void (*replacing)(struct sc_radix_ref top, void *user);
@@ -211,20 +211,11 @@ enum sc_radix_scope {
     SC_RADIX_RUN,  /* the run and all below it */
     SC_RADIX_PIECE /* from the first run above it with the same piece, and all below */
 };
-enum sc_radix_when {
-    SC_RADIX_NOW,  /* refused while anything in it is pinned */
-    SC_RADIX_LATER /* no new match finds it; what is pinned goes when sc_radix_sweep finds it free
-                    */
-};
-
-/* Removes; a root that is left without runs goes too. Writer.
- *   ret_count  runs that were removed by this call (NULL is fine)
- * Returns SPEC_OK; SPEC_PENDING (LATER: hidden, waits for pins); errors, nothing changed: STALE
- * (the ref), BUSY (NOW: pinned). Allocates nothing. */
+/* Removes; a root that is left without runs goes too. No new match finds it; where anything in it
+ * is pinned, all goes when sc_radix_sweep finds it free. Allocates nothing. Writer.
+ * Returns SPEC_OK; SPEC_PENDING (hidden, waits for pins); STALE (the ref; nothing changed). */
 spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
-                            enum sc_radix_scope scope, enum sc_radix_when when,
-                            const struct sc_radix_removal *removal, uint64_t *ret_count,
-                            struct spec_error *reterr);
+                            enum sc_radix_scope scope, const struct sc_radix_removal *removal);
 /* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
@@ -262,11 +253,10 @@ uint64_t sc_radix_root_mark(const struct sc_radix *index);
  * pinned stays for its holders, and goes when sc_radix_sweep finds it free. Insertions go on
  * meanwhile, below roots made since, also of the same root hash. A match that began before may
  * still pin one of the old runs.
- *   removal    called for every run that is removed, here children before parents
- *   ret_count  runs that were removed by this call (NULL is fine)
+ *   removal  called for every run that is removed, here children before parents
  * Returns true while there is more to do: call again. Writer. Allocates nothing. */
 bool sc_radix_remove_roots(struct sc_radix *index, uint64_t mark, uint64_t step_count_max,
-                           const struct sc_radix_removal *removal, uint64_t *ret_count);
+                           const struct sc_radix_removal *removal);
 
 /* Names a prefix without its tokens: what a lease carries to another process. */
 struct sc_radix_place {

@@ -27,8 +27,8 @@ static void make_old(struct sc_radix *index, uint32_t id)
     index->clear_at = 0;
 }
 
-/* Removes or hides a run without visible children. Returns the runs removed. */
-static uint64_t leave(struct sc_radix *index, uint32_t id, const struct sc_radix_removal *removal)
+/* Removes or hides a run without visible children. */
+static void leave(struct sc_radix *index, uint32_t id, const struct sc_radix_removal *removal)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint32_t parent = sc_radix_up_parent(sc_radix_up(node));
@@ -36,14 +36,13 @@ static uint64_t leave(struct sc_radix *index, uint32_t id, const struct sc_radix
     index->clear_at = next != 0 ? next : parent;
     index->clear_back = next == 0;
     if (sc_radix_first_child(node) == 0 && sc_radix_leaf_remove(index, id, removal))
-        return 1;
+        return;
     sc_radix_run_hide(index, id);
     sc_radix_parent_settle(index, parent, sc_radix_rank(node));
-    return 0;
 }
 
-/* One step below the first old root. Returns the runs removed. */
-static uint64_t step(struct sc_radix *index, const struct sc_radix_removal *removal)
+/* One step below the first old root. */
+static void step(struct sc_radix *index, const struct sc_radix_removal *removal)
 {
     uint32_t root = index->old_first;
     if (index->clear_at == 0) {
@@ -56,15 +55,16 @@ static uint64_t step(struct sc_radix *index, const struct sc_radix_removal *remo
         child = sc_radix_visible_from(index, sc_radix_first_child(sc_radix_node_at(index, id)));
     if (child != 0) {
         index->clear_at = child;
-        return 0;
+        return;
     }
-    if (id != root)
-        return leave(index, id, removal);
+    if (id != root) {
+        leave(index, id, removal);
+        return;
+    }
     SC_ASSERT(index->poison, sc_radix_first_child(sc_radix_node_at(index, root)) != 0);
     index->clear_at = 0;
     sc_radix_root_unlist(index, root);
     sc_radix_wait(index, root);
-    return 0;
 }
 
 uint64_t sc_radix_root_mark(const struct sc_radix *index)
@@ -73,15 +73,12 @@ uint64_t sc_radix_root_mark(const struct sc_radix *index)
 }
 
 bool sc_radix_remove_roots(struct sc_radix *index, uint64_t mark, uint64_t step_count_max,
-                           const struct sc_radix_removal *removal, uint64_t *ret_count)
+                           const struct sc_radix_removal *removal)
 {
     sc_radix_reclaim(index);
     while (index->root_first != 0 && sc_radix_node_at(index, index->root_first)->listed < mark)
         make_old(index, index->root_first);
-    uint64_t count = 0;
     for (uint64_t i = 0; i < step_count_max && index->old_first != 0; i++)
-        count += step(index, removal);
-    if (ret_count != NULL)
-        *ret_count = count;
+        step(index, removal);
     return index->old_first != 0;
 }

@@ -486,7 +486,7 @@ static void replace(struct plan *plan)
     if (in->replacing != NULL)
         in->replacing(top, in->replaces->user);
     atomic_fetch_add(&index->replaced, 1);
-    (void)sc_radix_remove(index, top, SC_RADIX_RUN, SC_RADIX_LATER, in->replaces, NULL, NULL);
+    (void)sc_radix_remove(index, top, SC_RADIX_RUN, in->replaces);
 }
 
 static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_inserted,

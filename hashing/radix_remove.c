@@ -1,8 +1,7 @@
 /* Removal from the radix index, now or when the pins have gone, and refs. Contract: radix.h.
  *
- *   now     close every run of the subtree (pins 0 -> dead), or open them again and refuse;
- *           unlink; tell the caller; retire
- *   later   when it is refused: hide every run of the subtree (no match finds it), wait
+ *   now     close every run of the subtree (pins 0 -> dead); unlink; tell the caller; retire
+ *   later   one is pinned: open the others again, hide every run (no match finds it), wait
  *
  * Holds: a run that is pinned is not retired, nor is anything above it. Hidden runs are in no table
  * of chunks and not among the leaves; they stay in their parent's list of children.
@@ -134,25 +133,21 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
         removal->removed(&segment, removal->user);
 }
 
-/* Removes a closed subtree. Returns its runs. */
-static uint64_t dismantle(struct sc_radix *index, uint32_t top,
-                          const struct sc_radix_removal *removal)
+/* Removes a closed subtree. */
+static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radix_removal *removal)
 {
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
     bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
     uint32_t parent = sc_radix_up_parent(sc_radix_up(top_node));
-    uint64_t count = 0;
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
         if (sc_radix_rank(node) > rank)
             rank = sc_radix_rank(node);
-        if ((node->flags & SC_RADIX_IS_ROOT) != 0) {
+        if ((node->flags & SC_RADIX_IS_ROOT) != 0)
             forget_root(index, id, node);
-        } else {
+        else
             forget_run(index, id, node, removal);
-            count++;
-        }
     }
     if (!is_root) {
         unlink_sibling(index, top);
@@ -164,7 +159,6 @@ static uint64_t dismantle(struct sc_radix *index, uint32_t top,
         sc_radix_node_retire(index, id);
         id = next;
     }
-    return count;
 }
 
 /* ---- hiding -------------------------------------------------------------------------------- */
@@ -225,28 +219,19 @@ static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
 }
 
 spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
-                            enum sc_radix_scope scope, enum sc_radix_when when,
-                            const struct sc_radix_removal *removal, uint64_t *ret_count,
-                            struct spec_error *reterr)
+                            enum sc_radix_scope scope, const struct sc_radix_removal *removal)
 {
     sc_radix_reclaim(index);
     if (sc_radix_node_of(index, ref) == NULL)
-        return sc_fail(reterr, SPEC_E_STALE, "removal of a run that was removed");
+        return SPEC_E_STALE;
     uint32_t top = scope == SC_RADIX_PIECE ? piece_top(index, ref.id) : ref.id;
-    uint64_t count = 0;
-    spec_status status = SPEC_OK;
     if (close_pins(index, top)) {
-        count = dismantle(index, top, removal);
-    } else if (when == SC_RADIX_NOW) {
-        return sc_fail(reterr, SPEC_E_BUSY, "removal of runs that are leased");
-    } else {
-        if ((sc_radix_up(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
-            hide(index, top);
-        status = SPEC_PENDING;
+        dismantle(index, top, removal);
+        return SPEC_OK;
     }
-    if (ret_count != NULL)
-        *ret_count = count;
-    return status;
+    if ((sc_radix_up(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
+        hide(index, top);
+    return SPEC_PENDING;
 }
 
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal)
@@ -255,7 +240,7 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
     uint32_t top = index->waiting;
     while (top != 0) {
         if (close_pins(index, top)) {
-            (void)dismantle(index, top, removal);
+            dismantle(index, top, removal);
             top = index->waiting; /* others below it may have gone with it */
         } else {
             top = sc_radix_node_at(index, top)->waiting_next;
@@ -270,7 +255,7 @@ bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
     SC_ASSERT(index->poison, sc_radix_first_child(sc_radix_node_at(index, id)) == 0);
     if (!close_pins(index, id))
         return false;
-    (void)dismantle(index, id, removal);
+    dismantle(index, id, removal);
     return true;
 }
 

@@ -24,7 +24,7 @@ bool sc_plugin_roots_clear(struct sc_radix *radix, pthread_mutex_t *lock,
     bool clears = true;
     for (uint32_t i = 0; i < CLEAR_ROUNDS && clears; i++) {
         pthread_mutex_lock(lock);
-        clears = old->clears && sc_radix_remove_roots(radix, old->mark, CLEAR_STEPS, NULL, NULL);
+        clears = old->clears && sc_radix_remove_roots(radix, old->mark, CLEAR_STEPS, NULL);
         old->clears = clears;
         pthread_mutex_unlock(lock);
     }

@@ -100,7 +100,7 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     drop_later(conn, piece);
     /* Else it was merged since: another piece has its rows. */
     if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
-        sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, SC_RADIX_LATER, &removal, NULL, NULL);
+        sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
     pthread_mutex_unlock(&conn->index_lock);
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }

@@ -59,8 +59,7 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     pthread_mutex_lock(&conn->index_lock);
     if (has_run(conn->radix, piece, mark)) {
         sc_plugin_ghost_begin(conn, sc_plugin_ref_of(mark), false);
-        (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
-                              &removal, NULL, NULL);
+        (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, &removal);
     }
     conn->replay_orphans = conn->replay_orphans || dropped.has_orphans;
     pthread_mutex_unlock(&conn->index_lock);
@@ -106,8 +105,7 @@ static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
     struct sc_plugin_peer *peer = user;
     pthread_mutex_lock(&peer->lock);
     if (has_run(peer->radix, piece, mark))
-        (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, SC_RADIX_LATER,
-                              NULL, NULL, NULL);
+        (void)sc_radix_remove(peer->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, NULL);
     pthread_mutex_unlock(&peer->lock);
 }
 

@@ -150,8 +150,7 @@ static void long_paths_are_followed_without_tables(void **state)
     struct prompt part = a; /* what 16 runs name goes, and comes back elsewhere */
     part.count = CUT * CHUNK;
     struct sc_radix_ref ref = match_of(fx, &part).whole;
-    assert_int_equal(sc_radix_remove(fx->index, ref, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-                     SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx->index, ref, SC_RADIX_RUN, NULL), SPEC_OK);
     (void)sc_radix_sweep(fx->index, NULL);
     assert_int_equal(matched(fx, &a), (CUT - 1) * CHUNK);
     uint32_t other[CHUNK];
@@ -220,10 +219,10 @@ static void split_at(struct fixture *fx, uint64_t at)
     }
     sc_radix_unpin(fx->index, before.last);
     struct sc_radix_ref root = root_of(fx, &root_a);
-    uint64_t runs = 0;
-    assert_int_equal(
-        sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_NOW, &fx->removal, &runs, NULL),
-        SPEC_OK);
+    struct sc_radix_stats stats;
+    sc_radix_stats(fx->index, &stats);
+    uint64_t runs = stats.runs;
+    assert_int_equal(sc_radix_remove(fx->index, root, SC_RADIX_RUN, &fx->removal), SPEC_OK);
     assert_int_equal(fx->removed_tokens, 2 * LENGTH - at);
     assert_int_equal(fx->removed_runs, runs);
     fx->removed_tokens = 0;
@@ -359,8 +358,7 @@ static void roots_are_worlds_of_their_own(void **state)
     struct sc_radix_stats stats;
     sc_radix_stats(fx->index, &stats);
     assert_int_equal(stats.roots, 2);
-    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, SC_RADIX_NOW,
-                                     &fx->removal, NULL, NULL),
+    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, &fx->removal),
                      SPEC_OK);
     assert_int_equal(matched(fx, &a), 0);
     assert_int_equal(matched(fx, &b), LENGTH);
@@ -476,8 +474,7 @@ static void roots_are_told_apart_by_all_of_them(void **state)
     assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_E_STALE);
     insertion.root = root_a;
     assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_OK);
-    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, SC_RADIX_NOW,
-                                     &fx->removal, NULL, NULL),
+    assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, &fx->removal),
                      SPEC_OK);
     assert_int_equal(matched(fx, &a), 0);
     assert_int_equal(matched(fx, &d_other), LENGTH);
@@ -539,15 +536,12 @@ static void stale_refs_are_known(void **state)
         assert_false(sc_radix_get(fx->index, wild[i], &segment));
     assert_true(sc_radix_get(fx->index, inserted.last, &segment));
     assert_int_equal(segment.count, CHUNK);
-    assert_int_equal(
-        sc_radix_remove(fx->index, inserted.last, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-        SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx->index, inserted.last, SC_RADIX_RUN, NULL), SPEC_OK);
     assert_false(sc_radix_get(fx->index, inserted.last, &segment));
     struct sc_radix_ref old = inserted.last;
     assert_int_equal(insert_run(fx, &prompt, 0, CHUNK, 2, &inserted, NULL), SPEC_OK);
     assert_false(sc_radix_get(fx->index, old, &segment)); /* also when its memory is used again */
-    assert_int_equal(sc_radix_remove(fx->index, old, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-                     SPEC_E_STALE);
+    assert_int_equal(sc_radix_remove(fx->index, old, SC_RADIX_RUN, NULL), SPEC_E_STALE);
 }
 
 static void equal_chain_hashes_are_refused(void **state)
@@ -617,16 +611,25 @@ static void recovery_finds_parents_by_hash(void **state)
 
 /* ---- removal and pins ---------------------------------------------------------------------- */
 
-static spec_status remove_at(struct fixture *fx, const struct prompt *prompt, uint64_t segment,
-                             enum sc_radix_scope scope, enum sc_radix_when when)
+static struct sc_radix_ref run_at(struct fixture *fx, const struct prompt *prompt, uint64_t segment)
 {
     struct sc_radix_segment segments[64];
     struct sc_radix_match match;
     struct sc_radix_query query = query_of(prompt);
     sc_radix_match(fx->index, &query, segments, 64, &match);
     assert_true(segment < match.segment_count && match.segment_count <= 64);
-    return sc_radix_remove(fx->index, segments[segment].node, scope, when, &fx->removal, NULL,
-                           NULL);
+    return segments[segment].node;
+}
+
+static bool is_pinned_at(struct fixture *fx, const struct prompt *prompt, uint64_t segment)
+{
+    return sc_radix_is_pinned(fx->index, run_at(fx, prompt, segment));
+}
+
+static spec_status remove_at(struct fixture *fx, const struct prompt *prompt, uint64_t segment,
+                             enum sc_radix_scope scope)
+{
+    return sc_radix_remove(fx->index, run_at(fx, prompt, segment), scope, &fx->removal);
 }
 
 static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state)
@@ -643,8 +646,7 @@ static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state
     struct sc_hash hash = sc_chain_at(&chain);
     assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, match.last.id);
     assert_int_equal(sc_radix_find(fx->index, hash, CHUNK).id, 0);
-    assert_int_equal(sc_radix_remove(fx->index, match.last, SC_RADIX_RUN, SC_RADIX_LATER,
-                                     &fx->removal, NULL, NULL),
+    assert_int_equal(sc_radix_remove(fx->index, match.last, SC_RADIX_RUN, &fx->removal),
                      SPEC_PENDING);
     assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, 0); /* hidden */
     sc_radix_unpin(fx->index, match.last);
@@ -665,17 +667,15 @@ static void pins_guard_the_path_to_the_root(void **state)
     part.count = 100; /* pinned inside the second run */
     struct sc_radix_match match = pin_of(fx, &part);
     sc_radix_pin(fx->index, match.last);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
-    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
-    assert_int_equal(fx->removed_runs, 0);
-    fixture_check(fx); /* a refusal leaves nothing closed */
-    assert_int_equal(remove_at(fx, &prompt, 2, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
+    assert_true(is_pinned_at(fx, &prompt, 0));
+    assert_true(is_pinned_at(fx, &prompt, 1));
+    assert_int_equal(remove_at(fx, &prompt, 2, SC_RADIX_RUN), SPEC_OK);
     assert_int_equal(fx->removed_runs, 2); /* what is below the pinned run may go */
     assert_int_equal(matched(fx, &prompt), 2 * CHUNK);
     sc_radix_unpin(fx->index, match.last);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
+    assert_true(is_pinned_at(fx, &prompt, 0));
     sc_radix_unpin(fx->index, match.last);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
+    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN), SPEC_OK);
     assert_int_equal(fx->removed_tokens, LENGTH);
     assert_int_equal(matched(fx, &prompt), 0);
     struct sc_radix_stats stats;
@@ -699,11 +699,11 @@ static void pins_stay_right_over_splits(void **state)
     struct sc_radix_match match = pin_of(fx, &prompt);
     store_all(fx, &parted, CHUNK, 2);
     assert_int_equal(match_of(fx, &prompt).segment_count, 2);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
-    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
-    assert_int_equal(remove_at(fx, &parted, 1, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
+    assert_true(is_pinned_at(fx, &prompt, 0));
+    assert_true(is_pinned_at(fx, &prompt, 1));
+    assert_int_equal(remove_at(fx, &parted, 1, SC_RADIX_RUN), SPEC_OK);
     sc_radix_unpin(fx->index, match.last);
-    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_PIECE, SC_RADIX_NOW), SPEC_OK);
+    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_PIECE), SPEC_OK);
     assert_int_equal(fx->removed_tokens, 64 + 44); /* the piece's upper run went too */
     assert_int_equal(matched(fx, &prompt), 0);
     fixture_check(fx);
@@ -717,7 +717,7 @@ static void removal_later_hides_at_once(void **state)
     struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
-    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_RUN, SC_RADIX_LATER), SPEC_PENDING);
+    assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_RUN), SPEC_PENDING);
     assert_int_equal(fx->removed_runs, 0);
     assert_int_equal(matched(fx, &prompt), CHUNK);
     fixture_check(fx);
@@ -727,14 +727,14 @@ static void removal_later_hides_at_once(void **state)
     store_all(fx, &prompt, CHUNK, 20); /* and the same tokens can be stored again */
     assert_int_equal(matched(fx, &prompt), LENGTH);
     fixture_check(fx);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_E_BUSY);
+    assert_true(is_pinned_at(fx, &prompt, 0));
     assert_int_equal(sc_radix_sweep(fx->index, &fx->removal), 1);
     sc_radix_unpin(fx->index, match.last);
     assert_int_equal(sc_radix_sweep(fx->index, &fx->removal), 0);
     assert_int_equal(fx->removed_tokens, LENGTH - CHUNK);
     assert_int_equal(matched(fx, &prompt), LENGTH);
     fixture_check(fx);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_LATER), SPEC_OK);
+    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN), SPEC_OK);
     assert_int_equal(matched(fx, &prompt), 0);
     fixture_check(fx);
 }
@@ -748,9 +748,7 @@ static void hidden_runs_take_no_children(void **state)
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
     struct sc_radix_ref root = root_of(fx, &root_a);
-    assert_int_equal(
-        sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_PENDING);
+    assert_int_equal(sc_radix_remove(fx->index, root, SC_RADIX_RUN, NULL), SPEC_PENDING);
     struct sc_radix_insertion insertion = {.after = match.whole,
                                            .first = match.whole_end,
                                            .tokens = tokens + match.whole_end,
@@ -780,9 +778,7 @@ static void memory_comes_back(void **state)
         }
         assert_true(fixture_bytes(fx) > fx->bytes_empty);
         struct sc_radix_ref root = root_of(fx, &root_a);
-        assert_int_equal(
-            sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-            SPEC_OK);
+        assert_int_equal(sc_radix_remove(fx->index, root, SC_RADIX_RUN, NULL), SPEC_OK);
         (void)sc_radix_sweep(fx->index, NULL);
         if (turn == 0)
             fx->bytes_empty = fixture_bytes(fx); /* tables stay as large as they became */
@@ -801,7 +797,7 @@ static void a_reader_inside_keeps_memory(void **state)
     uint32_t place = sc_radix_reader_enter(fx->index);
     struct sc_radix_match match = match_of(fx, &prompt);
     const struct sc_radix_node *node = sc_radix_node_at(fx->index, match.last.id);
-    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
+    assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN), SPEC_OK);
     for (uint32_t i = 0; i < 5; i++)
         (void)sc_radix_sweep(fx->index, NULL);
     assert_int_equal(fixture_bytes(fx), full);
@@ -907,8 +903,7 @@ static void oldest_leaf_is_the_one_used_longest_ago(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         assert_true(sc_radix_victim(fx->index, &leaf));
         assert_int_equal(leaf.value.piece, order[i]);
-        assert_int_equal(sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW,
-                                         &fx->removal, NULL, NULL),
+        assert_int_equal(sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, &fx->removal),
                          SPEC_OK);
         fixture_check(fx);
     }
@@ -916,9 +911,7 @@ static void oldest_leaf_is_the_one_used_longest_ago(void **state)
     sc_radix_unpin(fx->index, held.last);
     assert_true(sc_radix_victim(fx->index, &leaf));
     assert_int_equal(leaf.value.piece, 10);
-    assert_int_equal(
-        sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-        SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx->index, leaf.node, SC_RADIX_RUN, NULL), SPEC_OK);
     assert_true(sc_radix_victim(fx->index, &leaf)); /* the common chunk is a leaf now */
     assert_int_equal(leaf.value.piece, 0);
 }
@@ -958,7 +951,7 @@ static void a_parent_is_as_young_as_what_hung_below_it(void **state)
     store_all(fx, &flat, CHUNK, 9);
     struct sc_radix_match match = pin_of(fx, &deep);
     sc_radix_unpin(fx->index, match.last);
-    assert_int_equal(remove_at(fx, &deep, 1, SC_RADIX_RUN, SC_RADIX_NOW), SPEC_OK);
+    assert_int_equal(remove_at(fx, &deep, 1, SC_RADIX_RUN), SPEC_OK);
     struct sc_radix_segment leaf;
     assert_true(sc_radix_victim(fx->index, &leaf));
     assert_int_equal(leaf.value.piece, 9);
@@ -1169,9 +1162,7 @@ static void the_cap_holds_and_a_full_index_still_answers(void **state)
     struct sc_radix_segment leaf; /* room for one more: evict the oldest */
     assert_true(sc_radix_victim(fx.index, &leaf));
     assert_int_equal(leaf.value.piece, 0);
-    assert_int_equal(
-        sc_radix_remove(fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, NULL, NULL, NULL),
-        SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx.index, leaf.node, SC_RADIX_RUN, NULL), SPEC_OK);
     tokens[0] = stored;
     assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, stored), SPEC_OK);
     fixture_close(&fx);

@@ -130,9 +130,7 @@ static void an_attached_prefix_is_pinned(void **state)
     assert_false(sc_radix_evict(fx->index, &evicted));
     assert_int_equal(matched(fx, &prompt), 2 * CHUNK);
     struct sc_radix_ref root = root_of(fx, &root_a);
-    assert_int_equal(
-        sc_radix_remove(fx->index, root, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_PENDING);
+    assert_int_equal(sc_radix_remove(fx->index, root, SC_RADIX_RUN, NULL), SPEC_PENDING);
     struct answer second;
     assert_int_equal(attach(fx, &claim, &second), SPEC_E_STALE); /* hidden: not promised again */
     sc_radix_unpin(fx->index, answer.attached.match.last);
@@ -149,15 +147,13 @@ static void hidden_runs_and_old_roots_are_not_attached(void **state)
     struct sc_radix_claim deep = claim_of(fx, &prompt, 195, CHUNK);
     struct sc_radix_claim flat = claim_of(fx, &prompt, 128, CHUNK);
     struct sc_radix_match held = pin_of(fx, &prompt);
-    assert_int_equal(
-        sc_radix_remove(fx->index, held.last, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_PENDING);
+    assert_int_equal(sc_radix_remove(fx->index, held.last, SC_RADIX_RUN, NULL), SPEC_PENDING);
     struct answer answer;
     assert_int_equal(attach(fx, &deep, &answer), SPEC_E_STALE);
     assert_int_equal(attach(fx, &flat, &answer), SPEC_OK);
     sc_radix_unpin(fx->index, answer.attached.match.last);
     uint64_t mark = sc_radix_root_mark(fx->index);
-    assert_true(sc_radix_remove_roots(fx->index, mark, 0, NULL, NULL));
+    assert_true(sc_radix_remove_roots(fx->index, mark, 0, NULL));
     assert_int_equal(attach(fx, &flat, &answer), SPEC_E_STALE);
     sc_radix_unpin(fx->index, held.last);
 }
@@ -304,9 +300,7 @@ static void a_removed_run_that_is_pinned_is_attached_at(void **state)
     struct sc_radix_query query = query_of(&prompt);
     struct sc_radix_segment first;
     sc_radix_match_pin(fx->index, &query, &first, 1, &match);
-    assert_int_equal(
-        sc_radix_remove(fx->index, first.node, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_PENDING);
+    assert_int_equal(sc_radix_remove(fx->index, first.node, SC_RADIX_RUN, NULL), SPEC_PENDING);
     store_all(fx, &parted, CHUNK, 20); /* the same tokens anew, in other runs */
     for (uint64_t length = 1; length <= LENGTH; length++) {
         struct answer answer;

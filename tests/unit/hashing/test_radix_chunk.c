@@ -274,7 +274,7 @@ static void a_chunk_says_what_hangs_beside(void **state)
         assert_true(chunk.beside[i] == (i == 3 ? 500 : i == 13 ? 31 : UINT64_MAX));
     }
     struct sc_radix_match held = pin_of(&world.fx, &other);
-    (void)sc_radix_remove(index, inserted.last, SC_RADIX_RUN, SC_RADIX_LATER, NULL, NULL, NULL);
+    (void)sc_radix_remove(index, inserted.last, SC_RADIX_RUN, NULL);
     assert_true(sc_radix_chunk_of(index, run_at(&world, 30), &chunk));
     assert_true(chunk.beside[3] == UINT64_MAX); /* it is hidden */
     assert_false(sc_radix_chunk_of(index, held.last, &chunk));
@@ -287,7 +287,7 @@ static void a_chunk_says_what_hangs_beside(void **state)
     struct sc_radix_ref last = run_at(&world, 30);
     assert_false(sc_radix_move(index, last, 30, &value, NULL)); /* behind it */
     assert_false(sc_radix_move(index, last, 3, &value, NULL));  /* another chunk's */
-    (void)sc_radix_remove_roots(index, sc_radix_root_mark(index), 0, NULL, NULL);
+    (void)sc_radix_remove_roots(index, sc_radix_root_mark(index), 0, NULL);
     assert_false(sc_radix_chunk_of(index, last, &chunk));
     assert_false(sc_radix_move(index, last, 20, &value, NULL));
     fixture_close(&world.fx);

@@ -24,8 +24,7 @@
 #define OP_PIN     750u
 #define OP_UNPIN   830u
 #define OP_RESET   835u
-#define OP_REMOVE  910u
-#define OP_LATER   940u
+#define OP_REMOVE  940u
 #define OP_SWEEP   960u
 
 struct twin {
@@ -85,7 +84,6 @@ enum event {
     ORPHAN,
     PINNED,
     REMOVED,
-    REFUSED,
     HIDDEN,
     SWEPT,
     EVICTED,
@@ -97,14 +95,21 @@ enum event {
     RESET_PINNED,
     EVENTS
 };
-static const char *const event_names[EVENTS] = {"added",           "added in part",
-                                                "all there",       "orphan",
-                                                "pinned",          "removed",
-                                                "refused",         "hidden",
-                                                "swept",           "evicted",
-                                                "evicted in part", "passed over",
-                                                "attached",        "attached inside a run",
-                                                "reset",           "reset with pins"};
+static const char *const event_names[EVENTS] = {"added",
+                                                "added in part",
+                                                "all there",
+                                                "orphan",
+                                                "pinned",
+                                                "removed",
+                                                "hidden",
+                                                "swept",
+                                                "evicted",
+                                                "evicted in part",
+                                                "passed over",
+                                                "attached",
+                                                "attached inside a run",
+                                                "reset",
+                                                "reset with pins"};
 static uint64_t events[EVENTS];
 
 static uint64_t draw(struct world *w)
@@ -451,7 +456,7 @@ static void op_unpin(struct world *w)
 }
 
 /* Removes a run of a prompt's path, or the piece that it belongs to. */
-static void op_remove(struct world *w, const struct text *text, enum sc_radix_when when)
+static void op_remove(struct world *w, const struct text *text)
 {
     static uint32_t path[TOKENS_MAX];
     static struct sc_radix_segment segments[TOKENS_MAX];
@@ -467,8 +472,7 @@ static void op_remove(struct world *w, const struct text *text, enum sc_radix_wh
            w->twins[path[top - 1]].piece == w->twins[path[top]].piece)
         top--;
     w->fx.removed_tokens = 0;
-    spec_status status =
-        sc_radix_remove(w->fx.index, segments[i].node, scope, when, &w->fx.removal, NULL, NULL);
+    spec_status status = sc_radix_remove(w->fx.index, segments[i].node, scope, &w->fx.removal);
     if (twin_each(w, path[top], is_unpinned, NULL)) {
         assert_int_equal(status, SPEC_OK);
         assert_int_equal(w->fx.removed_tokens, twin_remove(w, path[top]));
@@ -476,11 +480,6 @@ static void op_remove(struct world *w, const struct text *text, enum sc_radix_wh
         return;
     }
     assert_int_equal(w->fx.removed_tokens, 0);
-    if (when == SC_RADIX_NOW) {
-        assert_int_equal(status, SPEC_E_BUSY);
-        events[REFUSED]++;
-        return;
-    }
     assert_int_equal(status, SPEC_PENDING);
     struct sum sum = {0, 0};
     (void)twin_each(w, path[top], do_hide, &sum);
@@ -583,8 +582,7 @@ static void op_evict_found(struct world *w)
     uint32_t first;
     check_leaf(w, &leaf, oldest, &first);
     w->fx.removed_tokens = 0;
-    assert_int_equal(sc_radix_remove(w->fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW,
-                                     &w->fx.removal, NULL, NULL),
+    assert_int_equal(sc_radix_remove(w->fx.index, leaf.node, SC_RADIX_RUN, &w->fx.removal),
                      SPEC_OK);
     assert_int_equal(w->fx.removed_tokens, leaf.count);
     assert_int_equal(twin_remove(w, first), leaf.count);
@@ -710,7 +708,7 @@ static void op_reset(struct world *w)
     }
     struct sc_radix_removal removal = {note_old, w};
     uint64_t steps = 1 + below(w, 40);
-    while (sc_radix_remove_roots(w->fx.index, mark, steps, &removal, NULL)) {
+    while (sc_radix_remove_roots(w->fx.index, mark, steps, &removal)) {
         struct text *text = &w->texts[below(w, PROMPTS)];
         if (text->count != 0 && below(w, 4) == 0)
             op_insert(w, text);
@@ -754,9 +752,7 @@ static void step(struct world *w)
     else if (op < OP_RESET)
         op_reset(w);
     else if (op < OP_REMOVE)
-        op_remove(w, text, SC_RADIX_NOW);
-    else if (op < OP_LATER)
-        op_remove(w, text, SC_RADIX_LATER);
+        op_remove(w, text);
     else if (op < OP_SWEEP)
         op_sweep(w);
     else if (op % 2 == 0)

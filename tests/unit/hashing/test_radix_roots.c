@@ -152,9 +152,7 @@ static void a_ref_removes_its_piece_after_splits(void **state)
         store_all(fx, &parted, CHUNK, 10 + at);
     }
     struct sc_radix_match held = pin_of(fx, &prompt);
-    assert_int_equal(
-        sc_radix_remove(fx->index, ref, SC_RADIX_PIECE, SC_RADIX_LATER, &fx->removal, NULL, NULL),
-        SPEC_PENDING);
+    assert_int_equal(sc_radix_remove(fx->index, ref, SC_RADIX_PIECE, &fx->removal), SPEC_PENDING);
     assert_int_equal(matched(fx, &prompt), 0);
     fixture_check(fx);
     sc_radix_unpin(fx->index, held.last);
@@ -179,13 +177,9 @@ static void the_rest_of_an_evicted_piece_is_removed_by_its_new_ref(void **state)
     struct sc_radix_evicted evicted;
     assert_true(sc_radix_evict(fx->index, &evicted));
     assert_int_equal(evicted.segment.node.id, inserted.last.id);
-    assert_int_equal(
-        sc_radix_remove(fx->index, inserted.last, SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_E_STALE);
+    assert_int_equal(sc_radix_remove(fx->index, inserted.last, SC_RADIX_PIECE, NULL), SPEC_E_STALE);
     assert_int_equal(matched(fx, &prompt), 30); /* the head is there */
-    assert_int_equal(
-        sc_radix_remove(fx->index, evicted.rest, SC_RADIX_PIECE, SC_RADIX_LATER, NULL, NULL, NULL),
-        SPEC_OK);
+    assert_int_equal(sc_radix_remove(fx->index, evicted.rest, SC_RADIX_PIECE, NULL), SPEC_OK);
     assert_int_equal(matched(fx, &prompt), 0);
     fixture_check(fx);
 }
@@ -216,9 +210,9 @@ static void old_roots_are_unfindable_at_once_and_go_in_steps(void **state)
     struct sc_radix_ref old = match_of(fx, &a).whole;
     uint64_t runs = stats_of(fx).runs;
     uint64_t mark = sc_radix_root_mark(fx->index);
-    assert_false(sc_radix_remove_roots(fx->index, 0, 100, &fx->removal, NULL)); /* none is older */
+    assert_false(sc_radix_remove_roots(fx->index, 0, 100, &fx->removal)); /* none is older */
     assert_int_equal(matched(fx, &a), LENGTH);
-    assert_true(sc_radix_remove_roots(fx->index, mark, 0, &fx->removal, NULL));
+    assert_true(sc_radix_remove_roots(fx->index, mark, 0, &fx->removal));
     assert_int_equal(matched(fx, &a), 0);
     assert_int_equal(matched(fx, &b), 0);
     assert_int_equal(root_of(fx, &root_a).generation, 0);
@@ -232,25 +226,22 @@ static void old_roots_are_unfindable_at_once_and_go_in_steps(void **state)
     assert_int_equal(matched(fx, &a), LENGTH);
     fixture_check(fx);
     uint64_t calls = 0;
-    uint64_t removed = 0;
     bool more = true;
     while (more) {
-        uint64_t count = UINT64_MAX;
-        more = sc_radix_remove_roots(fx->index, mark, 5, &fx->removal, &count);
-        assert_true(count <= 5);
-        removed += count;
+        uint64_t before = fx->removed_runs;
+        more = sc_radix_remove_roots(fx->index, mark, 5, &fx->removal);
+        assert_true(fx->removed_runs - before <= 5);
         calls++;
         if (calls % 8 == 0)
             fixture_check(fx);
     }
-    assert_int_equal(removed, runs);
     assert_int_equal(fx->removed_runs, runs);
     assert_true(calls <= 2 * runs / 5 + 2); /* down to a run, and away from it */
     assert_int_equal(stats_of(fx).runs, runs);
     assert_int_equal(stats_of(fx).roots, 2);
     assert_int_equal(matched(fx, &a), LENGTH);
     assert_int_equal(matched(fx, &b), LENGTH);
-    assert_false(sc_radix_remove_roots(fx->index, mark, 5, &fx->removal, NULL));
+    assert_false(sc_radix_remove_roots(fx->index, mark, 5, &fx->removal));
     assert_int_equal(fx->removed_runs, runs);
     fixture_check(fx);
 }
@@ -266,7 +257,7 @@ static void leases_outlive_their_root(void **state)
     struct sc_radix_match match = pin_of(fx, &held);
     uint64_t runs = stats_of(fx).runs;
     uint64_t mark = sc_radix_root_mark(fx->index);
-    while (sc_radix_remove_roots(fx->index, mark, 7, &fx->removal, NULL))
+    while (sc_radix_remove_roots(fx->index, mark, 7, &fx->removal))
         fixture_check(fx);
     fixture_check(fx);
     struct sc_radix_segment segment;
@@ -289,26 +280,24 @@ static void leases_outlive_their_root(void **state)
 static void other_removals_do_not_disturb_the_clearing(void **state)
 {
     struct fixture *fx = *state;
-    for (uint32_t turn = 0; turn < 4; turn++) {
+    for (uint32_t turn = 0; turn < 3; turn++) {
         fx->removed_runs = 0;
         fill(fx, 1);
         uint64_t runs = stats_of(fx).runs;
         uint64_t mark = sc_radix_root_mark(fx->index);
         uint64_t evictions = 0;
-        while (sc_radix_remove_roots(fx->index, mark, 3, &fx->removal, NULL)) {
+        while (sc_radix_remove_roots(fx->index, mark, 3, &fx->removal)) {
             uint32_t id = fx->index->clear_at;
             struct sc_radix_evicted evicted;
             if (turn == 0 && sc_radix_evict(fx->index, &evicted)) {
                 evictions++;
             } else if (turn != 0 && id != 0) {
                 struct sc_radix_ref ref = {id, sc_radix_node_at(fx->index, id)->generation};
-                enum sc_radix_when when = turn == 1 ? SC_RADIX_NOW : SC_RADIX_LATER;
-                if (turn == 3)
+                if (turn == 2)
                     sc_radix_pin(fx->index, ref);
-                spec_status status =
-                    sc_radix_remove(fx->index, ref, SC_RADIX_RUN, when, &fx->removal, NULL, NULL);
-                assert_int_equal(status, turn == 3 ? SPEC_PENDING : SPEC_OK);
-                if (turn == 3)
+                spec_status status = sc_radix_remove(fx->index, ref, SC_RADIX_RUN, &fx->removal);
+                assert_int_equal(status, turn == 2 ? SPEC_PENDING : SPEC_OK);
+                if (turn == 2)
                     sc_radix_unpin(fx->index, ref);
             }
             fixture_check(fx);
@@ -332,12 +321,12 @@ static void a_mark_spares_later_roots(void **state)
     uint64_t mark = sc_radix_root_mark(fx->index);
     store_all(fx, &b, CHUNK, 9);
     assert_int_equal(sc_radix_root_mark(fx->index), mark + 1);
-    assert_false(sc_radix_remove_roots(fx->index, mark, 100, &fx->removal, NULL));
+    assert_false(sc_radix_remove_roots(fx->index, mark, 100, &fx->removal));
     assert_int_equal(matched(fx, &a), 0);
     assert_int_equal(matched(fx, &b), LENGTH);
     assert_int_equal(fx->removed_tokens, LENGTH);
     fixture_check(fx);
-    assert_false(sc_radix_remove_roots(fx->index, mark + 1, 100, &fx->removal, NULL));
+    assert_false(sc_radix_remove_roots(fx->index, mark + 1, 100, &fx->removal));
     assert_int_equal(matched(fx, &b), 0);
     assert_int_equal(stats_of(fx).roots, 0);
 }

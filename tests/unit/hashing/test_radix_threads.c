@@ -133,10 +133,9 @@ static void write_remove(struct shared *sh, const struct text *text, uint64_t *r
     if (match.segment_count == 0)
         return;
     uint64_t i = draw(random) % match.segment_count;
-    enum sc_radix_when when = draw(random) % 2 == 0 ? SC_RADIX_NOW : SC_RADIX_LATER;
-    spec_status status = sc_radix_remove(sh->fx.index, segments[i].node, SC_RADIX_PIECE, when,
-                                         &sh->fx.removal, NULL, NULL);
-    if (status != SPEC_OK && status != (when == SC_RADIX_NOW ? SPEC_E_BUSY : SPEC_PENDING))
+    spec_status status =
+        sc_radix_remove(sh->fx.index, segments[i].node, SC_RADIX_PIECE, &sh->fx.removal);
+    if (status != SPEC_OK && status != SPEC_PENDING)
         atomic_fetch_add(&sh->wrong, 1);
 }
 
@@ -148,8 +147,7 @@ static void write_evict(struct shared *sh, uint64_t *random)
         if (sc_radix_evict(sh->fx.index, &evicted))
             note_removed(&evicted.segment, sh);
     } else if (sc_radix_victim(sh->fx.index, &leaf)) {
-        (void)sc_radix_remove(sh->fx.index, leaf.node, SC_RADIX_RUN, SC_RADIX_NOW, &sh->fx.removal,
-                              NULL, NULL);
+        (void)sc_radix_remove(sh->fx.index, leaf.node, SC_RADIX_RUN, &sh->fx.removal);
     }
     (void)sc_radix_sweep(sh->fx.index, &sh->fx.removal);
 }
@@ -170,8 +168,7 @@ static void write_attach(struct shared *sh, const struct text *text)
         atomic_fetch_add(&sh->wrong, 1);
         return;
     }
-    if (sc_radix_remove(sh->fx.index, attached.match.last, SC_RADIX_RUN, SC_RADIX_NOW,
-                        &sh->fx.removal, NULL, NULL) != SPEC_E_BUSY)
+    if (!sc_radix_is_pinned(sh->fx.index, attached.match.last))
         atomic_fetch_add(&sh->wrong, 1);
     sc_radix_unpin(sh->fx.index, attached.match.last);
 }
@@ -200,7 +197,7 @@ static void *writer(void *user)
                 sched_yield();
             mark = sc_radix_root_mark(sh->fx.index);
         }
-        (void)sc_radix_remove_roots(sh->fx.index, mark, 5, &sh->fx.removal, NULL);
+        (void)sc_radix_remove_roots(sh->fx.index, mark, 5, &sh->fx.removal);
         if (i % 64 == 0)
             sched_yield();
     }
@@ -299,7 +296,7 @@ static void readers_are_right_under_a_writer(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(atomic_load(&sh.wrong), 0);
     assert_true(atomic_load(&sh.matched_tokens) > MATCHES_MIN);
-    while (sc_radix_remove_roots(sh.fx.index, 0, 1000, &sh.fx.removal, NULL))
+    while (sc_radix_remove_roots(sh.fx.index, 0, 1000, &sh.fx.removal))
         continue;
     assert_int_equal(sc_radix_sweep(sh.fx.index, &sh.fx.removal), 0);
     fixture_check(&sh.fx);
