@@ -151,7 +151,7 @@ void sc_radix_close(struct sc_radix *index)
     for (uint32_t number = 1; number <= index->arena_fresh; number++)
         sc_radix_memory_give(index, atomic_load(&index->directory[number]),
                              index->arena_slabs * index->slab_bytes);
-    sc_radix_spares_give(index);
+    sc_radix_memory_give(index, index->spare, index->arena_slabs * index->slab_bytes);
     for (uint32_t i = 0; i < 3; i++) {
         while (index->limbo[i].tables != NULL) {
             struct sc_radix_table *table = index->limbo[i].tables;

@@ -35,7 +35,6 @@
 #include "hashing/chain.h"
 
 #define SC_RADIX_READERS_MAX 128u /* matches at the same moment; one more answers 0 tokens */
-#define SC_RADIX_SPARES_MAX  2u   /* memory taken ahead */
 
 struct sc_radix;
 
@@ -316,11 +315,9 @@ struct sc_radix_spare {
     void *memory;
     uint64_t bytes;
 };
-/* True once after insertions began to fill new memory, of an index so large that clearing it takes
- * long: a spare may be made. Writer. */
-bool sc_radix_spare_wanted(struct sc_radix *index);
-/* Takes memory that later insertions will use, and counts it in stats.bytes. False: there is
- * enough, or bytes_max is near, or the memory would be the host's. Writer. */
+/* Takes it, and counts it in stats.bytes: once after insertions began to fill what they had, of an
+ * index so large that clearing takes long. False: not now, or bytes_max is near, or the memory
+ * would be the host's. Writer. */
 bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare);
 /* Has the pages ready. Changes no content, so that the writer may use the memory meanwhile, or give
  * it back. Threads: any. */

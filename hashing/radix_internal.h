@@ -172,9 +172,8 @@ struct sc_radix {
     uint32_t arena_fresh;          /* numbers used at least once */
     uint32_t arena_free;           /* list through next */
     uint32_t arena_partial;
-    uint32_t spare_count; /* memory of the next arenas */
-    bool spare_wanted;
-    unsigned char *spares[SC_RADIX_SPARES_MAX];
+    unsigned char *spare;       /* memory of the next arena; NULL: none */
+    bool spare_wanted;          /* none, and the last arena was begun */
     struct sc_radix_ref newest; /* the last run that was entered as a chunk's; maybe long gone */
     uint32_t newest_above;      /* the run SC_RADIX_AHEAD chunks above it; 0: none is known */
     uint32_t partial[SC_RADIX_CLASSES];
@@ -383,7 +382,6 @@ static inline void sc_radix_node_pass_over(struct sc_radix *index, struct sc_rad
 /* Takes from bytes_max; NULL when it or the allocator refuses. Zeroed. */
 void *sc_radix_memory_take(struct sc_radix *index, uint64_t bytes);
 void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes);
-void sc_radix_spares_give(struct sc_radix *index);
 /* Room for a run of `length` tokens; 0: none. Header zeroed but for generation, length. */
 uint32_t sc_radix_node_alloc(struct sc_radix *index, uint32_t length, bool marked);
 /* At once: nobody can see it. */

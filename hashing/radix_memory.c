@@ -115,33 +115,24 @@ static void arena_list_drop(struct sc_radix *index, uint32_t number)
         index->arenas[arena->next].prev = arena->prev;
 }
 
-/* ---- spares -------------------------------------------------------------------------------- */
+/* ---- a spare -------------------------------------------------------------------------------- */
 
 static uint64_t arena_bytes(const struct sc_radix *index)
 {
     return index->arena_slabs * index->slab_bytes;
 }
 
-bool sc_radix_spare_wanted(struct sc_radix *index)
-{
-    bool wanted = index->spare_wanted;
-    index->spare_wanted = false;
-    return wanted;
-}
-
 /* The last quarter of bytes_max is for what is needed now. */
 bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spare)
 {
+    if (!index->spare_wanted)
+        return false;
     uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
-    if (index->spare_count == SC_RADIX_SPARES_MAX || index->alloc->host_alloc != NULL ||
-        used + arena_bytes(index) > index->bytes_max / 4 * 3)
-        return false;
-    unsigned char *memory = take_counted(index, arena_bytes(index), false);
-    if (memory == NULL)
-        return false;
-    index->spares[index->spare_count++] = memory;
-    *ret_spare = (struct sc_radix_spare){memory, arena_bytes(index)};
-    return true;
+    index->spare_wanted = false;
+    if (index->alloc->host_alloc == NULL && used + arena_bytes(index) <= index->bytes_max / 4 * 3)
+        index->spare = take_counted(index, arena_bytes(index), false);
+    *ret_spare = (struct sc_radix_spare){index->spare, arena_bytes(index)};
+    return index->spare != NULL;
 }
 
 /* Page by huge page, so that nobody who maps memory waits long. */
@@ -155,22 +146,13 @@ void sc_radix_spare_touch(const struct sc_radix_spare *spare)
     }
 }
 
-/* The oldest spare, or new memory. */
+/* The spare, or new memory. */
 static unsigned char *arena_memory(struct sc_radix *index)
 {
+    unsigned char *memory = index->spare;
+    index->spare = NULL;
     index->spare_wanted = index->arena_fresh > 1 && arena_bytes(index) >= HUGE_BYTES;
-    if (index->spare_count == 0)
-        return take_counted(index, arena_bytes(index), false);
-    unsigned char *memory = index->spares[0];
-    index->spare_count--;
-    memmove(index->spares, index->spares + 1, index->spare_count * sizeof(index->spares[0]));
-    return memory;
-}
-
-void sc_radix_spares_give(struct sc_radix *index)
-{
-    while (index->spare_count > 0)
-        sc_radix_memory_give(index, index->spares[--index->spare_count], arena_bytes(index));
+    return memory != NULL ? memory : take_counted(index, arena_bytes(index), false);
 }
 
 /* ---- arenas -------------------------------------------------------------------------------- */

@@ -372,9 +372,8 @@ struct spec_connector {
     pthread_mutex_t job_lock; /* rank 25 */
     struct sc_plugin_job jobs[SC_JOBS];
     bool jobs_closed;
-    _Atomic uint32_t job_word;                         /* moves when a step ends */
-    struct sc_radix_spare spares[SC_RADIX_SPARES_MAX]; /* to be touched, oldest first */
-    uint32_t spare_count;
+    _Atomic uint32_t job_word;   /* moves when a step ends */
+    struct sc_radix_spare spare; /* to be touched */
     struct sc_plugin_evict evict;
     struct sc_plugin_merge *merge;   /* made by its job; NULL: nothing was ever to be merged */
     uint64_t tails[SC_PLUGIN_TAILS]; /* a ring: ends of prompts that may be merged */

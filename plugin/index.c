@@ -236,20 +236,6 @@ void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user
     sc_radix_insert_soon(conn->radix, sc_hash_from_bytes(hash));
 }
 
-/* As many spares as there may be, for the job to touch. One that it was too slow for is in use. */
-static void spares_take(spec_connector *conn)
-{
-    struct sc_radix_spare spare;
-    pthread_mutex_lock(&conn->job_lock);
-    while (sc_radix_spare_take(conn->radix, &spare)) {
-        if (conn->spare_count == SC_RADIX_SPARES_MAX)
-            memmove(conn->spares, conn->spares + 1, --conn->spare_count * sizeof(spare));
-        conn->spares[conn->spare_count++] = spare;
-    }
-    pthread_mutex_unlock(&conn->job_lock);
-    sc_plugin_kick(conn, SC_JOB_SPARE);
-}
-
 /* Until open returns no other thread knows the index; a lock a piece would keep what is stored for
  * one from waiting beside what is stored for the next. */
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
@@ -259,8 +245,13 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
         pthread_mutex_lock(&conn->index_lock);
     bool believed =
         sc_plugin_piece_index(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
-    if (sc_radix_spare_wanted(conn->radix))
-        spares_take(conn);
+    struct sc_radix_spare spare;
+    if (sc_radix_spare_take(conn->radix, &spare)) {
+        pthread_mutex_lock(&conn->job_lock);
+        conn->spare = spare; /* one that the job was too slow for is in use */
+        pthread_mutex_unlock(&conn->job_lock);
+        sc_plugin_kick(conn, SC_JOB_SPARE);
+    }
     if (!conn->is_opening)
         pthread_mutex_unlock(&conn->index_lock);
     return believed;
@@ -268,12 +259,9 @@ bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, 
 
 bool sc_plugin_index_spare(spec_connector *conn)
 {
-    struct sc_radix_spare spare = {0};
     pthread_mutex_lock(&conn->job_lock);
-    if (conn->spare_count > 0) {
-        spare = conn->spares[0];
-        memmove(conn->spares, conn->spares + 1, --conn->spare_count * sizeof(spare));
-    }
+    struct sc_radix_spare spare = conn->spare;
+    conn->spare = (struct sc_radix_spare){0};
     pthread_mutex_unlock(&conn->job_lock);
     sc_radix_spare_touch(&spare);
     return spare.memory != NULL;
