@@ -230,7 +230,9 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
         in->positions[j] = (uint32_t)(request->from_token + j);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;
-    in->row_count = in->union_rows = in->tier_rows[SPEC_TIER_DISK] = total;
+    in->row_count = in->union_rows = total;
+    item->taken[SC_STORE_TIER] += total - in->exact_rows; /* as codes */
+    sc_plugin_tiers_tell(item, total);
     in->prefetched_rows = item->covered_rows;
     in->provenance = request->provenance;
     if (in->exact_rows < total)

@@ -233,7 +233,7 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
     bool is_dense = item->route == SC_ROUTE_DENSE;
     in->row_count = in->exact_rows = in->union_rows = rows;
     in->result_flags = is_dense ? SPEC_IMPORTANT_DENSE : 0;
-    in->tier_rows[SPEC_TIER_DISK] = rows;
+    sc_plugin_tiers_tell(item, rows);
     in->prefetched_rows = item->covered_rows;
     in->provenance = request->provenance;
     for (uint64_t j = 0; in->positions != NULL && j < rows; j++)

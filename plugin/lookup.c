@@ -269,7 +269,7 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
         .request = handle,
         .matched_tokens = request->matched_tokens,
         .provenance = request->provenance,
-        .tier_bytes = {[SPEC_TIER_DISK] = bytes},
+        .tier_bytes = {[SC_STORE_TIER] = bytes},
         .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
         .lease_expiry_ns = promise->expiry_ns,
         .stored_tokens = request->stored_tokens,

@@ -171,7 +171,7 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
         status = sc_plugin_rest_take(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     sc_plugin_refine_tell(item);
-    item->in.tier_rows[SPEC_TIER_DISK] = item->in.exact_rows - before;
+    sc_plugin_tiers_tell(item, item->in.exact_rows - before);
     if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
         item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)

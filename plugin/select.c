@@ -682,7 +682,7 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
     if (status != SPEC_OK)
         return status;
     item->in.row_count = item->in.exact_rows = item->row_count;
-    item->in.tier_rows[SPEC_TIER_DISK] = item->in.union_rows;
+    sc_plugin_tiers_tell(item, item->in.union_rows);
     item->in.prefetched_rows = item->covered_rows;
     item->in.provenance = item->request->provenance;
     if (item->row_count < item->want.row_total)

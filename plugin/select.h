@@ -70,6 +70,7 @@ struct sc_plugin_item {
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
+    uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
@@ -239,6 +240,8 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 /* The request's range failed: it is void from there on, and in the log, if that still says so. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why);
+/* Tells the host from where `count` delivered rows came: as those that were taken did. */
+void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);
 /* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
  * set, to the rank of its row there. Adds its cost to the results. */
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,

@@ -162,6 +162,19 @@ static void destination_spans(void *user, uint64_t row, uint64_t count, uint8_t 
     sc_kernels_rows_spans(to->how, to->memory, row, count, ret_spans);
 }
 
+/* Where more was taken than is told of, in the same shares. */
+void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count)
+{
+    uint64_t taken = 0;
+    for (uint32_t t = 0; t < SPEC_TIERS; t++)
+        taken += item->taken[t];
+    for (uint32_t t = 0; t < SPEC_TIERS && taken > 0; t++) {
+        item->in.tier_rows[t] = count * item->taken[t] / taken;
+        count -= item->in.tier_rows[t];
+        taken -= item->taken[t];
+    }
+}
+
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr)
@@ -196,6 +209,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
+        item->taken[rows.tier] += rows.row_count;
         if (reader->load != SC_LOAD_WHOLE)
             place_picks(item, &how, reader, &rows, set, set_count);
         else if (!moves)

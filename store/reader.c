@@ -535,5 +535,6 @@ spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadli
     spec_status status = reader->is_picks
                              ? sc_reader_picks_take(reader, reader->front, ret_rows)
                              : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
+    ret_rows->tier = SC_STORE_TIER;
     return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
 }

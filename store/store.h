@@ -583,6 +583,8 @@ struct sc_store_sink {
     uint64_t span_bytes; /* half a row is a multiple of it */
 };
 
+#define SC_STORE_TIER SPEC_TIER_DISK /* where all that a store has lies: rows and codes */
+
 struct sc_store_rows {
     const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
     const uint8_t *v;    /* V of the first of them, where K and V are both wanted */
@@ -590,6 +592,7 @@ struct sc_store_rows {
     uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
+    uint32_t tier;         /* SPEC_TIER_*: where they came from */
 };
 /* From here on rows are handed out at least so many at a time, as far as one read has them, however
  * large they are; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
