@@ -316,12 +316,14 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
                        memory.dtype);
     if (shape.kv_head_count == 0)
         return SPEC_OK;
-    uint32_t widen;
+    struct sc_plugin_memory keys;
     shape.dtype = memory.dtype;
-    ret_fresh->count = count;
-    ret_fresh->dtype = sc_plugin_kernels_dtype(memory.dtype);
-    return sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,
-                                  count, &ret_fresh->memory, &widen, reterr);
+    status = sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,
+                                    count, &keys, reterr);
+    if (status == SPEC_OK)
+        *ret_fresh = (struct sc_kernels_keys){
+            .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
+    return status;
 }
 
 spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,

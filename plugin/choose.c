@@ -509,12 +509,11 @@ static uint64_t heads_sums(const spec_connector *conn, struct sc_plugin_scratch 
 {
     uint64_t left = conn->shape.kv_head_count - first;
     uint64_t count = left < HEADS_TOGETHER ? left : HEADS_TOGETHER;
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     struct sc_kernels_importance what = importance_of(conn, item);
-    uint32_t dtype = item->widen != SC_KERNELS_SAME ? SPEC_DTYPE_F32 : conn->shape.dtype;
-    what.prefix = (struct sc_kernels_keys){.memory = item->memory,
-                                           .count = item->want.row_total,
-                                           .dtype = sc_plugin_kernels_dtype(dtype)};
-    sc_kernels_importance_heads(&what, first, first + count, scratch->importance, scratch->sums);
+    what.prefix.count = item->want.row_total;
+    item->memory.target->score(&to, &what, first, first + count, scratch->importance,
+                               scratch->sums);
     return count;
 }
 

@@ -3,7 +3,8 @@
  *   host call -> entry.c (checks, fork and poison guard, log)
  *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
  *                  load.c     begin_layer, get_important, prefetch_next
- *                  reads.c    three readers a request; take.c: from them into the destination
+ *                  reads.c    three readers a request; take.c: from them into the destination,
+ *                             which target_host.c writes (target.h)
  *                  submit.c   get_important in two halves, its work on a thread of ours
  *                  batch.c    memory for many items of one call
  *                  budget.c, choose.c, select.c, union.c, sticky.c  which rows (select.h)
@@ -133,7 +134,7 @@ struct sc_plugin_guess {
 /* A request's part of a store call, from its check to its end. */
 struct sc_plugin_step {
     struct spec_store_params params;
-    struct sc_kernels_memory memory;  /* of params */
+    struct sc_plugin_memory memory;   /* of params */
     struct spec_provenance delivered; /* what the pass is computed on, with this layer */
     bool is_named;                    /* in the call that runs */
 

@@ -128,22 +128,9 @@ bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_
     return bytes_of(conn, rows_kept(item)) <= conn->delivery_bytes;
 }
 
-/* What the item's destination is, to the slots of its rows. */
 static uint64_t where_of(const struct sc_plugin_item *item)
 {
-    const struct sc_kernels_memory *memory = &item->memory;
-    uint64_t rows = item->request->matched_tokens - item->request->from_token;
-    const uint64_t numbers[] = {memory->token_stride_bytes,
-                                memory->head_stride_bytes,
-                                memory->block_tokens,
-                                memory->block_stride_bytes,
-                                memory->k_element_stride_bytes,
-                                memory->v_token_stride_bytes,
-                                item->widen};
-    uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), memory->slots != NULL);
-    if (memory->slots != NULL)
-        digest = sc_hash_bytes64(memory->slots, rows * sizeof(int64_t), digest);
-    return digest;
+    return sc_plugin_memory_digest(&item->memory, sc_plugin_row_total(item->request));
 }
 
 void sc_plugin_delivery_hold(const struct sc_plugin_item *item)
@@ -160,7 +147,7 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
         return;
     for (uint64_t at = request->delivery_first; at < request->delivery_end; at += delivery->bytes) {
         delivery = delivery_at(conn, request, at);
-        if (delivery->layer == item->in.layer || delivery->k_base == item->memory.k_base)
+        if (delivery->layer == item->in.layer || delivery->k_base == item->memory.at.k_base)
             delivery->is_void = true;
     }
     if (item->ticket == 0 || conn->delivery_bytes == 0)
@@ -178,8 +165,8 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
     delivery->busy = 1;
     delivery->has_lost = request->delivery_lost == item->ticket;
     delivery->came_ahead = delivery->is_ahead = sc_plugin_is_ahead(&item->in);
-    delivery->k_base = item->memory.k_base;
-    delivery->v_base = item->memory.v_base;
+    delivery->k_base = item->memory.at.k_base;
+    delivery->v_base = item->memory.at.v_base;
     delivery->where = where_of(item);
     delivery->tags = (uint64_t *)(void *)at;
     delivery->scores = (float *)(void *)(at + tag_bytes);
@@ -231,8 +218,8 @@ struct sc_plugin_found sc_plugin_delivery_find(const spec_connector *conn,
         if (delivery->layer != item->in.layer)
             continue;
         found.is_of_layer = true;
-        if (delivery->k_base != item->memory.k_base || delivery->v_base != item->memory.v_base ||
-            delivery->where != where)
+        if (delivery->k_base != item->memory.at.k_base ||
+            delivery->v_base != item->memory.at.v_base || delivery->where != where)
             continue;
         found.is_stale = found.is_stale || delivery->is_void;
         if (delivery->is_void)

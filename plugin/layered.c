@@ -13,14 +13,11 @@
  * Does not: choose (choose.c), read (reads.c, take.c), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
-#include "base/stream.h"
-#include "kernels/code.h"
 #include "plugin/delivery.h"
 
 #include <string.h>
 
 #define DECODE_SHARED_BYTES (4ull << 20) /* less is decoded before a worker wakes */
-#define STREAM_BYTES        (2ull << 20) /* more than this of rows goes past the caches */
 
 struct worst { /* of the codes that were delivered */
     uint32_t bits_k, bits_v;
@@ -43,32 +40,14 @@ struct decoding {
     _Atomic uint32_t ended; /* the worker has */
 };
 
-static struct sc_kernels_decode how_of(const spec_connector *conn,
-                                       const struct sc_plugin_item *item, const uint64_t *skipped)
-{
-    uint32_t dtype = sc_plugin_kernels_dtype(conn->shape.dtype);
-    return (struct sc_kernels_decode){
-        .kernels = conn->kernels,
-        .head_count = conn->shape.kv_head_count,
-        .head_size = conn->shape.head_size,
-        .dtype = dtype,
-        .dst_dtype = item->widen == SC_KERNELS_SAME ? dtype : SC_KERNELS_F32,
-        .streams = item->want.row_total * conn->row_bytes >= STREAM_BYTES,
-        .skipped = skipped,
-    };
-}
-
-static void slab_decode(struct sc_kernels_decode *how, const struct sc_plugin_item *item,
-                        uint64_t range, uint64_t row)
+/* skipped: rows that are not decoded */
+static void slab_decode(const struct sc_plugin_placing *to, const struct sc_plugin_item *item,
+                        uint64_t range, uint64_t row, const uint64_t *skipped)
 {
     uint64_t count = item->request->ranges[range].row_count;
     struct sc_store_slab slab;
-    if (!sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
-        return;
-    how->bits = slab.bits_k;
-    sc_kernels_part_decode(how, &item->memory, 0, row, count, slab.k_scales, slab.k_codes);
-    how->bits = slab.bits_v;
-    sc_kernels_part_decode(how, &item->memory, 1, row, count, slab.v_scales, slab.v_codes);
+    if (sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
+        item->memory.target->place_codes(to, &slab, count, row, skipped);
 }
 
 /* reader: NULL, or until all that it reads is there. */
@@ -76,15 +55,15 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
 {
     const struct sc_plugin_item *item = decoding->item;
     const struct sc_plugin_request *request = item->request;
-    struct sc_kernels_decode how = how_of(decoding->conn, item, decoding->exact);
+    struct sc_plugin_placing to = sc_plugin_placing_of(decoding->conn, item);
     uint64_t at = 0, row = 0, range; /* the ranges that one takes ascend */
     while ((reader == NULL || !sc_store_reader_is_there(reader)) &&
            (range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
         while (at < range)
             row += request->ranges[at++].row_count;
-        slab_decode(&how, item, range, row);
+        slab_decode(&to, item, range, row, decoding->exact);
     }
-    sc_stream_end(); /* before another thread hears that this one is done */
+    item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
 }
 
 static void decode_step(struct sc_task *task)
@@ -121,12 +100,12 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
         missing |= set[w] & ~item->placed[w];
         set[w] = ~set[w] | item->placed[w];
     }
-    struct sc_kernels_decode how = how_of(conn, item, set);
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t i = 0, row = 0; missing != 0 && i < request->range_count; i++) {
-        slab_decode(&how, item, i, row);
+        slab_decode(&to, item, i, row, set);
         row += request->ranges[i].row_count;
     }
-    sc_stream_end();
+    item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
 }
 
 /* Every row that has codes, and has not come exactly, as its codes' values; the others exactly.

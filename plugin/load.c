@@ -98,14 +98,6 @@ struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t 
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
 
-static bool has_negative_slot(const struct sc_kernels_memory *memory, uint64_t rows)
-{
-    for (uint64_t j = 0; memory->slots != NULL && j < rows; j++)
-        if (memory->slots[j] < 0)
-            return true;
-    return false;
-}
-
 /* What the item wants, and whether it can be scored and returned. */
 static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
@@ -133,12 +125,8 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
                        in->position_capacity, needed);
-    status =
-        sc_plugin_memory_check(in->destination, "get_important: destination", SC_MEMORY_DESTINATION,
-                               &conn->shape, rows, &item->memory, &item->widen, reterr);
-    if (status == SPEC_OK && item->want.has_head_sets)
-        item->has_negative_slot = has_negative_slot(&item->memory, rows);
-    return status;
+    return sc_plugin_memory_check(in->destination, "get_important: destination",
+                                  SC_MEMORY_DESTINATION, &conn->shape, rows, &item->memory, reterr);
 }
 
 static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *item,
@@ -152,7 +140,7 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
                        in->position_capacity, rows);
     spec_status status =
         sc_plugin_memory_check(in->destination, "get_important: destination", SC_MEMORY_DESTINATION,
-                               &conn->shape, rows, &item->memory, &item->widen, reterr);
+                               &conn->shape, rows, &item->memory, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_refine_check(conn, item, reterr);
     if (status == SPEC_OK)
@@ -357,6 +345,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
             item->deadline_ns = begin_ns + within_ns;
         clear_results(&item->in);
+        item->memory.target->fence(&item->memory, SC_FENCE_BEGIN);
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
@@ -416,6 +405,7 @@ void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item 
                             uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
+        work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
         if (!work[i].is_gone)
             tell_request(&work[i]);
         sc_plugin_args_write(sc_plugin_item_at(items, i), &work[i].in, sizeof(work[i].in));

@@ -2,7 +2,9 @@
  *
  * Threads: any. Tests: conformance (abi_008_*), conformance/test_layout.c */
 #include "plugin/memory.h"
+#include "hashing/digest.h"
 #include "plugin/args.h"
+#include "plugin/target.h"
 
 /* Adds count * stride; false: it wraps. */
 static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
@@ -46,12 +48,15 @@ static spec_status check_token(const struct spec_memory *memory, const char *nam
 
 static spec_status check_slots(const struct spec_memory *memory, const char *name,
                                enum sc_plugin_memory_use use, const struct sc_plugin_shape *shape,
-                               uint64_t token_count, struct spec_error *reterr)
+                               uint64_t token_count, bool *ret_has_negative,
+                               struct spec_error *reterr)
 {
     for (uint64_t j = 0; j < token_count; j++) {
-        if (memory->slots[j] < 0 && use == SC_MEMORY_DESTINATION)
+        bool is_negative = memory->slots[j] < 0;
+        *ret_has_negative = *ret_has_negative || is_negative;
+        if (is_negative && use == SC_MEMORY_DESTINATION)
             continue;
-        if (memory->slots[j] < 0)
+        if (is_negative)
             return sc_fail(reterr, SPEC_E_INVALID,
                            "%s: slots[%" PRIu64 "] is negative, expected a slot to read from", name,
                            j);
@@ -109,10 +114,10 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
 spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
                                    enum sc_plugin_memory_use use,
                                    const struct sc_plugin_shape *shape, uint64_t token_count,
-                                   struct sc_kernels_memory *ret_memory, uint32_t *ret_widen,
-                                   struct spec_error *reterr)
+                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
 {
     struct spec_memory memory;
+    struct sc_plugin_memory checked = {.target = &sc_plugin_target_host};
     spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, host, name, reterr);
     if (status != SPEC_OK)
         return status;
@@ -123,7 +128,7 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
                        memory.device);
-    status = check_dtype(memory.dtype, name, use, shape->dtype, ret_widen, reterr);
+    status = check_dtype(memory.dtype, name, use, shape->dtype, &checked.widen, reterr);
     if (status != SPEC_OK)
         return status;
     strides_resolve(&memory, use);
@@ -143,12 +148,13 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
                        "%s: bases and strides must be multiples of the element's %" PRIu64 " bytes",
                        name, element_bytes);
     if (memory.slots != NULL)
-        status = check_slots(&memory, name, use, shape, token_count, reterr);
+        status =
+            check_slots(&memory, name, use, shape, token_count, &checked.has_negative_slot, reterr);
     else
         status = check_tokens(&memory, name, shape, token_count, reterr);
     if (status != SPEC_OK)
         return status;
-    *ret_memory = (struct sc_kernels_memory){
+    checked.at = (struct sc_kernels_memory){
         .k_base = memory.k_base,
         .v_base = memory.v_base,
         .token_stride_bytes = memory.token_stride_bytes,
@@ -161,5 +167,19 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
             memory.k_element_stride_bytes != element_bytes ? memory.k_element_stride_bytes : 0,
         .element_bytes = element_bytes,
     };
+    *ret_memory = checked;
     return SPEC_OK;
+}
+
+uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t token_count)
+{
+    const struct sc_kernels_memory *at = &memory->at;
+    const uint64_t numbers[] = {
+        at->token_stride_bytes, at->head_stride_bytes,      at->block_tokens,
+        at->block_stride_bytes, at->k_element_stride_bytes, at->v_token_stride_bytes,
+        memory->widen};
+    uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), at->slots != NULL);
+    if (at->slots != NULL)
+        digest = sc_hash_bytes64(at->slots, token_count * sizeof(int64_t), digest);
+    return digest;
 }

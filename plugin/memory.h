@@ -1,7 +1,7 @@
 /* Checking a struct spec_memory before a byte of it is touched (ABI-008).
  *
  * Holds: after a check, every address that pack or unpack forms for these tokens lies inside
- * k_bytes and v_bytes; arithmetic cannot wrap.
+ * k_bytes and v_bytes; arithmetic cannot wrap. What kind of memory it is was asked here, once.
  * Threads: any.
  * Tests: conformance (abi_008_*), conformance/test_layout.c */
 #ifndef SC_PLUGIN_MEMORY_H
@@ -12,6 +12,8 @@
 #include "plugin/dtype.h"
 
 #include <stdbool.h>
+
+struct sc_plugin_target;
 
 struct sc_plugin_shape { /* of one token's K or V in this namespace */
     uint32_t kv_head_count;
@@ -25,11 +27,20 @@ enum sc_plugin_memory_use {
     SC_MEMORY_KEYS         /* K alone, to be read; the shape's dtype, no negative slot */
 };
 
+struct sc_plugin_memory {                  /* that was checked */
+    struct sc_kernels_memory at;           /* of a destination nobody follows it but its target */
+    const struct sc_plugin_target *target; /* target.h */
+    uint32_t widen;                        /* enum sc_kernels_widen: what comes becomes wider */
+    bool has_negative_slot;
+};
+
 /* Reads and checks the host's description for token_count tokens. name: for the error text. */
 spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
                                    enum sc_plugin_memory_use use,
                                    const struct sc_plugin_shape *shape, uint64_t token_count,
-                                   struct sc_kernels_memory *ret_memory, uint32_t *ret_widen,
-                                   struct spec_error *reterr);
+                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr);
+/* Of all that says where tokens lie, but the bases: of memory that is described anew it tells
+ * whether it is the same. */
+uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t token_count);
 
 #endif

@@ -295,7 +295,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
         if (last) /* before it can be committed */
             request->pass[i]->provenance = so_far;
         struct pack_source from = {.conn = conn,
-                                   .memory = &request->step.memory,
+                                   .memory = &request->step.memory.at,
                                    .first = request->pass[i]->first - request->pass_first};
         const struct sc_store_source source = source_of(&from);
         struct spec_error why = {.struct_size = sizeof(why)};

@@ -475,7 +475,8 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
 {
     uint32_t identify = conn->config.identify;
     bool is_any = item->want.metric == SPEC_METRIC_RANDOM;
-    bool may_part = !item->scoring.is_probes_only && !item->has_negative_slot;
+    bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
+    bool may_part = !item->scoring.is_probes_only && can_part;
     bool by_keys = !is_any && identify == SC_IDENTIFY_KEYS;
     bool by_probes = !is_any && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
     bool by_averages = !is_any && identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
@@ -591,13 +592,11 @@ static void keep_heads(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
     uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
-    uint64_t element =
-        item->widen != SC_KERNELS_SAME ? sizeof(float) : sc_plugin_dtype_bytes(conn->shape.dtype);
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t head = 0; head < heads; head++) {
         (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item),
                                 request->set);
-        sc_kernels_rows_compact(&item->memory, heads, conn->shape.head_size * element, head,
-                                request->set, count);
+        item->memory.target->compact(&to, head, request->set, count);
         for (uint64_t i = 0; item->in.positions != NULL && i < count; i++)
             item->in.positions[head * count + i] =
                 (uint32_t)(request->from_token + request->set[i]);

@@ -21,6 +21,7 @@
 
 #include "kernels/select.h"
 #include "plugin/connector.h"
+#include "plugin/target.h"
 
 enum sc_plugin_route {
     SC_ROUTE_WHOLE,   /* every row, as asked */
@@ -60,12 +61,10 @@ struct sc_plugin_scoring {
 struct sc_plugin_item {
     struct spec_important in; /* the host's structure, as far as it reaches */
     struct sc_plugin_request *request;
-    struct sc_kernels_memory memory;
-    uint32_t widen;
+    struct sc_plugin_memory memory; /* the destination */
     bool was_started;               /* its layer was being read whole before the call */
     bool is_late;                   /* an earlier item of the call has the request's buffers */
     bool is_pieced;                 /* all rows: a guess brings some, the rest is read beside it */
-    bool has_negative_slot;         /* asked for only where heads may differ */
     uint32_t route;                 /* enum sc_plugin_route */
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
@@ -240,6 +239,9 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 /* The request's range failed: it is void from there on, and in the log, if that still says so. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why);
+/* How the item's rows get into its destination, by the functions of item->memory.target. */
+struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
+                                              const struct sc_plugin_item *item);
 /* Tells the host from where `count` delivered rows came: as those that were taken did. */
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);
 /* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a

@@ -80,7 +80,6 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
     struct sc_plugin_step *step = &request->step;
-    uint32_t widen;
     if (step->is_named)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: request %#" PRIx64 " stands in the call twice", params->request);
@@ -88,9 +87,8 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     if (status == SPEC_OK)
         status = check_pass(conn, request, params, reterr);
     if (status == SPEC_OK)
-        status =
-            sc_plugin_memory_check(params->memory, "store: memory", SC_MEMORY_SOURCE, &conn->shape,
-                                   params->token_count, &step->memory, &widen, reterr);
+        status = sc_plugin_memory_check(params->memory, "store: memory", SC_MEMORY_SOURCE,
+                                        &conn->shape, params->token_count, &step->memory, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = *params;

@@ -10,7 +10,6 @@
  * Threads: the request's host thread, or whose turn its loads are.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #include "base/stream.h"
-#include "kernels/columns.h"
 #include "plugin/reads.h"
 #include "plugin/select.h"
 
@@ -72,40 +71,13 @@ static uint64_t rank_in(const uint32_t *set, uint64_t set_count, uint32_t row)
     return low;
 }
 
-/* `count` rows, K and V, to tokens `at` and on. from: the first of them among those that came. */
-static void place_rows(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
-                       const struct sc_store_rows *rows, uint64_t from, uint64_t at, uint64_t count)
-{
-    uint64_t offset = from * rows->stride;
-    if (!sc_kernels_is_columns(&item->memory)) {
-        sc_kernels_rows_unpack(how, &item->memory, at, count, rows->rows + offset);
-        return;
-    }
-    sc_kernels_part_unpack(how, &item->memory, 0, at, count, rows->rows + offset, rows->stride);
-    sc_kernels_part_unpack(how, &item->memory, 1, at, count, rows->v + offset, rows->stride);
-}
-
-/* How many rows are taken at once, from token `row` of `count` on: of columns, up to where a line
- * of theirs ends; 0: it does not matter. */
-static uint64_t rows_together(const struct sc_kernels_memory *memory, uint64_t row, uint64_t count)
-{
-    uint64_t together = sc_kernels_rows_together(memory);
-    if (together == 0 || row >= count)
-        return together;
-    uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[row] : row;
-    uint64_t left = together - slot % together;
-    return left < together / 2 ? left + together : left;
-}
-
 /* Rows of a load of picks: each goes to its rank in the set (without one: to its own place),
  * neighbours together. K or V alone is unpacked alone. */
-static void place_picks(const struct sc_plugin_item *item, const struct sc_kernels_unpack *how,
+static void place_picks(const struct sc_plugin_item *item, const struct sc_plugin_placing *to,
                         const struct sc_plugin_reader *reader, const struct sc_store_rows *rows,
                         const uint32_t *set, uint64_t set_count)
 {
     const uint32_t *picked = reader->picks.rows; /* NULL: every row is */
-    bool is_both = reader->picks.wanted == SC_STORE_WANT_ROWS;
-    uint32_t part = reader->picks.wanted == SC_STORE_WANT_V ? 1 : 0;
     for (uint64_t i = 0, n; i < rows->row_count; i += n) {
         uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
         uint64_t at = set != NULL ? rank_in(set, set_count, (uint32_t)row) : row;
@@ -114,11 +86,7 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_kerne
             if (set != NULL ? at + n >= set_count || next != set[at + n] : next != row + n)
                 break;
         }
-        if (is_both)
-            place_rows(item, how, rows, i, at, n);
-        else
-            sc_kernels_part_unpack(how, &item->memory, part, at, n, rows->rows + i * rows->stride,
-                                   rows->stride);
+        item->memory.target->place_rows(to, rows, i, n, reader->picks.wanted, at);
         for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
             item->placed[j / 64] |= UINT64_C(1) << (j % 64);
     }
@@ -141,25 +109,30 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
  * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56 on an Intel Xeon;
  * 3.6 -> 4.1 on an AMD EPYC. Exact rows of a layered load are written by nobody else, and their
  * lines are not there. */
-static bool streams(const spec_connector *conn, const struct sc_plugin_item *item, uint64_t count)
+static bool streams(const spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
     uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
-    uint64_t wider = item->widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
+    uint64_t wider = item->memory.widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
     bool is_past = item->route == SC_ROUTE_LAYERED ||
                    (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
+    uint64_t count = sc_plugin_row_total(item->request);
     return is_past && count * conn->row_bytes * wider >= STREAM_BYTES;
 }
 
-struct destination {
-    const struct sc_kernels_unpack *how;
-    const struct sc_kernels_memory *memory;
-};
-
-static void destination_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
+                                              const struct sc_plugin_item *item)
 {
-    const struct destination *to = user;
-    sc_kernels_rows_spans(to->how, to->memory, row, count, ret_spans);
+    return (struct sc_plugin_placing){
+        .memory = &item->memory,
+        .how = {.kernels = conn->kernels,
+                .head_count = conn->shape.kv_head_count,
+                .head_size = conn->shape.head_size,
+                .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
+                .widen = item->memory.widen,
+                .streams = streams(conn, item)},
+        .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
+    };
 }
 
 /* Where more was taken than is told of, in the same shares. */
@@ -180,45 +153,35 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
                                   uint64_t set_count, struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_kernels_unpack how = {
-        .kernels = conn->kernels,
-        .head_count = conn->shape.kv_head_count,
-        .head_size = conn->shape.head_size,
-        .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
-        .widen = item->widen,
-    };
+    const struct sc_plugin_target *target = item->memory.target;
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     sc_store_reader_demand(reader->reader);
     uint64_t count = set != NULL ? set_count : sc_plugin_row_total(request);
-    how.streams = streams(conn, item, count);
     uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
-    struct destination to = {.how = &how, .memory = &item->memory};
-    const struct sc_store_sink sink = {.spans = destination_spans,
-                                       .user = &to,
-                                       .span_bytes = sc_kernels_spans_bytes(&how, &item->memory)};
-    bool moves = reader->load == SC_LOAD_WHOLE && how.streams && sink.span_bytes > 0 &&
-                 conn->row_bytes / sink.span_bytes <= SC_STORE_SPANS_MAX;
+    const struct sc_store_sink sink = target->sink(&to);
+    bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
+    bool in_order = is_whole || set != NULL; /* else they come from anywhere */
     struct sc_store_rows rows = {0};
     spec_status status;
     for (;; row += rows.row_count) {
-        uint64_t ahead = row < count ? count - row : 0;   /* while tags are checked */
-        if (set != NULL || reader->load == SC_LOAD_WHOLE) /* else they come from anywhere */
-            sc_kernels_rows_prefetch(&how, &item->memory, row, ahead < bite ? ahead : bite);
-        sc_store_reader_apart(reader->reader, rows_together(&item->memory, row, count));
+        uint64_t ahead = in_order && row < count ? count - row : 0;
+        ahead = ahead < bite ? ahead : bite;
+        sc_store_reader_apart(reader->reader, target->expect(&to, row, ahead, count));
         status = sc_store_reader_move(reader->reader, item->deadline_ns, moves ? &sink : NULL,
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
         item->taken[rows.tier] += rows.row_count;
-        if (reader->load != SC_LOAD_WHOLE)
-            place_picks(item, &how, reader, &rows, set, set_count);
+        if (!is_whole)
+            place_picks(item, &to, reader, &rows, set, set_count);
         else if (!moves)
-            place_rows(item, &how, &rows, 0, rows.row_first, rows.row_count);
+            target->place_rows(&to, &rows, 0, rows.row_count, SC_STORE_WANT_ROWS, rows.row_first);
     }
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     add_cost(conn, item, &cost);
-    if (status == SPEC_OK && reader->load == SC_LOAD_WHOLE && !item->was_started)
+    if (status == SPEC_OK && is_whole && !item->was_started)
         note_rate(conn, &cost, reader->begin_ns);
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)

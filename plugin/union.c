@@ -41,8 +41,7 @@ void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_request *request = item->request;
     uint32_t *rows = request->readers[SC_PLUGIN_REST].rows; /* its picks have been read */
     uint64_t heads = conn->shape.kv_head_count, count = item->row_count;
-    uint64_t element =
-        item->widen != SC_KERNELS_SAME ? sizeof(float) : sc_plugin_dtype_bytes(conn->shape.dtype);
+    struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t head = 0; head < heads; head++) {
         (void)sc_plugin_rows_of(sc_plugin_head_bits(item, head), sc_plugin_words_of(item), rows);
         for (uint64_t i = 0, rank = 0; i < count; i++, rank++) {
@@ -52,8 +51,7 @@ void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *ite
                 rank++;
             rows[i] = (uint32_t)rank;
         }
-        sc_kernels_rows_compact(&item->memory, heads, conn->shape.head_size * element, head, rows,
-                                count);
+        item->memory.target->compact(&to, head, rows, count);
     }
     item->in.result_flags |= SPEC_IMPORTANT_FALLBACK;
 }

@@ -28,11 +28,10 @@ static struct spec_memory packed(uint64_t tokens)
 static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory_use use,
                          uint64_t token_count)
 {
-    struct sc_kernels_memory checked;
-    uint32_t widen;
+    struct sc_plugin_memory checked;
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_plugin_memory_check(memory, "test: memory", use, &SHAPE, token_count,
-                                                &checked, &widen, &error);
+    spec_status status =
+        sc_plugin_memory_check(memory, "test: memory", use, &SHAPE, token_count, &checked, &error);
     if (status != SPEC_OK)
         assert_non_null(strstr(error.text, "test: memory"));
     return status;
@@ -165,15 +164,14 @@ static void an_element_stride_of_one_element_is_none(void **state)
 {
     (void)state;
     struct spec_memory m = packed(2);
-    struct sc_kernels_memory checked;
-    uint32_t widen;
+    struct sc_plugin_memory checked;
     for (m.k_element_stride_bytes = 0; m.k_element_stride_bytes <= 2;
          m.k_element_stride_bytes += 2) {
-        assert_int_equal(sc_plugin_memory_check(&m, "test: memory", SC_MEMORY_SOURCE, &SHAPE, 2,
-                                                &checked, &widen, NULL),
-                         SPEC_OK);
-        assert_int_equal(checked.k_element_stride_bytes, 0);
-        assert_int_equal(checked.v_token_stride_bytes, 48);
+        assert_int_equal(
+            sc_plugin_memory_check(&m, "test: memory", SC_MEMORY_SOURCE, &SHAPE, 2, &checked, NULL),
+            SPEC_OK);
+        assert_int_equal(checked.at.k_element_stride_bytes, 0);
+        assert_int_equal(checked.at.v_token_stride_bytes, 48);
     }
 }
 
@@ -225,19 +223,18 @@ static void only_exact_widening_is_allowed(void **state)
             for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_DESTINATION; use++) {
                 struct sc_plugin_shape shape = {1, 2, stored};
                 struct spec_memory m = packed(1);
-                struct sc_kernels_memory checked;
-                uint32_t widen = 99;
+                struct sc_plugin_memory checked;
                 m.dtype = dtype;
-                spec_status status =
-                    sc_plugin_memory_check(&m, "test: memory", (enum sc_plugin_memory_use)use,
-                                           &shape, 1, &checked, &widen, NULL);
+                spec_status status = sc_plugin_memory_check(
+                    &m, "test: memory", (enum sc_plugin_memory_use)use, &shape, 1, &checked, NULL);
                 bool widens = use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
                               (stored == SPEC_DTYPE_F16 || stored == SPEC_DTYPE_BF16);
                 assert_int_equal(status, dtype == stored || widens ? SPEC_OK : SPEC_E_INVALID);
                 if (status == SPEC_OK)
-                    assert_int_equal(widen, !widens                    ? SC_KERNELS_SAME
-                                            : stored == SPEC_DTYPE_F16 ? SC_KERNELS_F16_TO_F32
-                                                                       : SC_KERNELS_BF16_TO_F32);
+                    assert_int_equal(checked.widen, !widens ? SC_KERNELS_SAME
+                                                    : stored == SPEC_DTYPE_F16
+                                                        ? SC_KERNELS_F16_TO_F32
+                                                        : SC_KERNELS_BF16_TO_F32);
             }
 }
 
