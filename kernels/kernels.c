@@ -36,35 +36,16 @@ enum sc_kernels_level sc_kernels_level_best(void)
 }
 #endif
 
-#define RUNG(rung, unit, most)                                                                     \
-    {                                                                                              \
-        .widen_f16 = sc_kernels_##rung##_widen_f16, .widen_bf16 = sc_kernels_##rung##_widen_bf16,  \
-        .turn16 = sc_kernels_##rung##_turn16, .turn32 = sc_kernels_##rung##_turn32,                \
-        .lane_unit = (unit), .lane_most = (most), .rows_widen = sc_kernels_##rung##_rows_widen,    \
-        .lanes_score = sc_kernels_##rung##_lanes_score,                                            \
-        .lanes_soften = sc_kernels_##rung##_lanes_soften,                                          \
-        .lanes_weigh = sc_kernels_##rung##_lanes_weigh,                                            \
-        .lanes_fold = sc_kernels_##rung##_lanes_fold,                                              \
-        .rows_score = sc_kernels_##rung##_rows_score, .few_best = sc_kernels_##rung##_few_best,    \
-        .few_soften = sc_kernels_##rung##_few_soften,                                              \
-        .accumulate = sc_kernels_##rung##_accumulate,                                              \
-        .order_sift = sc_kernels_##rung##_order_sift,                                              \
-        .order_ranks = sc_kernels_##rung##_order_ranks,                                            \
-        .order_mark = sc_kernels_##rung##_order_mark, .bits_rows = sc_kernels_##rung##_bits_rows,  \
-        .bits_both = sc_kernels_##rung##_bits_both,                                                \
-        .code_encode = sc_kernels_##rung##_code_encode,                                            \
-        .code_decode = sc_kernels_##rung##_code_decode,                                            \
-        .code_score = sc_kernels_##rung##_code_score,                                              \
-    }
-static const struct sc_kernels TABLE[SC_KERNELS_LEVELS] = {
-    [SC_KERNELS_REF] = RUNG(ref, 1, 16),
+static const struct sc_kernels REF = SC_KERNELS_TABLE(sc_kernels_ref, 1, 16);
+static const struct sc_kernels *const TABLES[SC_KERNELS_LEVELS] = {
+    [SC_KERNELS_REF] = &REF,
 #if defined(__x86_64__)
-    [SC_KERNELS_AVX2] = RUNG(avx2, 8, 24),
-    [SC_KERNELS_AVX512] = RUNG(avx512, 16, 48),
+    [SC_KERNELS_AVX2] = &sc_kernels_avx2,
+    [SC_KERNELS_AVX512] = &sc_kernels_avx512,
 #endif
 };
 
 const struct sc_kernels *sc_kernels_get(enum sc_kernels_level level)
 {
-    return &TABLE[level];
+    return TABLES[level];
 }

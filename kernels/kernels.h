@@ -224,7 +224,24 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
                               const struct sc_kernels_memory *memory, uint64_t token_first,
                               uint64_t token_count);
 
-/* The rungs, for the table and for tests. */
+/* A rung's table, of functions that are named PREFIX_MEMBER. */
+#define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
+    {                                                                                              \
+        .lane_unit = (unit), .lane_most = (most), .widen_f16 = prefix##_widen_f16,                 \
+        .widen_bf16 = prefix##_widen_bf16, .turn16 = prefix##_turn16, .turn32 = prefix##_turn32,   \
+        .rows_widen = prefix##_rows_widen, .lanes_score = prefix##_lanes_score,                    \
+        .lanes_soften = prefix##_lanes_soften, .lanes_weigh = prefix##_lanes_weigh,                \
+        .lanes_fold = prefix##_lanes_fold, .rows_score = prefix##_rows_score,                      \
+        .few_best = prefix##_few_best, .few_soften = prefix##_few_soften,                          \
+        .accumulate = prefix##_accumulate, .order_sift = prefix##_order_sift,                      \
+        .order_ranks = prefix##_order_ranks, .order_mark = prefix##_order_mark,                    \
+        .bits_rows = prefix##_bits_rows, .bits_both = prefix##_bits_both,                          \
+        .code_encode = prefix##_code_encode, .code_decode = prefix##_code_decode,                  \
+        .code_score = prefix##_code_score,                                                         \
+    }
+extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
+
+/* The reference, for its table, for what is left over in others, and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
@@ -265,87 +282,5 @@ void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_
                                 uint64_t channel_count, uint32_t dst_dtype, bool streams,
                                 uint8_t *const *dst);
 void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
-
-void sc_kernels_avx2_widen_f16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_avx2_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_avx2_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                            uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                            bool streams);
-void sc_kernels_avx2_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                            uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                            bool streams);
-void sc_kernels_avx2_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
-                                uint64_t head_size, uint32_t dtype);
-void sc_kernels_avx2_lanes_score(const float *queries, uint64_t width, const float *keys,
-                                 uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                 const struct sc_kernels_ahead *ahead, float *scores);
-void sc_kernels_avx2_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
-                                  const uint32_t *seen, float *best, float *sums);
-void sc_kernels_avx2_lanes_weigh(const float *best_then, const float *best, const float *sums,
-                                 uint64_t width, uint64_t used, float *weights);
-void sc_kernels_avx2_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
-                                const float *weights, float *dst);
-void sc_kernels_avx2_rows_score(const struct sc_kernels_rows_score *what);
-float sc_kernels_avx2_few_best(const float *scores, uint64_t count, float floor);
-float sc_kernels_avx2_few_soften(float *scores, uint64_t count, float best);
-void sc_kernels_avx2_accumulate(float *dst, const float *src, float factor, uint64_t count);
-void sc_kernels_avx2_order_sift(const struct sc_kernels_sift *sift,
-                                struct sc_kernels_sifted *ret_sifted);
-void sc_kernels_avx2_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
-                                 uint32_t ret_keys[2]);
-void sc_kernels_avx2_order_mark(const void *from, const uint64_t *among, uint64_t count,
-                                enum sc_kernels_keys_are keys_are, uint32_t edge,
-                                uint64_t *equal_count, uint64_t *ret_bits);
-uint64_t sc_kernels_avx2_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
-                                   uint32_t *ret_rows, uint64_t room);
-uint64_t sc_kernels_avx2_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
-bool sc_kernels_avx2_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
-void sc_kernels_avx2_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                 const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                 uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                                 uint8_t *const *dst);
-void sc_kernels_avx2_code_score(const struct sc_kernels_code_score *what);
-
-void sc_kernels_avx512_widen_f16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_avx512_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_avx512_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                              uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                              bool streams);
-void sc_kernels_avx512_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                              uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                              bool streams);
-void sc_kernels_avx512_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
-                                  uint64_t head_size, uint32_t dtype);
-void sc_kernels_avx512_lanes_score(const float *queries, uint64_t width, const float *keys,
-                                   uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                   const struct sc_kernels_ahead *ahead, float *scores);
-void sc_kernels_avx512_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
-                                    const uint32_t *seen, float *best, float *sums);
-void sc_kernels_avx512_lanes_weigh(const float *best_then, const float *best, const float *sums,
-                                   uint64_t width, uint64_t used, float *weights);
-void sc_kernels_avx512_lanes_fold(const float *scores, uint64_t width, uint64_t key_count,
-                                  const float *weights, float *dst);
-void sc_kernels_avx512_rows_score(const struct sc_kernels_rows_score *what);
-float sc_kernels_avx512_few_best(const float *scores, uint64_t count, float floor);
-float sc_kernels_avx512_few_soften(float *scores, uint64_t count, float best);
-void sc_kernels_avx512_accumulate(float *dst, const float *src, float factor, uint64_t count);
-void sc_kernels_avx512_order_sift(const struct sc_kernels_sift *sift,
-                                  struct sc_kernels_sifted *ret_sifted);
-void sc_kernels_avx512_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
-                                   uint32_t ret_keys[2]);
-void sc_kernels_avx512_order_mark(const void *from, const uint64_t *among, uint64_t count,
-                                  enum sc_kernels_keys_are keys_are, uint32_t edge,
-                                  uint64_t *equal_count, uint64_t *ret_bits);
-uint64_t sc_kernels_avx512_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
-                                     uint32_t *ret_rows, uint64_t room);
-uint64_t sc_kernels_avx512_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
-bool sc_kernels_avx512_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                                   uint64_t row_count, uint8_t *scales, uint8_t *codes);
-void sc_kernels_avx512_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                   const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                   uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                                   uint8_t *const *dst);
-void sc_kernels_avx512_code_score(const struct sc_kernels_code_score *what);
 
 #endif

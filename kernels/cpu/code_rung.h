@@ -1,29 +1,60 @@
-/* What the rungs of coarse codes share: which rows have a place, tiles of them, and one copy of the
- * loops for each number of bits and each type, so that both are constants inside.
+/* What the rungs of coarse codes share: which rows have a place, tiles of them, making codes, and
+ * one copy of the loops for each number of bits and each type, so that both are constants inside.
  *
- * Included by code_avx2.c and code_avx512.c, which define before it
- *   CODE_NAME(name)     the rung's public names
- *   CODE_LANES          channels of a register;  CODE_TILE registers of scales that a tile keeps
+ *   encode   a unit of all rows at a time: widened once, then scales, then codes
+ *
+ * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
+ * code_v8.h or code_v16.h has:
+ *
+ *   CODE_TILE           registers of scales that a tile keeps
  *   CODE_TILE_ROWS      rows of a tile;  CODE_STREAMS whether any store goes past the caches
- *   CODE_VECTOR         a register of floats;  CODE_SUMS how many of them are added up at once
  *   CODE_STEP_VECTORS   what step_vectors is at most
- *   struct rows and tile_decode, encode, step_vectors, centred_of, in_order, product_add, sums_of,
- *   scale_at
- * (their comments say what they do)
+ *   tile_decode, step_vectors, centred_of, in_order    (their comments say what they do)
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
 #ifndef SC_KERNELS_CPU_CODE_RUNG_H
 #define SC_KERNELS_CPU_CODE_RUNG_H
 
 #include "kernels/code.h"
+#include "kernels/cpu/unroll.h"
+#include "kernels/cpu/widen_rung.h"
 
 #include <string.h>
 
 #define LINE_BYTES 64u
+#define UNIT       SC_KERNELS_CODE_UNIT
 
-static inline __attribute__((always_inline)) void
-steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, uint64_t step,
-             uint64_t end, uint32_t bits, uint32_t dtype, bool streams)
+struct code_rows { /* those that have a place */
+    const uint8_t *codes[SC_KERNELS_CODE_ROWS_MAX];
+    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+    uint64_t count;
+};
+
+/* Of a code's bits, those of its first plane. */
+INLINE uint32_t low_width(uint32_t bits)
+{
+    return bits >= 8 ? 8 : bits >= 4 ? 4 : 2;
+}
+
+#if LANES == 8
+#include "kernels/cpu/code_v8.h"
+#else
+#include "kernels/cpu/code_v16.h"
+#endif
+
+/* ---- Decoding ------------------------------------------------------------------------------- */
+
+/* name(..., bits) with `bits` as a constant. */
+#define BY_BITS(bits, name, ...)                                                                   \
+    ((bits) == 2   ? name(__VA_ARGS__, 2)                                                          \
+     : (bits) == 3 ? name(__VA_ARGS__, 3)                                                          \
+     : (bits) == 4 ? name(__VA_ARGS__, 4)                                                          \
+     : (bits) == 5 ? name(__VA_ARGS__, 5)                                                          \
+     : (bits) == 6 ? name(__VA_ARGS__, 6)                                                          \
+                   : name(__VA_ARGS__, 8))
+
+INLINE void steps_decode(const struct code_rows *rows, const uint8_t *scales, uint64_t padded,
+                         uint64_t step, uint64_t end, uint32_t bits, bool streams, uint32_t dtype)
 {
     for (uint64_t r = 0; r < rows->count; r += CODE_TILE_ROWS) {
         uint64_t stop = r + CODE_TILE_ROWS < rows->count ? r + CODE_TILE_ROWS : rows->count;
@@ -35,56 +66,29 @@ steps_decode(const struct rows *rows, const uint8_t *scales, uint64_t padded, ui
     }
 }
 
-#define BY_STREAMS(bits, dtype)                                                                    \
-    if (CODE_STREAMS && streams)                                                                   \
-        steps_decode(rows, scales, padded, step, end, bits, dtype, true);                          \
-    else                                                                                           \
-        steps_decode(rows, scales, padded, step, end, bits, dtype, false)
-
-#define BY_DTYPE(bits)                                                                             \
-    if (dtype == SC_KERNELS_F16) {                                                                 \
-        BY_STREAMS(bits, SC_KERNELS_F16);                                                          \
-    } else if (dtype == SC_KERNELS_BF16) {                                                         \
-        BY_STREAMS(bits, SC_KERNELS_BF16);                                                         \
-    } else {                                                                                       \
-        BY_STREAMS(bits, SC_KERNELS_F32);                                                          \
-    }                                                                                              \
-    break
-
-static void steps_decode_any(const struct rows *rows, const uint8_t *scales, uint64_t padded,
-                             uint64_t step, uint64_t end, uint32_t bits, uint32_t dtype,
-                             bool streams)
+INLINE void bits_decode(const struct code_rows *rows, const uint8_t *scales, uint64_t padded,
+                        uint64_t step, uint64_t end, uint32_t dtype, bool streams, uint32_t bits)
 {
-    switch (bits) {
-    case 2:
-        BY_DTYPE(2);
-    case 3:
-        BY_DTYPE(3);
-    case 4:
-        BY_DTYPE(4);
-    case 5:
-        BY_DTYPE(5);
-    case 6:
-        BY_DTYPE(6);
-    default:
-        BY_DTYPE(8);
-    }
+    if (CODE_STREAMS && streams)
+        BY_DTYPE(dtype, steps_decode, rows, scales, padded, step, end, bits, true);
+    else
+        BY_DTYPE(dtype, steps_decode, rows, scales, padded, step, end, bits, false);
 }
 
-void CODE_NAME(decode)(const struct sc_kernels_code *code, const uint8_t *scales,
-                       const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                       uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                       uint8_t *const *dst)
+static void rung_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
+                             const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
+                             uint64_t channel_count, uint32_t dst_dtype, bool streams,
+                             uint8_t *const *dst)
 {
     uint64_t padded = sc_kernels_code_padded(code->channels);
     uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
     uint64_t channel_end = channel_first + channel_count;
-    if (channel_first % CODE_LANES != 0 || channel_end % CODE_LANES != 0) {
+    if (channel_first % LANES != 0 || channel_end % LANES != 0) {
         sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
                                    dst_dtype, streams, dst);
         return;
     }
-    struct rows rows;
+    struct code_rows rows;
     rows.count = 0;
     for (uint64_t i = 0; i < row_count; i++) {
         rows.codes[rows.count] = codes + i * row_bytes;
@@ -92,36 +96,128 @@ void CODE_NAME(decode)(const struct sc_kernels_code *code, const uint8_t *scales
         rows.count += dst[i] != NULL;
         streams = streams && (uintptr_t)dst[i] % LINE_BYTES == 0;
     }
-    steps_decode_any(&rows, scales, padded, channel_first / CODE_LANES, channel_end / CODE_LANES,
-                     code->bits, dst_dtype, streams);
+    BY_BITS(code->bits, bits_decode, &rows, scales, padded, channel_first / LANES,
+            channel_end / LANES, dst_dtype, streams);
 }
 
-#define BY_DTYPE_ENCODE(bits)                                                                      \
-    has_codes = code->dtype == SC_KERNELS_F16                                                      \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F16)           \
-                : code->dtype == SC_KERNELS_BF16                                                   \
-                    ? encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_BF16)          \
-                    : encode(code, rows, row_count, scales, codes, bits, SC_KERNELS_F32);          \
-    break
+/* ---- Encoding ------------------------------------------------------------------------------- */
 
-bool CODE_NAME(encode)(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                       uint64_t row_count, uint8_t *scales, uint8_t *codes)
+struct unit { /* 16 channels of all rows */
+    float values[SC_KERNELS_CODE_ROWS_MAX][UNIT];
+};
+
+/* Widens LANES channels, lane .. of a unit, and finds their scales; those from `end` on are 0.
+ * false: one is not finite. */
+INLINE bool lanes_scale(const uint8_t *const *rows, uint64_t row_count, uint64_t channel,
+                        uint64_t end, uint32_t bits, uint32_t dtype, struct unit *unit,
+                        uint64_t lane, halves *ret_min, halves *ret_step)
 {
-    bool has_codes = false;
-    switch (code->bits) {
-    case 2:
-        BY_DTYPE_ENCODE(2);
-    case 3:
-        BY_DTYPE_ENCODE(3);
-    case 4:
-        BY_DTYPE_ENCODE(4);
-    case 5:
-        BY_DTYPE_ENCODE(5);
-    case 6:
-        BY_DTYPE_ENCODE(6);
-    default:
-        BY_DTYPE_ENCODE(8);
+    const words size = V(set1_epi32)(INT32_MAX), infinity = V(set1_epi32)(0x7f800000);
+    floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
+    words largest = VI(setzero)(); /* of the values' bits, and of the scales' */
+    for (uint64_t i = 0; i < row_count; i++) {
+        floats x = channel + LANES <= end ? widened(rows[i], channel, dtype)
+                                          : widened_some(rows[i], channel, end, dtype);
+        V(storeu_ps)(unit->values[i] + lane, x);
+        largest = V(max_epu32)(largest, VI(and)(VI(castps)(x), size));
+        least = V(min_ps)(x, least);
+        most = V(max_ps)(x, most);
     }
+    float levels = (float)(1u << bits);
+    floats step = V(mul_ps)(V(sub_ps)(most, least), V(set1_ps)(1 / levels));
+    *ret_min = V(cvtps_ph)(least, ROUND);
+    *ret_step = V(cvtps_ph)(step, ROUND);
+    words scales[2] = {VI(castps)(V(cvtph_ps)(*ret_min)), VI(castps)(V(cvtph_ps)(*ret_step))};
+    for (uint32_t i = 0; i < 2; i++)
+        largest = V(max_epu32)(largest, VI(and)(scales[i], size));
+    return marks_at_most(marks_some(LANES), infinity, largest) == 0;
+}
+
+/* A step of 0 becomes infinity: what is divided by it is 0. */
+INLINE floats divisor_of(halves step16)
+{
+    floats step = V(cvtph_ps)(step16), infinity = V(set1_ps)(__builtin_inff());
+    return floats_above(VI(castps)(step), VI(setzero)(), step, infinity);
+}
+
+/* The codes of LANES lanes of a row. */
+INLINE words lanes_code(const float *values, floats min, floats divisor, float top)
+{
+    floats at = V(div_ps)(V(sub_ps)(V(loadu_ps)(values), min), divisor);
+    at = V(max_ps)(at, V(setzero_ps)());
+    return V(cvttps_epi32)(V(min_ps)(at, V(set1_ps)(top)));
+}
+
+/* 16 codes, a byte each. */
+INLINE void codes_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i bytes, uint32_t bits)
+{
+    uint64_t width = low_width(bits), rest = bits - width;
+    uint8_t *low = row + channel * width / 8, *high = row + (padded * width + channel * rest) / 8;
+    __m128i kept = _mm_and_si128(bytes, _mm_set1_epi8((char)((1 << width) - 1)));
+    __m128i above =
+        _mm_and_si128(_mm_srli_epi16(bytes, (int)width), _mm_set1_epi8((char)((1 << rest) - 1)));
+    if (width == 8)
+        _mm_storeu_si128((void *)low, bytes);
+    if (width == 4) {
+        __m128i pairs = _mm_maddubs_epi16(kept, _mm_set1_epi16(0x1001));
+        _mm_storel_epi64((void *)low, _mm_packus_epi16(pairs, pairs));
+    }
+    if (width == 2 || rest == 2) {
+        __m128i two = _mm_maddubs_epi16(width == 2 ? kept : above, _mm_set1_epi16(0x0401));
+        __m128i quads = _mm_madd_epi16(two, _mm_set1_epi32(0x100001));
+        quads = _mm_packus_epi16(_mm_packus_epi32(quads, quads), quads);
+        int32_t word = _mm_cvtsi128_si32(quads);
+        memcpy(width == 2 ? low : high, &word, sizeof(word));
+    }
+    if (rest == 1) {
+        uint16_t set = (uint16_t)_mm_movemask_epi8(_mm_slli_epi16(above, 7));
+        memcpy(high, &set, sizeof(set));
+    }
+}
+
+INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                   uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits,
+                   uint32_t dtype)
+{
+    uint64_t padded = sc_kernels_code_padded(code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, bits);
+    float top = (float)((1u << bits) - 1);
+    struct unit unit;
+    for (uint64_t c = 0; c < code->channels; c += UNIT) {
+        floats min[UNIT / LANES], divisor[UNIT / LANES];
+        SC_UNROLL
+        for (uint32_t v = 0; v < UNIT / LANES; v++) {
+            uint64_t channel = c + v * LANES;
+            halves min16, step16;
+            if (!lanes_scale(rows, row_count, channel, code->channels, bits, dtype, &unit,
+                             v * LANES, &min16, &step16))
+                return false;
+            halves_store(scales + channel * 2, min16);
+            halves_store(scales + (padded + channel) * 2, step16);
+            min[v] = V(cvtph_ps)(min16);
+            divisor[v] = divisor_of(step16);
+        }
+        for (uint64_t i = 0; i < row_count; i++) {
+            words some[UNIT / LANES];
+            SC_UNROLL
+            for (uint32_t v = 0; v < UNIT / LANES; v++)
+                some[v] = lanes_code(unit.values[i] + v * LANES, min[v], divisor[v], top);
+            codes_put(codes + i * row_bytes, padded, c, bytes_of(some), bits);
+        }
+    }
+    return true;
+}
+
+INLINE bool bits_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                        uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits)
+{
+    return BY_DTYPE(code->dtype, encode, code, rows, row_count, scales, codes, bits);
+}
+
+static bool rung_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                             uint64_t row_count, uint8_t *scales, uint8_t *codes)
+{
+    bool has_codes = BY_BITS(code->bits, bits_encode, code, rows, row_count, scales, codes);
     if (!has_codes) {
         memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
         memset(codes, 0, row_count * sc_kernels_code_row_bytes(code->channels, code->bits));
@@ -147,66 +243,63 @@ static inline uint64_t step_at(uint64_t channel, uint64_t padded, uint64_t step)
     return channel + step <= padded ? channel : padded - step;
 }
 
-static inline __attribute__((always_inline)) void fold(const struct sc_kernels_code_score *what,
-                                                       uint64_t query, uint64_t count,
-                                                       uint32_t bits, struct folded *ret_folded)
+INLINE void queries_fold(const struct sc_kernels_code_score *what, uint64_t query, uint64_t count,
+                         uint32_t bits, struct folded *ret_folded)
 {
     uint64_t padded = sc_kernels_code_padded(what->code->channels), first = what->channel_first;
-    uint64_t step = step_vectors(bits) * CODE_LANES;
+    uint64_t step = step_vectors(bits) * LANES;
     const uint8_t *mins = what->scales, *steps = mins + padded * 2;
-    CODE_VECTOR half = CODE_SET((float)(1u << bits) / 2), sums[CODE_SUMS];
-    float bases[CODE_SUMS];
-    for (uint32_t v = 0; v < CODE_SUMS; v++)
-        sums[v] = CODE_SET(0);
+    floats half = V(set1_ps)((float)(1u << bits) / 2), sums[LANES];
+    float bases[LANES];
+    for (uint32_t v = 0; v < LANES; v++)
+        sums[v] = V(set1_ps)(0);
     for (uint64_t v = 0; v < count; v++) {
         const float *queries = what->queries + (query + v) * what->head_padded;
         for (uint64_t t = 0; t < what->head_size; t += step) {
             uint64_t start = step_at(first + t, padded, step);
-            CODE_VECTOR values[CODE_STEP_VECTORS];
+            floats values[CODE_STEP_VECTORS];
             SC_UNROLL
             for (uint32_t i = 0; i < step_vectors(bits); i++) {
-                uint64_t channel = start + i * CODE_LANES;
-                values[i] = CODE_SET(0);
+                uint64_t channel = start + i * LANES;
+                values[i] = V(set1_ps)(0);
                 if (channel < first + t || channel >= first + what->head_size)
                     continue;
-                CODE_VECTOR q = CODE_LOAD(queries + channel - first);
-                CODE_VECTOR size = scale_at(steps + channel * 2);
-                CODE_VECTOR middle = product_add(size, half, scale_at(mins + channel * 2));
-                sums[v] = product_add(q, middle, sums[v]);
-                values[i] = CODE_MULTIPLY(q, size);
+                floats q = V(loadu_ps)(queries + channel - first);
+                floats size = widened(steps, channel, SC_KERNELS_F16);
+                floats middle = V(fmadd_ps)(size, half, widened(mins, channel, SC_KERNELS_F16));
+                sums[v] = V(fmadd_ps)(q, middle, sums[v]);
+                values[i] = V(mul_ps)(q, size);
             }
             in_order(values, bits);
             SC_UNROLL
             for (uint32_t i = 0; i < step_vectors(bits); i++)
-                CODE_STORE(ret_folded->steps[v] + t + i * CODE_LANES, values[i]);
+                V(storeu_ps)(ret_folded->steps[v] + t + i * LANES, values[i]);
         }
     }
-    CODE_STORE(bases, sums_of(sums));
+    V(storeu_ps)(bases, floats_sums(sums));
     memcpy(ret_folded->bases, bases, sizeof(ret_folded->bases));
 }
 
-/* Scores of CODE_SUMS / queries keys, the last ones again where `left` are fewer. `queries` and
+/* Scores of LANES / queries keys, the last ones again where `left` are fewer. `queries` and
  * `bits` are constants where it is inlined. */
-static inline __attribute__((always_inline)) void
-keys_score(const struct sc_kernels_code_score *what, const struct folded *folded, uint64_t key,
-           uint64_t left, uint32_t queries, uint32_t bits, float *ret_scores)
+INLINE void keys_score(const struct sc_kernels_code_score *what, const struct folded *folded,
+                       uint64_t key, uint64_t left, uint32_t queries, uint32_t bits,
+                       float *ret_scores)
 {
     uint64_t padded = sc_kernels_code_padded(what->code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(padded, bits), low_bits = bits >= 8   ? 8
-                                                                             : bits >= 4 ? 4
-                                                                                         : 2;
+    uint64_t row_bytes = sc_kernels_code_row_bytes(padded, bits), low_bits = low_width(bits);
     uint64_t rest = bits - low_bits, first = what->channel_first;
-    uint64_t step = step_vectors(bits) * CODE_LANES;
+    uint64_t step = step_vectors(bits) * LANES;
     const uint8_t *ahead = what->ahead + key * row_bytes + what->ahead_channel * low_bits / 8;
-    const uint8_t *rows[CODE_SUMS];
-    CODE_VECTOR sums[CODE_SUMS];
-    uint32_t keys = CODE_SUMS / queries;
+    const uint8_t *rows[LANES];
+    floats sums[LANES];
+    uint32_t keys = LANES / queries;
     SC_UNROLL
     for (uint32_t k = 0; k < keys; k++)
         rows[k] = what->codes + (key + (k < left ? k : left - 1)) * row_bytes;
     SC_UNROLL
-    for (uint32_t k = 0; k < CODE_SUMS; k++)
-        sums[k] = CODE_SET(0);
+    for (uint32_t k = 0; k < LANES; k++)
+        sums[k] = V(set1_ps)(0);
     for (uint64_t t = 0; t < what->head_size; t += step) {
         uint64_t start = step_at(first + t, padded, step);
         uint64_t low = start * low_bits / 8, high = (padded * low_bits + start * rest) / 8;
@@ -215,83 +308,63 @@ keys_score(const struct sc_kernels_code_score *what, const struct folded *folded
                 __builtin_prefetch(ahead + (k < left ? k : 0) * row_bytes + t * low_bits / 8);
         SC_UNROLL
         for (uint32_t k = 0; k < keys; k++) {
-            CODE_VECTOR values[CODE_STEP_VECTORS];
+            floats values[CODE_STEP_VECTORS];
             centred_of(rows[k] + low, rows[k] + high, bits, values);
             SC_UNROLL
             for (uint32_t i = 0; i < step_vectors(bits); i++) {
                 SC_UNROLL
                 for (uint32_t v = 0; v < queries; v++) {
-                    CODE_VECTOR folded_step = CODE_LOAD(folded->steps[v] + t + i * CODE_LANES);
-                    sums[v * keys + k] = product_add(values[i], folded_step, sums[v * keys + k]);
+                    floats folded_step = V(loadu_ps)(folded->steps[v] + t + i * LANES);
+                    sums[v * keys + k] = V(fmadd_ps)(values[i], folded_step, sums[v * keys + k]);
                 }
             }
         }
     }
-    if (queries == 1 && left >= CODE_SUMS) {
-        CODE_STORE(ret_scores, CODE_ADD(sums_of(sums), CODE_SET(folded->bases[0])));
+    if (queries == 1 && left >= LANES) {
+        V(storeu_ps)(ret_scores, V(add_ps)(floats_sums(sums), V(set1_ps)(folded->bases[0])));
         return;
     }
-    float values[CODE_SUMS];
-    CODE_STORE(values, sums_of(sums));
+    float values[LANES];
+    V(storeu_ps)(values, floats_sums(sums));
     SC_UNROLL
     for (uint32_t v = 0; v < queries; v++)
         for (uint32_t k = 0; k < keys && k < left; k++)
             ret_scores[v * what->score_stride + k] = values[v * keys + k] + folded->bases[v];
 }
 
-static inline __attribute__((always_inline)) void
-queries_score(const struct sc_kernels_code_score *what, const struct folded *folded,
-              uint32_t queries, uint32_t bits, float *ret_scores)
+INLINE void folded_score(const struct sc_kernels_code_score *what, const struct folded *folded,
+                         uint32_t queries, uint32_t bits, float *ret_scores)
 {
-    for (uint64_t key = 0; key < what->row_count; key += CODE_SUMS / queries)
+    for (uint64_t key = 0; key < what->row_count; key += LANES / queries)
         keys_score(what, folded, key, what->row_count - key, queries, bits, ret_scores + key);
 }
 
-static inline __attribute__((always_inline)) void score(const struct sc_kernels_code_score *what,
-                                                        uint32_t bits)
+INLINE void slab_score(const struct sc_kernels_code_score *what, uint32_t bits)
 {
     struct folded folded;
     for (uint64_t v = 0, count; v < what->query_count; v += count) {
         uint64_t left = what->query_count - v;
         float *scores = what->scores + v * what->score_stride;
         count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        fold(what, v, count, bits, &folded);
+        queries_fold(what, v, count, bits, &folded);
         if (count == 4)
-            queries_score(what, &folded, 4, bits, scores);
+            folded_score(what, &folded, 4, bits, scores);
         else if (count == 2)
-            queries_score(what, &folded, 2, bits, scores);
+            folded_score(what, &folded, 2, bits, scores);
         else
-            queries_score(what, &folded, 1, bits, scores);
+            folded_score(what, &folded, 1, bits, scores);
     }
 }
 
-void CODE_NAME(score)(const struct sc_kernels_code_score *what)
+static void rung_code_score(const struct sc_kernels_code_score *what)
 {
     uint64_t padded = sc_kernels_code_padded(what->code->channels);
-    if (what->channel_first % CODE_LANES != 0 || what->head_size % CODE_LANES != 0 ||
-        what->head_size > SCORED_CHANNELS || padded < step_vectors(what->code->bits) * CODE_LANES) {
+    if (what->channel_first % LANES != 0 || what->head_size % LANES != 0 ||
+        what->head_size > SCORED_CHANNELS || padded < step_vectors(what->code->bits) * LANES) {
         sc_kernels_ref_code_score(what);
         return;
     }
-    switch (what->code->bits) {
-    case 2:
-        score(what, 2);
-        break;
-    case 3:
-        score(what, 3);
-        break;
-    case 4:
-        score(what, 4);
-        break;
-    case 5:
-        score(what, 5);
-        break;
-    case 6:
-        score(what, 6);
-        break;
-    default:
-        score(what, 8);
-    }
+    BY_BITS(what->code->bits, slab_score, what);
 }
 
 #endif

@@ -8,8 +8,8 @@
  * soon. The last tile or block of either direction lies over the one before it, and writes the same
  * once more.
  *
- * Included by turn_avx2.c and turn_avx512.c, which define before it
- *   TURN_NAME(name)   the rung's public names
+ * Written in the words of v8.h or v16.h, one of which is included before it: with AVX-512 whole
+ * lines of columns are turned at once.
  *
  * Threads: any. Tests: tests/unit/kernels/test_columns.c */
 #ifndef SC_KERNELS_CPU_TURN_RUNG_H
@@ -18,9 +18,6 @@
 #include "kernels/cpu/unroll.h"
 #include "kernels/kernels.h"
 
-#include <immintrin.h>
-
-#define INLINE     static inline __attribute__((always_inline))
 #define LINE_BYTES 64u
 
 INLINE __m128i load128(const uint8_t *src, uint64_t stride)
@@ -36,7 +33,7 @@ INLINE __m256i load256(const uint8_t *src, uint64_t stride)
                                    load128(src + stride, 0), 1);
 }
 
-#if defined(__AVX512F__)
+#if LANES == 16
 /* 16 bytes at src, src + stride, src + 2 * stride and src + 3 * stride. */
 INLINE __m512i load512(const uint8_t *src, uint64_t stride)
 {
@@ -113,7 +110,7 @@ TURN_TILE16(tile8_turn16, __m128i, _mm_, load128, store128)
 TURN_TILE16(tile16_turn16, __m256i, _mm256_, load256, store256)
 TURN_TILE32(tile4_turn32, __m128i, _mm_, load128, store128)
 TURN_TILE32(tile8_turn32, __m256i, _mm256_, load256, store256)
-#if defined(__AVX512F__) /* whole lines of columns */
+#if LANES == 16 /* whole lines of columns */
 TURN_TILE16(tile32_turn16, __m512i, _mm512_, load512, store512)
 TURN_TILE32(tile16_turn32, __m512i, _mm512_, load512, store512)
 #endif
@@ -149,7 +146,7 @@ INLINE void rows_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, u
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 16 ? 16 : row_count >= 8 ? 8 : 4;
-#if defined(__AVX512F__)
+#if LANES == 16
     if (row_count == LINE_BYTES / 2) {
         tile32_turn16(dst, dst_stride, src, src_stride);
         return;
@@ -170,7 +167,7 @@ INLINE void rows_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, u
                         uint64_t row_count)
 {
     uint64_t tile = row_count >= 8 ? 8 : 4;
-#if defined(__AVX512F__)
+#if LANES == 16
     if (row_count == LINE_BYTES / 4) {
         tile16_turn32(dst, dst_stride, src, src_stride);
         return;
@@ -245,8 +242,8 @@ INLINE void turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t
         }
 }
 
-void TURN_NAME(turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count, bool streams)
+static void rung_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                        uint64_t row_count, uint64_t column_count, bool streams)
 {
     if (row_count < 4 || column_count < 8)
         sc_kernels_ref_turn16(dst, dst_stride, src, src_stride, row_count, column_count, false);
@@ -254,8 +251,8 @@ void TURN_NAME(turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, ui
         turn(dst, dst_stride, src, src_stride, row_count, column_count, 2, streams);
 }
 
-void TURN_NAME(turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count, bool streams)
+static void rung_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
+                        uint64_t row_count, uint64_t column_count, bool streams)
 {
     if (row_count < 4 || column_count < 4)
         sc_kernels_ref_turn32(dst, dst_stride, src, src_stride, row_count, column_count, false);

@@ -1,0 +1,11 @@
+/* The rung of AVX2: 8 lanes. Adds: AVX2, FMA, F16C, POPCNT, BMI2.
+ *
+ * Threads: any. Tests: tests/unit/kernels/ */
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#define RUNG sc_kernels_avx2
+#include "kernels/cpu/v8.h"
+
+#include "kernels/cpu/rung.h"
+#endif

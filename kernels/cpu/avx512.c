@@ -1,0 +1,11 @@
+/* The rung of AVX-512: 16 lanes, masks, twice the registers. Adds: AVX-512 F, BW, VL, DQ.
+ *
+ * Threads: any. Tests: tests/unit/kernels/ */
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#define RUNG sc_kernels_avx512
+#include "kernels/cpu/v16.h"
+
+#include "kernels/cpu/rung.h"
+#endif

@@ -1,0 +1,18 @@
+/* A rung's table: its loops, written once for all widths, in that of v8.h or v16.h, one of which is
+ * included before this.
+ *
+ * Included by avx2.c and avx512.c, which define before it RUNG, the name of the table.
+ *
+ * Threads: any. Tests: tests/unit/kernels/ */
+#ifndef SC_KERNELS_CPU_RUNG_H
+#define SC_KERNELS_CPU_RUNG_H
+
+#include "kernels/cpu/code_rung.h"
+#include "kernels/cpu/order_rung.h"
+#include "kernels/cpu/score_rung.h"
+#include "kernels/cpu/turn_rung.h"
+#include "kernels/cpu/widen_rung.h"
+
+const struct sc_kernels RUNG = SC_KERNELS_TABLE(rung, LANES, 3 * LANES);
+
+#endif
