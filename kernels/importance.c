@@ -28,7 +28,7 @@
 #define LANES_ALL   96u /* of the blocks that share the tiles of keys as they come */
 #define BLOCKS_MAX  6u  /* of 16 lanes: no rung takes fewer */
 #define SHARED_KEYS 16384u
-#define SHORT_BYTES 1024u /* of a row: twice FEW_KEYS of them stay in the first cache */
+#define SHORT_BYTES 1536u /* of a row: along longer ones the processor fetches ahead by itself */
 #define LINE_BYTES  64u
 #define TURN_KEYS   16u /* of columns, turned on the stack before they are widened */
 #define TURN_COUNT  64u /* elements of each */
@@ -421,9 +421,19 @@ static void few_score_columns(const struct few *few, const struct sc_kernels_key
     }
 }
 
-/* Keys of memory, a few at a time, all heads of them before the next: mostly they lie side by side,
- * and the processor fetches ahead along each row. Short rows end before it does: the next are asked
- * for.  at: where their scores stand */
+/* Rows that follow each other, without a gap: what a query a head wants is all there is. */
+static bool is_gapless(const struct few *few, const struct sc_kernels_keys *keys,
+                       uint64_t head_bytes)
+{
+    const struct sc_kernels_memory *memory = &keys->memory;
+    return few->query_count == 1 && memory->slots == NULL &&
+           memory->head_stride_bytes == head_bytes &&
+           memory->token_stride_bytes == few->head_count * head_bytes;
+}
+
+/* Keys of memory, a few at a time, all heads of them before the next: mostly they lie side by side.
+ * The next are asked for, where the processor does not do it in time: not in rows without gaps, nor
+ * along the rows of one query.  at: where their scores stand */
 static void few_score(const struct few *few, const struct sc_kernels_keys *keys, uint64_t count,
                       uint64_t at)
 {
@@ -433,19 +443,25 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
         return;
     }
     uint64_t head_bytes = few->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
-    bool is_short = few->head_count * head_bytes <= SHORT_BYTES;
     struct sc_kernels_rows_score what = {.query_count = few->query_count,
                                          .head_size = few->what->head_size,
                                          .dtype = keys->dtype,
                                          .score_stride = few->stride};
+    if (is_gapless(few, keys, head_bytes)) {
+        what.query_count = few->head_count;
+        what.head_step = head_bytes;
+    }
+    uint64_t calls = what.head_step != 0 ? 1 : few->head_count;
+    bool asks = what.head_step == 0 &&
+                (few->query_count > 1 || few->head_count * head_bytes <= SHORT_BYTES);
     if (count > 0)
         few_locate(keys, few->head_first, 0, count, rows[0]);
     for (uint64_t key = 0, turn = 0; key < count; key += FEW_KEYS, turn ^= 1) {
         few_locate(keys, few->head_first, key + FEW_KEYS, count, rows[turn ^ 1]);
         what.rows = rows[turn];
-        what.next = is_short ? rows[turn ^ 1] : NULL;
+        what.next = asks ? rows[turn ^ 1] : NULL;
         what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
-        for (uint64_t head = 0; head < few->head_count; head++) {
+        for (uint64_t head = 0; head < calls; head++) {
             uint64_t first = head * few->query_count;
             what.byte_first = head * keys->memory.head_stride_bytes;
             what.queries = few->queries + first * few->head_padded;

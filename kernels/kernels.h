@@ -54,12 +54,14 @@ struct sc_kernels_ahead {
     uint64_t byte_first, byte_end; /* of each row */
 };
 
-/* scores[v * score_stride + i] = sum over t of rows[i][byte_first ..][t] * queries[v][t] */
+/* scores[v * score_stride + i] = sum over t of queries[v][t]
+ *                                  * (rows[i] + byte_first + v * head_step)[t] */
 struct sc_kernels_rows_score {
     const float *queries;       /* [query_count, head_size rounded up to 16], 0 behind head_size */
     const uint8_t *const *rows; /* [SC_KERNELS_FEW_KEYS] all of which can be read */
     const uint8_t *const *next; /* NULL, or as many whose lines are asked for meanwhile */
     uint64_t query_count, key_count, byte_first, head_size;
+    uint64_t head_step; /* bytes: a query each of heads side by side, rows too; 0: of one head */
     uint32_t dtype;
     float *scores; /* of each query SC_KERNELS_FEW_KEYS, any behind key_count */
     uint64_t score_stride;

@@ -305,7 +305,7 @@ INLINE void keys_score(const struct sc_kernels_code_score *what, const struct fo
         uint64_t low = start * low_bits / 8, high = (padded * low_bits + start * rest) / 8;
         if (t * low_bits / 8 % LINE_BYTES == 0)
             for (uint32_t k = 0; k < keys; k++)
-                __builtin_prefetch(ahead + (k < left ? k : 0) * row_bytes + t * low_bits / 8);
+                __builtin_prefetch(ahead + (k < left ? k : 0) * row_bytes + t * low_bits / 8, 0, 2);
         SC_UNROLL
         for (uint32_t k = 0; k < keys; k++) {
             floats values[CODE_STEP_VECTORS];

@@ -17,8 +17,9 @@
 
 #include <math.h>
 
-#define LINE_BYTES 64u
-#define LINE_STEPS 16u /* elements between two lines of each key that are asked for */
+#define LINE_BYTES    64u
+#define HEADS_AT_ONCE 8u  /* of heads_score, whose sums stay in the first cache */
+#define LINE_STEPS    16u /* elements between two lines of each key that are asked for */
 
 INLINE void rows_widen(float *dst, const uint8_t *const *rows, uint64_t count, uint64_t head_size,
                        uint32_t dtype)
@@ -221,7 +222,7 @@ static void rung_lanes_fold(const float *scores, uint64_t width, uint64_t key_co
 /* Keys i .. of queries v ..: LANES sums, of LANES / queries_at_once keys. `dtype`,
  * `queries_at_once` and `whole`, whether vectors fill a key, are constants where it is inlined. */
 INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uint64_t v,
-                       uint32_t dtype, uint32_t queries_at_once, bool whole)
+                       uint32_t queries_at_once, bool whole, uint32_t dtype)
 {
     uint64_t head_size = what->head_size, padded = (head_size + 15) / 16 * 16;
     uint32_t keys_at_once = LANES / queries_at_once;
@@ -239,8 +240,8 @@ INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uin
         for (uint32_t q = 0; q < queries_at_once; q++)
             by[q] = V(loadu_ps)(queries + q * padded + t);
         if (next != NULL && t * element_bytes(dtype) % LINE_BYTES == 0)
-            for (uint32_t k = 0; k < keys_at_once; k++)
-                _mm_prefetch((const char *)next[k] + at, _MM_HINT_T0);
+            for (uint32_t k = 0; k < keys_at_once; k++) /* the second cache waits for more lines */
+                _mm_prefetch((const char *)next[k] + at, _MM_HINT_T1);
         SC_UNROLL
         for (uint32_t k = 0; k < keys_at_once; k++) {
             floats key = whole ? widened(rows[k] + at, 0, dtype)
@@ -258,25 +259,63 @@ INLINE void rows_block(const struct sc_kernels_rows_score *what, uint64_t i, uin
 }
 
 /* The queries from v on that go so many at once; returns the next. */
-INLINE uint64_t queries_block(const struct sc_kernels_rows_score *what, uint64_t v, uint32_t dtype,
-                              uint32_t queries_at_once, bool whole)
+INLINE uint64_t queries_block(const struct sc_kernels_rows_score *what, uint64_t v,
+                              uint32_t queries_at_once, bool whole, uint32_t dtype)
 {
     for (; v + queries_at_once <= what->query_count; v += queries_at_once)
         for (uint64_t i = 0; i < what->key_count; i += LANES / queries_at_once)
-            rows_block(what, i, v, dtype, queries_at_once, whole);
+            rows_block(what, i, v, queries_at_once, whole, dtype);
     return v;
+}
+
+INLINE floats key_score(const uint8_t *key, const float *query, uint64_t head_size, uint32_t dtype)
+{
+    floats sum = V(setzero_ps)();
+    uint64_t t = 0;
+    for (; t + 4 * LANES <= head_size; t += 4 * LANES)
+        SC_UNROLL
+    for (uint32_t v = 0; v < 4 * LANES; v += LANES)
+        sum = V(fmadd_ps)(widened(key, t + v, dtype), V(loadu_ps)(query + t + v), sum);
+    for (; t + LANES <= head_size; t += LANES)
+        sum = V(fmadd_ps)(widened(key, t, dtype), V(loadu_ps)(query + t), sum);
+    if (t < head_size)
+        sum = V(fmadd_ps)(widened_some(key, t, head_size, dtype), V(loadu_ps)(query + t), sum);
+    return sum;
+}
+
+/* A query a head, key by key, so that memory is read in order: the processor then fetches ahead
+ * what comes. Each sum is made as rows_block makes it. */
+INLINE void heads_score(const struct sc_kernels_rows_score *what, uint64_t v, uint32_t dtype)
+{
+    uint64_t padded = (what->head_size + 15) / 16 * 16, left = what->query_count - v;
+    uint64_t heads = left < HEADS_AT_ONCE ? left : HEADS_AT_ONCE;
+    floats sums[HEADS_AT_ONCE][LANES];
+    for (uint64_t i = 0; i < what->key_count; i += LANES) {
+        for (uint32_t k = 0; k < LANES; k++) {
+            const uint8_t *key = what->rows[i + k] + what->byte_first + v * what->head_step;
+            for (uint64_t h = 0; h < heads; h++)
+                sums[h][k] = key_score(key + h * what->head_step, what->queries + (v + h) * padded,
+                                       what->head_size, dtype);
+        }
+        for (uint64_t h = 0; h < heads; h++)
+            V(storeu_ps)(what->scores + (v + h) * what->score_stride + i, floats_sums(sums[h]));
+    }
 }
 
 INLINE void rows_score(const struct sc_kernels_rows_score *what, uint32_t dtype)
 {
     uint64_t v = 0;
+    for (; what->head_step != 0 && v < what->query_count; v += HEADS_AT_ONCE)
+        heads_score(what, v, dtype);
+    if (what->head_step != 0)
+        return;
     if (what->head_size % LANES != 0) {
-        (void)queries_block(what, v, dtype, 1, false);
+        (void)queries_block(what, v, 1, false, dtype);
         return;
     }
-    v = queries_block(what, v, dtype, 4, true);
-    v = queries_block(what, v, dtype, 2, true);
-    (void)queries_block(what, v, dtype, 1, true);
+    v = queries_block(what, v, 4, true, dtype);
+    v = queries_block(what, v, 2, true, dtype);
+    (void)queries_block(what, v, 1, true, dtype);
 }
 
 static void rung_rows_score(const struct sc_kernels_rows_score *what)

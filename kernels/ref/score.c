@@ -83,7 +83,7 @@ void sc_kernels_ref_rows_score(const struct sc_kernels_rows_score *what)
     uint64_t padded = (what->head_size + 15) / 16 * 16;
     for (uint64_t v = 0; v < what->query_count; v++)
         for (uint64_t i = 0; i < what->key_count; i++) {
-            const uint8_t *row = what->rows[i] + what->byte_first;
+            const uint8_t *row = what->rows[i] + what->byte_first + v * what->head_step;
             float sum = 0, value;
             for (uint64_t t = 0; t < what->head_size; t++) {
                 const uint16_t *half = (const uint16_t *)(const void *)row + t;

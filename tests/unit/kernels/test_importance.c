@@ -355,6 +355,24 @@ static void heads_together_are_each_head_alone(void **state)
                               .spread = 2});
 }
 
+/* A query a head, of rows without gaps: all heads of a key come before the next key. */
+static void heads_of_rows_without_gaps_are_each_head_alone(void **state)
+{
+    (void)state;
+    static const uint64_t HEAD_SIZES[] = {5, 16, 24, 80, 128}, HEADS[] = {1, 3, 8, 11};
+    for (uint32_t i = 0; i < 3 * 5 * 4; i++)
+        check(&(struct shape){.kv_heads = HEADS[i / 15],
+                              .group = 1,
+                              .head_size = HEAD_SIZES[i / 3 % 5],
+                              .rows = 1,
+                              .prefix = 33 + i,
+                              .fresh = i % 2,
+                              .query_dtype = SC_KERNELS_F32,
+                              .key_dtype = i % 3,
+                              .layout = i % 7 == 0 ? BLOCKS : ROWS,
+                              .spread = 2});
+}
+
 /* Codes of a prefix, slab by slab, and the float32 rows that ref/ decodes them to. */
 struct coded {
     uint8_t *scales, *codes;
@@ -553,6 +571,7 @@ int main(void)
         cmocka_unit_test(sums_equal_a_float64_reference_over_a_grid_of_shapes),
         cmocka_unit_test(sums_of_many_rows_over_a_long_prefix_stay_within_the_contract),
         cmocka_unit_test(heads_together_are_each_head_alone),
+        cmocka_unit_test(heads_of_rows_without_gaps_are_each_head_alone),
         cmocka_unit_test(codes_are_scored_as_what_they_decode_to),
         cmocka_unit_test(no_rows_give_zeros),
         cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
