@@ -12,7 +12,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define HUGE_BYTES (UINT64_C(2) << 20)
+#define HUGE_BYTES    (UINT64_C(2) << 20)
+#define CACHE_KIB_MAX (UINT64_C(256) << 10)
 
 uint64_t bench_now_ns(void)
 {
@@ -80,6 +81,18 @@ void *bench_huge_memory(uint64_t bytes, int fill)
     (void)madvise(memory, whole_bytes, MADV_HUGEPAGE);
     memset(memory, fill, bytes);
     return memory;
+}
+
+uint64_t bench_cache_bytes(void)
+{
+    uint64_t kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    if (file != NULL) {
+        if (fscanf(file, "%" SCNu64 "K", &kib) != 1)
+            kib = 0;
+        (void)fclose(file);
+    }
+    return (kib == 0 ? 32768 : kib < CACHE_KIB_MAX ? kib : CACHE_KIB_MAX) * 1024;
 }
 
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback)

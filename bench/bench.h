@@ -32,6 +32,8 @@ uint64_t bench_mix(uint64_t x);
 /* Memory that lies in huge pages where the kernel gives them, `bytes` of it filled, so that its
  * pages are there; ended by free. */
 void *bench_huge_memory(uint64_t bytes, int fill);
+/* Of the last cache, as the first core sees it: 32 MiB where nothing says so, 256 MiB at most. */
+uint64_t bench_cache_bytes(void);
 /* The value behind --name, or fallback; numbers are checked. */
 const char *bench_option(int argc, char **argv, const char *name, const char *fallback);
 uint64_t bench_option_u64(int argc, char **argv, const char *name, uint64_t fallback);

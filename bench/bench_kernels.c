@@ -3,8 +3,8 @@
  *   score many   512 query rows over 2,048 keys     multiply-adds     fma: registers alone; sgemm
  *   score one    one query row over 16,384 keys     reading keys      read: the same bytes
  *                of three heads side by side
- *   score all    one query row, 2,048 keys of 32    reading keys      read: the same bytes
- *                heads side by side, f16
+ *   score all    one query row, 2,048 keys of 32    reading keys      read: the same bytes; pieces:
+ *                heads side by side, f16                              as 8 heads a pass lie
  *   choose       top-k, ranking, votes, overlap     passes of compares read: the same bytes
  *   move         pack, unpack, compact, widen       copying rows      memcpy: the same bytes
  *                the same of rows whose K is in columns
@@ -16,6 +16,11 @@
  * A score costs its d multiply-adds and a softmax: 14 vector operations that take a multiply-add's
  * place on its ports (largest so far, less it, range, rounding 2, polynomial 5, remainder, scaling
  * 2, sum, column sum). `flop` counts the multiply-adds alone; bench/run prints both shares.
+ *
+ * What is bound by reading keys, rows or codes finds them in memory: each run goes on in a window
+ * of buffers, and comes back to one when four times the last cache went by (of codes: as many bytes
+ * of them and of rows). `many` is bound by arithmetic, choosing by compares; what moves rows is
+ * measured in the caches that hold them: each run takes the same bytes.
  *
  * Contenders are measured round by round, each in another order; a sample repeats its job until it
  * is long enough for the clock, after as many runs that are not counted. A series is named JOB
@@ -32,6 +37,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +64,6 @@
 #define CHOOSE_ROWS   4096u
 #define FMA_STEPS     4096u
 #define BUFFER_BYTES  (48ull << 20)
-#define HUGE_BYTES    (2ull << 20)
 
 enum { LEVEL_NAME_BYTES = 64 };
 
@@ -72,12 +77,16 @@ struct job {
     uint32_t dtype;
     uint64_t a, b, c; /* what the job says */
     uint64_t heads;   /* KV heads that are scored, side by side in memory */
+    uint64_t window;  /* bytes by which each run goes on in the buffers; 0: the same ones again */
     struct bench_series *series;
 };
 
 /* One program, one set of buffers. */
-static uint8_t *g_keys, *g_other, *g_queries, *g_scratch;
-static uint8_t *g_codes;
+static uint8_t *g_all_keys, *g_all_other, *g_all_codes;
+static uint8_t *g_keys, *g_other, *g_codes; /* where this run has its window */
+static uint64_t g_at, g_turn;               /* in the first two; in the third */
+static uint64_t g_past_bytes;               /* so much drives out what came before */
+static uint8_t *g_queries, *g_scratch;
 static float *g_sums, *g_scores;
 static uint32_t *g_rows, *g_every_fourth;
 static uint64_t *g_tags, *g_sets, *g_bits;
@@ -85,14 +94,6 @@ static volatile double g_sink;
 static const char *g_only;
 static struct job g_jobs[JOBS_MAX];
 static uint32_t g_job_count;
-
-static void *memory_make(uint64_t bytes)
-{
-    void *memory = aligned_alloc(HUGE_BYTES, (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
-    if (memory == NULL)
-        bench_die("no memory for %" PRIu64 " bytes", bytes);
-    return memory;
-}
 
 static uint64_t element_bytes(uint32_t dtype)
 {
@@ -171,6 +172,20 @@ static uint64_t bytes_read(const uint8_t *bytes, uint64_t count)
 static void read_run(const struct job *job)
 {
     g_sink = (double)bytes_read(g_keys, job->a);
+}
+
+/* What `all` takes, in its order: of each row what the heads of a pass have. a: bytes */
+static void pieces_run(const struct job *job)
+{
+    uint64_t row_bytes = 2ull * ALL_HEADS * HEAD_SIZE_MAX, sum = 0;
+    uint64_t piece_bytes = row_bytes / ALL_HEADS * TOGETHER;
+    for (uint64_t first = 0; first < row_bytes; first += piece_bytes)
+        for (uint64_t at = first; at < job->a; at += row_bytes) {
+            for (uint64_t i = 0; i < piece_bytes; i += 64)
+                __builtin_prefetch(g_keys + at + 8 * row_bytes + i, 0, 2);
+            sum += bytes_read(g_keys + at, piece_bytes);
+        }
+    g_sink = (double)sum;
 }
 
 static void copy_run(const struct job *job)
@@ -338,6 +353,16 @@ static uint64_t block_bytes(uint32_t bits)
            SLAB_ROWS * sc_kernels_code_row_bytes(CHANNELS, bits);
 }
 
+static uint64_t codes_bytes(void)
+{
+    return SLABS * (block_bytes(4) + block_bytes(2));
+}
+
+static uint64_t code_copies(void)
+{
+    return g_past_bytes / codes_bytes() + 1;
+}
+
 /* Of K, then V. */
 static uint8_t *block_at(uint32_t part, uint64_t slab)
 {
@@ -413,13 +438,17 @@ static void coded_run(const struct job *job)
 static const char *const DTYPES[] = {"f32", "f16", "bf16"};
 static const char *const LEVELS[] = {"ref", "avx2", "avx512"};
 
-static void add(struct job job, const char *what, const char *unit, double work)
+__attribute__((format(printf, 4, 5))) static void add(struct job job, const char *unit, double work,
+                                                      const char *format, ...)
 {
-    if (strstr(what, g_only) == NULL)
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(job.name, sizeof(job.name), format, args);
+    va_end(args);
+    if (strstr(job.name, g_only) == NULL)
         return;
     if (g_job_count == JOBS_MAX)
         bench_die("more than %u jobs", JOBS_MAX);
-    (void)snprintf(job.name, sizeof(job.name), "%s", what);
     job.unit = unit;
     job.work = work;
     job.series = calloc(1, sizeof(*job.series));
@@ -430,7 +459,6 @@ static void add(struct job job, const char *what, const char *unit, double work)
 
 static void scoring_add(enum sc_kernels_level level)
 {
-    char name[LEVEL_NAME_BYTES];
     const struct sc_kernels *kernels = sc_kernels_get(level);
     for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
         for (uint32_t dtype = 0; dtype < 3; dtype++) {
@@ -439,27 +467,25 @@ static void scoring_add(enum sc_kernels_level level)
             job.a = head_size;
             job.b = MANY_ROWS;
             job.c = MANY_KEYS;
-            (void)snprintf(name, sizeof(name), "many%d %s %s", (int)head_size, DTYPES[dtype],
-                           LEVELS[level]);
-            add(job, name, "flop", 2.0 * (double)(PROBES * MANY_ROWS * MANY_KEYS * head_size));
+            add(job, "flop", 2.0 * (double)(PROBES * MANY_ROWS * MANY_KEYS * head_size),
+                "many%d %s %s", (int)head_size, DTYPES[dtype], LEVELS[level]);
             job.b = 1;
             job.c = ONE_KEYS;
-            (void)snprintf(name, sizeof(name), "one%d %s %s", (int)head_size, DTYPES[dtype],
-                           LEVELS[level]);
-            add(job, name, "byte", (double)(PROBES * ONE_KEYS * head_size * element_bytes(dtype)));
+            job.window = PROBES * ONE_KEYS * head_size * element_bytes(dtype);
+            add(job, "byte", (double)job.window, "one%d %s %s", (int)head_size, DTYPES[dtype],
+                LEVELS[level]);
         }
     struct job all = {.run = score_run, .kernels = kernels, .dtype = SC_KERNELS_F16};
     all.a = HEAD_SIZE_MAX;
     all.b = 1;
     all.c = MANY_KEYS;
     all.heads = ALL_HEADS;
-    (void)snprintf(name, sizeof(name), "all128 f16 %s", LEVELS[level]);
-    add(all, name, "byte", 2.0 * (double)(ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX));
+    all.window = 2ull * ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX;
+    add(all, "byte", (double)all.window, "all128 f16 %s", LEVELS[level]);
 }
 
 static void moving_add(enum sc_kernels_level level)
 {
-    char name[LEVEL_NAME_BYTES];
     const struct sc_kernels *kernels = sc_kernels_get(level);
     for (uint32_t dtype = 0; dtype < 3; dtype++) {
         uint64_t part_bytes = MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(dtype);
@@ -467,53 +493,44 @@ static void moving_add(enum sc_kernels_level level)
         if (dtype != SC_KERNELS_F32) { /* counted: what is written */
             job.run = unpack_run;
             job.b = dtype == SC_KERNELS_F16 ? SC_KERNELS_F16_TO_F32 : SC_KERNELS_BF16_TO_F32;
-            (void)snprintf(name, sizeof(name), "widen %s %s", DTYPES[dtype], LEVELS[level]);
-            add(job, name, "byte", 4.0 * (double)part_bytes);
+            add(job, "byte", 4.0 * (double)part_bytes, "widen %s %s", DTYPES[dtype], LEVELS[level]);
         }
         if (dtype == SC_KERNELS_BF16 || level != sc_kernels_level_best())
             continue; /* moving does not look at elements: their size alone matters */
         job.b = SC_KERNELS_SAME;
         job.run = unpack_run;
-        (void)snprintf(name, sizeof(name), "unpack %s", DTYPES[dtype]);
-        add(job, name, "byte", 2.0 * (double)part_bytes);
+        add(job, "byte", 2.0 * (double)part_bytes, "unpack %s", DTYPES[dtype]);
         job.run = pack_run;
-        (void)snprintf(name, sizeof(name), "pack %s", DTYPES[dtype]);
-        add(job, name, "byte", 2.0 * (double)part_bytes);
+        add(job, "byte", 2.0 * (double)part_bytes, "pack %s", DTYPES[dtype]);
         job.run = compact_run;
-        (void)snprintf(name, sizeof(name), "compact %s", DTYPES[dtype]);
-        add(job, name, "byte", 2.0 * (double)part_bytes);
+        add(job, "byte", 2.0 * (double)part_bytes, "compact %s", DTYPES[dtype]);
         for (job.a = 64; job.a <= HEAD_SIZE_MAX; job.a *= 2) {
             job.run = columns_unpack_run;
-            (void)snprintf(name, sizeof(name), "unpack columns%d %s", (int)job.a, DTYPES[dtype]);
-            add(job, name, "byte", 2.0 * (double)part_bytes);
+            add(job, "byte", 2.0 * (double)part_bytes, "unpack columns%d %s", (int)job.a,
+                DTYPES[dtype]);
             job.run = columns_pack_run;
-            (void)snprintf(name, sizeof(name), "pack columns%d %s", (int)job.a, DTYPES[dtype]);
-            add(job, name, "byte", 2.0 * (double)part_bytes);
+            add(job, "byte", 2.0 * (double)part_bytes, "pack columns%d %s", (int)job.a,
+                DTYPES[dtype]);
         }
         job.run = copy_run;
         job.a = 2 * part_bytes;
-        (void)snprintf(name, sizeof(name), "memcpy %s", DTYPES[dtype]);
-        add(job, name, "byte", (double)job.a);
+        add(job, "byte", (double)job.a, "memcpy %s", DTYPES[dtype]);
     }
 }
 
 static void codes_add(enum sc_kernels_level level)
 {
-    char name[LEVEL_NAME_BYTES];
-    struct job job = {.kernels = sc_kernels_get(level), .run = encode_run};
-    (void)snprintf(name, sizeof(name), "encode 4+2 f16 %s", LEVELS[level]);
-    add(job, name, "byte", 2.0 * (double)PART_BYTES);
+    struct job job = {
+        .kernels = sc_kernels_get(level), .run = encode_run, .window = 2 * PART_BYTES};
+    add(job, "byte", 2.0 * (double)PART_BYTES, "encode 4+2 f16 %s", LEVELS[level]);
     job.run = decode_run;
-    (void)snprintf(name, sizeof(name), "decode 4+2 f16 %s", LEVELS[level]);
-    add(job, name, "byte", 2.0 * (double)PART_BYTES);
+    add(job, "byte", 2.0 * (double)PART_BYTES, "decode 4+2 f16 %s", LEVELS[level]);
     job.run = coded_run; /* counted: the keys, as 16-bit ones are */
-    (void)snprintf(name, sizeof(name), "coded128 f16 %s", LEVELS[level]);
-    add(job, name, "byte", (double)PART_BYTES);
+    add(job, "byte", (double)PART_BYTES, "coded128 f16 %s", LEVELS[level]);
 }
 
 static void choosing_add(enum sc_kernels_level level)
 {
-    char name[LEVEL_NAME_BYTES];
     struct job job = {.kernels = sc_kernels_get(level), .a = CHOOSE_ROWS, .b = CHOOSE_ROWS / 4};
     static const struct {
         const char *name;
@@ -525,8 +542,8 @@ static void choosing_add(enum sc_kernels_level level)
                    {"vote", vote_run}};
     for (uint32_t i = 0; i < 5; i++) {
         job.run = CHOICES[i].run;
-        (void)snprintf(name, sizeof(name), "%s %s", CHOICES[i].name, LEVELS[level]);
-        add(job, name, "byte", (double)(CHOOSE_ROWS * sizeof(float)));
+        add(job, "byte", (double)(CHOOSE_ROWS * sizeof(float)), "%s %s", CHOICES[i].name,
+            LEVELS[level]);
     }
 }
 
@@ -540,71 +557,82 @@ static void jobs_make(void)
         scoring_add((enum sc_kernels_level)level);
         codes_add((enum sc_kernels_level)level);
 #if defined(__x86_64__)
-        char name[LEVEL_NAME_BYTES];
-        (void)snprintf(name, sizeof(name), "fma %s", LEVELS[level]);
         double lanes = level == SC_KERNELS_AVX512 ? 16 * 16 : 12 * 8;
-        add((struct job){.run = fma_run, .level = (enum sc_kernels_level)level}, name, "flop",
-            2.0 * lanes * FMA_STEPS);
+        add((struct job){.run = fma_run, .level = (enum sc_kernels_level)level}, "flop",
+            2.0 * lanes * FMA_STEPS, "fma %s", LEVELS[level]);
 #endif
     }
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
     job.run = copy_run;
-    job.a = 2 * PART_BYTES;
-    add(job, "memcpy codes", "byte", (double)job.a);
+    job.window = job.a = 2 * PART_BYTES;
+    add(job, "byte", (double)job.a, "memcpy codes");
     job.run = tag_run;
     job.a = 4096;
-    add(job, "tag 4096", "byte", (double)(MOVE_ROWS * job.a));
+    job.window = MOVE_ROWS * job.a;
+    add(job, "byte", (double)(MOVE_ROWS * job.a), "tag 4096");
     job.run = read_run;
     job.a = MOVE_ROWS * job.a;
-    add(job, "read rows", "byte", (double)job.a);
-    job.a = 2ull * ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX;
-    add(job, "read all", "byte", (double)job.a);
+    add(job, "byte", (double)job.a, "read rows");
+    job.window = job.a = 2ull * ALL_HEADS * MANY_KEYS * HEAD_SIZE_MAX;
+    add(job, "byte", (double)job.a, "read all");
+    job.run = pieces_run;
+    add(job, "byte", (double)job.a, "read pieces");
+    job.run = read_run;
     job.a = CHOOSE_ROWS * sizeof(float);
-    add(job, "read scores", "byte", (double)job.a);
+    job.window = 0;
+    add(job, "byte", (double)job.a, "read scores");
     for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2)
         for (uint64_t element = 2; element <= 4; element += 2) {
-            char name[LEVEL_NAME_BYTES];
-            job.a = PROBES * ONE_KEYS * head_size * element;
-            (void)snprintf(name, sizeof(name), "read one%d %d", (int)head_size, (int)element);
+            job.window = job.a = PROBES * ONE_KEYS * head_size * element;
             job.run = read_run;
-            add(job, name, "byte", (double)job.a);
+            add(job, "byte", (double)job.a, "read one%d %d", (int)head_size, (int)element);
         }
 #ifdef BENCH_CBLAS
     openblas_set_num_threads(1);
+    job.window = 0;
     for (uint64_t head_size = 64; head_size <= HEAD_SIZE_MAX; head_size *= 2) {
-        char name[LEVEL_NAME_BYTES];
         job.run = sgemm_run;
         job.a = head_size;
-        (void)snprintf(name, sizeof(name), "sgemm%d", (int)head_size);
-        add(job, name, "flop", 2.0 * (double)(MANY_ROWS * MANY_KEYS * head_size));
+        add(job, "flop", 2.0 * (double)(MANY_ROWS * MANY_KEYS * head_size), "sgemm%d",
+            (int)head_size);
     }
 #endif
+}
+
+static void run_next(const struct job *job)
+{
+    g_at = g_at + job->window > g_past_bytes ? 0 : g_at + job->window;
+    g_turn = (g_turn + 1) % code_copies();
+    g_keys = g_all_keys + g_at;
+    g_other = g_all_other + g_at;
+    g_codes = g_all_codes + g_turn * codes_bytes();
+    job->run(job);
 }
 
 static void buffers_make(void)
 {
     uint64_t scratch = sc_kernels_importance_scratch_bytes(HEAD_SIZE_MAX, ONE_KEYS, 0);
-    g_keys = memory_make(BUFFER_BYTES);
-    g_codes = memory_make(SLABS * (block_bytes(4) + block_bytes(2)));
-    g_other = memory_make(BUFFER_BYTES);
-    g_queries = memory_make(4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX);
-    g_scratch = memory_make(scratch > BUFFER_BYTES ? scratch : BUFFER_BYTES);
-    g_sums = memory_make(PROBES * ONE_KEYS * sizeof(float)); /* or TOGETHER * MANY_KEYS */
-    g_scores = memory_make(CHOOSE_ROWS * sizeof(float));
-    g_rows = memory_make(CHOOSE_ROWS * sizeof(uint32_t));
-    g_sets = memory_make(PROBES * CHOOSE_ROWS / 8);
-    g_bits = memory_make(CHOOSE_ROWS / 8);
-    g_every_fourth = memory_make(MOVE_ROWS * sizeof(uint32_t));
-    g_tags = memory_make(2 * CHOOSE_ROWS * sizeof(uint64_t));
+    g_past_bytes = 4 * bench_cache_bytes();
+    uint64_t all_bytes = g_past_bytes + BUFFER_BYTES;
+    g_keys = g_all_keys = bench_huge_memory(all_bytes, 0);
+    g_other = g_all_other = bench_huge_memory(all_bytes, 0);
+    g_codes = g_all_codes = bench_huge_memory(code_copies() * codes_bytes(), 0);
+    g_queries = bench_huge_memory(4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX, 0);
+    g_scratch = bench_huge_memory(scratch > BUFFER_BYTES ? scratch : BUFFER_BYTES, 0);
+    g_sums = bench_huge_memory(PROBES * ONE_KEYS * sizeof(float), 0); /* TOGETHER * MANY_KEYS */
+    g_scores = bench_huge_memory(CHOOSE_ROWS * sizeof(float), 0);
+    g_rows = bench_huge_memory(CHOOSE_ROWS * sizeof(uint32_t), 0);
+    g_sets = bench_huge_memory(PROBES * CHOOSE_ROWS / 8, 0);
+    g_bits = bench_huge_memory(CHOOSE_ROWS / 8, 0);
+    g_every_fourth = bench_huge_memory(MOVE_ROWS * sizeof(uint32_t), 0);
+    g_tags = bench_huge_memory(2 * CHOOSE_ROWS * sizeof(uint64_t), 0);
     uint64_t seed = 1; /* 0x2c00 | bits: small numbers in f16, in bf16, and in f32 */
-    for (uint64_t i = 0; i < BUFFER_BYTES / 2; i++) {
+    for (uint64_t i = 0; i < all_bytes / 2; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint16_t half = (uint16_t)(0x3400u | (seed >> 40 & 0x83ffu));
         memcpy(g_keys + 2 * i, &half, sizeof(half));
     }
     memcpy(g_queries, g_keys + 4096, 4ull * MANY_ROWS * PROBES * HEAD_SIZE_MAX);
-    memset(g_other, 0, BUFFER_BYTES);
-    memset(g_scratch, 0, BUFFER_BYTES);
     for (uint32_t set = 0; set < PROBES; set++) { /* skewed, as importance is */
         for (uint64_t j = 0; j < CHOOSE_ROWS; j++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -621,10 +649,10 @@ static void buffers_make(void)
 static void sample(const struct job *job, uint64_t repeats)
 {
     for (uint64_t n = 0; n < repeats; n++)
-        job->run(job);
+        run_next(job);
     uint64_t start_ns = bench_now_ns();
     for (uint64_t n = 0; n < repeats; n++)
-        job->run(job);
+        run_next(job);
     bench_series_add(job->series, bench_now_ns() - start_ns);
 }
 
@@ -636,11 +664,11 @@ int main(int argc, char **argv)
     buffers_make();
     jobs_make();
     for (uint32_t i = 0; i < g_job_count; i++) {
-        g_jobs[i].run(&g_jobs[i]);
+        run_next(&g_jobs[i]);
         uint64_t best_ns = UINT64_MAX;
         for (uint32_t n = 0; n < 3; n++) {
             uint64_t start_ns = bench_now_ns();
-            g_jobs[i].run(&g_jobs[i]);
+            run_next(&g_jobs[i]);
             uint64_t took_ns = bench_now_ns() - start_ns;
             best_ns = took_ns < best_ns ? took_ns : best_ns;
         }

@@ -147,18 +147,11 @@ static void open_world(struct world *w)
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_radix_open(&params, &w->index, &error) != SPEC_OK)
         bench_die("%s", error.text);
-    uint64_t cache_kib = 32768;
-    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
-    if (file != NULL) {
-        if (fscanf(file, "%" SCNu64 "K", &cache_kib) != 1)
-            cache_kib = 32768;
-        (void)fclose(file);
-    }
-    w->dirt_bytes = 2 * cache_kib * 1024;
+    w->dirt_bytes = 2 * bench_cache_bytes();
     void *dirt =
         mmap(NULL, w->dirt_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (dirt == MAP_FAILED)
-        bench_die("no memory to drive a cache of %" PRIu64 " KiB out", cache_kib);
+        bench_die("no %" PRIu64 " bytes to drive a cache out", w->dirt_bytes);
     (void)madvise(dirt, w->dirt_bytes, MADV_NOHUGEPAGE);
     memset(dirt, 1, w->dirt_bytes);
     w->dirt = dirt;
