@@ -9,13 +9,14 @@
  *   code  = clamp(floor((x - min) / step), 0, 2^bits - 1), 0 where step is 0          in float32
  *   value = min + (code + 1/2) * step, rounded once to float32, then to the destination's type
  *
- * Source: algorithms.md section 10; planes and padding are ours: a row of any width decodes with
- * shifts, masks and one fused multiplication, without tables.
+ * Source: docs/decisions/0009-layered-kv.md; planes and padding are ours: a row of any width
+ * decodes with shifts, masks and one fused multiplication, without tables.
  *
  * Holds: every rung writes the same bits as ref/, scales and codes, and values. Padding is 0. What
  *   has codes decodes to finite values of the rows' type: of f16 rows min is exact, and step, off
- * by at most 2^-11 of itself, falls short of the largest value up to 8 bits. Does not: check
- * addresses or checksums, allocate. Threads: any.  Tests: tests/unit/kernels/test_code.c */
+ *   by at most 2^-11 of itself, falls short of the largest value up to 8 bits.
+ * Does not: check addresses or checksums, allocate.
+ * Threads: any. Tests: tests/unit/kernels/test_code.c */
 #ifndef SC_KERNELS_CODE_H
 #define SC_KERNELS_CODE_H
 

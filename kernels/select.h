@@ -54,7 +54,8 @@ struct sc_kernels_importance {
 /* Bytes of scratch, 64-aligned, for any call with at most these counts. */
 uint64_t sc_kernels_importance_scratch_bytes(uint64_t head_size, uint64_t prefix_count,
                                              uint64_t fresh_count);
-/* imp[kv_head](j), algorithms.md section 1.  ret_sums [prefix.count] written whole. Blocked over
+/* imp[kv_head](j): for each query row and head of the group a softmax over the keys that it sees,
+ * summed over them per prefix key j.  ret_sums [prefix.count] written whole. Blocked over
  * query rows, so that scratch does not grow with them. */
 void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
                            void *scratch, float *ret_sums);

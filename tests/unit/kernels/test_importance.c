@@ -144,7 +144,7 @@ static double score_of(const struct sc_kernels_importance *what, const uint8_t *
     return sum * (double)what->scale;
 }
 
-/* algorithms.md section 1, word for word, in double. */
+/* What kernels/select.h says of imp, word for word, in double. */
 static void reference(const struct sc_kernels_importance *what, uint64_t head, double *ret_sums)
 {
     uint64_t prefix = what->prefix.count, all = prefix + what->fresh.count;
