@@ -708,9 +708,9 @@ struct spec_api {
      * chosen row, and positions are per head [ABI-065]. With queries of the probe heads only, such
      * a layer is delivered whole and flagged DENSE; so is one whose sketch is missing or damaged,
      * and with FALLBACK due one with a negative slot [ABI-066]. Sets come from the item's own rows:
-     * not from other items, other passes of the request (but with select.sticky "first"), or what
-     * was read ahead [ABI-067]. spec_select changes one item only [ABI-068]. The item's provenance
-     * is PRUNED, with row_count / R as retain_ppm (rounded up) and the metric [ABI-069].
+     * not from other items, other passes of the request, or what was read ahead [ABI-067].
+     * spec_select changes one item only [ABI-068]. The item's provenance is PRUNED, with
+     * row_count / R as retain_ppm (rounded up) and the metric [ABI-069].
      * Where the configuration alone says how many rows are wanted, a match that is short beside
      * what is new is delivered whole, at every layer of its request: flagged DENSE, as exact as it
      * was stored, so that what is computed on it may be stored. spec_select's budget rules it out

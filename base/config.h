@@ -36,7 +36,6 @@ enum sc_config_identify {
 enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
-enum sc_config_sticky { SC_STICKY_LAST, SC_STICKY_FIRST };
 enum sc_config_predictor {
     SC_PREDICT_NONE,
     SC_PREDICT_RANDOM,
@@ -87,7 +86,6 @@ struct sc_config {
     uint64_t select_min_tokens;     /* "select.min_tokens": 256; shorter matches are whole */
     uint64_t min_share_ppm;         /* "select.min_share_ppm": 500000: shorter than what is new */
     uint32_t unit;                  /* "select.unit": rows of a granule; 1: none */
-    uint32_t sticky;                /* "select.sticky": enum sc_config_sticky */
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
     uint64_t sketch_bytes;          /* "select.sketch_bytes": memory for them, 128 MiB */
     uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */

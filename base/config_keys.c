@@ -275,12 +275,6 @@ static const struct sc_config_row rows[] = {
      .kind = KIND_CHOICE,
      MEMBER(metric),
      .choices = {"h2o", "last", "random"}},
-    {{"select.sticky", "choice", "last", "\"last\" or \"first\"",
-      "A request with several passes. last: each pass chooses anew. first: what its first "
-      "pass chose at a layer is kept."},
-     .kind = KIND_CHOICE,
-     MEMBER(sticky),
-     .choices = {"last", "first"}},
     {{"select.sketch_bytes", "size", "128MiB", "0 .. 1TiB",
       "Memory for keys of probe heads, codes and tags that are read ahead, taken at open in blocks "
       "of 64 KiB; layers that find no room in it are delivered whole."},
@@ -392,8 +386,7 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
                    SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
-                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
-                   SC_STICKY_FIRST == 1,
+                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,

@@ -7,7 +7,7 @@
  *                             which target_host.c writes (target.h)
  *                  submit.c   get_important in two halves, its work on a thread of ours
  *                  batch.c    memory for many items of one call
- *                  budget.c, choose.c, select.c, union.c, sticky.c  which rows (select.h)
+ *                  budget.c, choose.c, select.c, union.c  which rows (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  refine.c   exact rows over what was delivered as codes (delivery.c)
  *                  guess.c    rows that are read before they are chosen; learn.c: averages
@@ -338,8 +338,6 @@ struct spec_connector {
     struct sc_plugin_scratch *scratches; /* [scratch_slots] set by open, constant */
     uint8_t *scratch_memory;
     struct sc_slots scratch_slots;
-    struct sc_plugin_kept *kept; /* select.sticky first: [requests][layers] */
-    uint64_t *kept_bits;
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
     _Atomic uint32_t request_hint; /* where the search for a free slot begins */
     _Atomic uint64_t requests_taken;

@@ -58,9 +58,7 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
                 return status;
         }
     }
-    spec_status status = sc_plugin_sticky_open(conn, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_guesses_open(conn, reterr);
+    spec_status status = sc_plugin_guesses_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
 }
 
@@ -75,7 +73,6 @@ void sc_plugin_select_close(spec_connector *conn)
         sc_alloc_free(&conn->alloc, conn->requests[0].bits);
     }
     sc_alloc_free(&conn->alloc, conn->row_numbers);
-    sc_plugin_sticky_close(conn);
     sc_plugin_scratches_close(conn);
 }
 
@@ -332,11 +329,8 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
             sc_plugin_bit_set(bits, set[i]);
         item->route = item->want.is_layered ? SC_ROUTE_LAYERED : SC_ROUTE_PICKS;
         item->set_count = item->row_count;
-        if (item->route == SC_ROUTE_PICKS)
-            sc_plugin_sticky_keep(conn, item, bits);
     } else if (may_part && sc_plugin_probes_are_all(conn)) {
         sc_plugin_union_of(conn, scratch->sets, item);
-        sc_plugin_sticky_keep(conn, item, sc_plugin_head_bits(item, 0));
     } else if (may_part) {
         item->route = SC_ROUTE_HEADS;
     }
@@ -345,21 +339,6 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
         sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
     sc_plugin_scratch_put(conn, scratch);
     return SPEC_OK;
-}
-
-/* What an earlier pass of the request kept; the sketch brings the tags. */
-static void choose_kept(const spec_connector *conn, struct sc_plugin_item *item,
-                        const uint64_t *kept, bool may_part)
-{
-    bool parts = item->route != SC_ROUTE_PICKS;
-    if (parts && !may_part)
-        item->route = SC_ROUTE_DENSE;
-    else if (parts && (item->route == SC_ROUTE_HEADS || item->sketch == NULL))
-        item->route = SC_ROUTE_HEADS;
-    else if (parts)
-        sc_plugin_union_of(conn, kept, item);
-    else
-        item->set_count = sc_plugin_rows_of(kept, sc_plugin_words_of(item), item->request->set);
 }
 
 static bool has_all_codes(const struct sc_plugin_item *item)
@@ -436,11 +415,6 @@ static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *
         status = coarse_check(conn, item, reterr);
     if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
         return status;
-    const uint64_t *kept = want->is_layered ? NULL : sc_plugin_sticky_find(conn, item);
-    if (kept != NULL) {
-        choose_kept(conn, item, kept, false);
-        return SPEC_OK;
-    }
     return choose_set(conn, item, choice_of(conn, want), false, reterr);
 }
 
@@ -491,11 +465,6 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
         wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
     if (status != SPEC_OK || (item->sketch == NULL && (!by_keys || is_split)))
         return status;
-    const uint64_t *kept = sc_plugin_sticky_find(conn, item);
-    if (kept != NULL) {
-        choose_kept(conn, item, kept, may_part);
-        return SPEC_OK;
-    }
     bool by_sketch = item->sketch != NULL && sc_plugin_probes_are_all(conn);
     if (by_keys && !by_sketch) {
         item->route = SC_ROUTE_HEADS;
@@ -563,24 +532,17 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     uint64_t begin_ns = sc_exec_now_ns(conn->exec), words = sc_plugin_words_of(item);
     uint64_t *any = request->bits;
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
-    const uint64_t *kept = sc_plugin_sticky_find(conn, item);
-    if (kept != NULL)
-        memcpy(sc_plugin_head_bits(item, 0), kept,
-               conn->shape.kv_head_count * words * sizeof(*kept));
-    else if (conn->config.identify == SC_IDENTIFY_KEYS)
+    if (conn->config.identify == SC_IDENTIFY_KEYS)
         item->row_count = sc_plugin_choose_count(conn, scratch, item);
     for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
         uint64_t *bits = sc_plugin_head_bits(item, head);
-        if (kept == NULL)
-            sc_plugin_choose_head(conn, scratch, item, head, request->set);
-        for (uint64_t i = 0; i < item->row_count && kept == NULL; i++)
+        sc_plugin_choose_head(conn, scratch, item, head, request->set);
+        for (uint64_t i = 0; i < item->row_count; i++)
             sc_plugin_bit_set(bits, request->set[i]);
         for (uint64_t w = 0; w < words; w++)
             any[w] |= bits[w];
     }
     sc_plugin_scratch_put(conn, scratch);
-    if (kept == NULL)
-        sc_plugin_sticky_keep(conn, item, sc_plugin_head_bits(item, 0));
     for (uint64_t w = 0; w < words; w++)
         item->in.union_rows += (uint64_t)__builtin_popcountll(any[w]);
     count_identify(conn, item, begin_ns);

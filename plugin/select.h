@@ -267,20 +267,6 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
  */
 void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v);
 
-/* sticky.c: what a pass chose, kept for the request's next ones */
-struct sc_plugin_kept {
-    uint32_t route;
-    float similarity, threshold;
-    uint64_t row_count; /* 0: nothing */
-};
-spec_status sc_plugin_sticky_open(spec_connector *conn, struct spec_error *reterr);
-void sc_plugin_sticky_close(spec_connector *conn);
-void sc_plugin_sticky_forget(spec_connector *conn, const struct sc_plugin_request *request);
-/* Sets the item's route and results; the set's bits, or one a head; NULL: nothing is kept. */
-const uint64_t *sc_plugin_sticky_find(const spec_connector *conn, struct sc_plugin_item *item);
-void sc_plugin_sticky_keep(spec_connector *conn, const struct sc_plugin_item *item,
-                           const uint64_t *bits);
-
 static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *request)
 {
     return request->matched_tokens - request->from_token;
