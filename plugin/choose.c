@@ -475,13 +475,12 @@ bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratc
     if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
                                   item->in.layer, true, sums) == 0)
         return false;
+    item->row_count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
     const float *scores = ranked_scores(conn, scratch, want, sums);
-    if (want->is_layered) {
+    if (want->is_layered)
         coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
-        return true;
-    }
-    item->row_count = set_rows(conn, scratch, want, sums);
-    sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
+    else
+        sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
     return true;
 }
 

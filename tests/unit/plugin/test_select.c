@@ -515,6 +515,35 @@ static void averages_choose_without_queries(void **state)
     world_done(&world);
 }
 
+/* A budget by mass measures averages without those rows, and still chooses them. */
+static void averages_by_mass_choose_the_rows_that_are_always_kept(void **state)
+{
+    (void)state;
+    struct world world;
+    struct shot shot;
+    world_open(&world, "\"preset\": \"impress\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        alone(&world, layer, &shot);
+        shot_free(&shot);
+    }
+    world.rig.extra = "\"preset\": \"spi\", \"select\": {\"budget\": \"mass\", "
+                      "\"mass_ppm\": 300000, \"keep_first\": 5, \"keep_last\": 3}";
+    rig_reopen(&world.rig);
+    spec_request request = look(&world, 0);
+    shot = make_shot(&world, request, 3, 0);
+    aim(&shot);
+    shot.item.queries = NULL;
+    assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, NULL), SPEC_OK);
+    assert_in_range(shot.item.row_count, 9, 49);
+    for (uint64_t i = 0; i < 5; i++)
+        assert_int_equal(shot.positions[i], i);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(shot.positions[shot.item.row_count - 1 - i], 199 - i);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
 /* A second pass asks with other queries, of a layer that one set or one a head stands for: it gets
  * other rows, and with the first one's queries those of the first. */
 static void each_pass_chooses_anew(void **state)
@@ -1077,6 +1106,7 @@ int main(void)
         cmocka_unit_test(granules_are_taken_whole),
         cmocka_unit_test(random_rows_are_the_same_for_the_same_call),
         cmocka_unit_test(averages_choose_without_queries),
+        cmocka_unit_test(averages_by_mass_choose_the_rows_that_are_always_kept),
         cmocka_unit_test(each_pass_chooses_anew),
         cmocka_unit_test(all_rows_are_not_looked_at),
         cmocka_unit_test(a_short_match_is_whole_unless_an_item_has_a_budget),
