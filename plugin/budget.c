@@ -92,10 +92,10 @@ static uint64_t kept_rows(const struct sc_plugin_request *request,
     return both - gone;
 }
 
-/* Layered: whether queries are what rows are ranked by. */
+/* Whether queries are what rows are ranked by. */
 static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_want *want)
 {
-    return want->metric != SPEC_METRIC_RANDOM && conn->config.identify != SC_IDENTIFY_STATIC;
+    return !sc_lab_is_blind(&conn->config, want->metric);
 }
 
 /* Layered: how many rows are exact. budget_bytes 0: no limit. */
@@ -157,13 +157,12 @@ static void resolve(const spec_connector *conn, const struct spec_select *select
     set_keep(request, kept ? select->keep_first : config->keep_first,
              kept ? select->keep_last : config->keep_last, &want);
     bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
-    if (want.budget == SPEC_BUDGET_MASS && want.metric == SPEC_METRIC_RANDOM)
+    if (want.budget == SPEC_BUDGET_MASS && !sc_lab_weighs(want.metric))
         fewer = want.row_count < total; /* rows that weigh nothing have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
     want.is_short = want.selects && !given && request->is_short;
     want.selects = want.selects && !want.is_short;
-    bool is_static = config->identify == SC_IDENTIFY_STATIC;
-    want.is_scored = want.selects && want.metric != SPEC_METRIC_RANDOM && !is_static;
+    want.is_scored = want.selects && ranks_by_queries(conn, &want);
     /* of one head too: its rows move as well */
     want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_COARSE;
     *ret_want = want;

@@ -118,19 +118,25 @@ static void spread(const spec_connector *conn, struct sc_plugin_scratch *scratch
     }
 }
 
+/* Rows that are always kept rank before all others. */
+static void kept_come_first(const struct sc_plugin_want *want, float *scores)
+{
+    for (uint64_t row = 0; row < want->keep_before; row++)
+        scores[row] = INFINITY;
+    for (uint64_t row = want->keep_from; row < want->row_total; row++)
+        scores[row] = INFINITY;
+}
+
 /* Sums as rows are ranked by them, in scratch->scores. */
-static const float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                                  const struct sc_plugin_want *want, const float *sums)
+static float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                            const struct sc_plugin_want *want, const float *sums)
 {
     float *scores = scratch->scores;
     if (conn->config.unit > 1)
         spread(conn, scratch, want, sums, false, scores);
     else
         memcpy(scores, sums, want->row_total * sizeof(float));
-    for (uint64_t row = 0; row < want->keep_before; row++)
-        scores[row] = INFINITY;
-    for (uint64_t row = want->keep_from; row < want->row_total; row++)
-        scores[row] = INFINITY;
+    kept_come_first(want, scores);
     return scores;
 }
 
@@ -435,50 +441,30 @@ void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch 
                            struct sc_plugin_item *item, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
-    for (uint64_t row = 0; row < want->row_total; row++)
-        scratch->scores[row] = is_kept(want, row) ? INFINITY : 0;
+    memset(scratch->scores, 0, want->row_total * sizeof(*scratch->scores));
+    kept_come_first(want, scratch->scores);
     coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
 }
 
-/* ---- Without scores ------------------------------------------------------------------------- */
+/* ---- Without keys --------------------------------------------------------------------------- */
 
-void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                          struct sc_plugin_item *item, uint32_t *ret_rows)
-{
-    const struct sc_plugin_want *want = &item->want;
-    const struct sc_plugin_request *request = item->request;
-    uint64_t seed = sc_hash_bytes64(request->tokens, request->matched_tokens * sizeof(uint32_t),
-                                    item->in.layer);
-    for (uint64_t row = 0; row < want->row_total; row++) {
-        uint64_t granule = (want->first_position + row) / conn->config.unit;
-        uint64_t word = sc_hash_bytes64(&granule, sizeof(granule), seed);
-        scratch->sums[row] = (float)(word >> 40); /* 24 bits are exact */
-    }
-    float *scores = scratch->sums;
-    for (uint64_t row = 0; row < want->row_total; row++)
-        if (is_kept(want, row))
-            scores[row] = INFINITY;
-    if (want->is_layered) {
-        coded_set(conn, item, scores, want->row_count, ret_rows);
-        return;
-    }
-    item->row_count = want->row_count;
-    sc_kernels_topk(conn->kernels, scores, want->row_total, want->row_count, ret_rows);
-}
-
-bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                              struct sc_plugin_item *item, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
-    const struct sc_plugin_request *request = item->request;
-    float *sums = scratch->sums;
-    if (sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
-                                  item->in.layer, true, sums) == 0)
+    struct sc_lab_ask ask = sc_plugin_lab_ask(item->request, item->in.layer);
+    float *scores = scratch->sums;
+    enum sc_lab_answer answer = sc_lab_score(&conn->lab, &ask, want->metric, scores);
+    bool is_measured = answer == SC_LAB_IMPORTANCE && !want->is_layered;
+    if (answer == SC_LAB_NOTHING)
         return false;
-    item->row_count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
-    const float *scores = ranked_scores(conn, scratch, want, sums);
+    item->row_count = is_measured ? set_rows(conn, scratch, want, scores) : want->row_count;
+    if (answer == SC_LAB_IMPORTANCE)
+        scores = ranked_scores(conn, scratch, want, scores);
+    else
+        kept_come_first(want, scores);
     if (want->is_layered)
-        coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
+        coded_set(conn, item, scores, want->row_count, ret_rows);
     else
         sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
     return true;

@@ -7,13 +7,12 @@
 #include "plugin/connector.h"
 #include "kernels/code.h"
 #include "plugin/args.h"
-#include "plugin/lease.h"
 #include "plugin/delivery.h"
+#include "plugin/lease.h"
 #include "plugin/select.h"
 
 #include <string.h>
 #include <sys/mman.h>
-
 
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
 #define SEGMENTS_SHORT 4096u /* one a token up to here */
@@ -232,6 +231,20 @@ static uint64_t sketch_bytes(const spec_connector *conn)
     return conn->config.sketch_bytes < most ? conn->config.sketch_bytes : most;
 }
 
+static void on_average(const struct sc_store_average *average, void *user)
+{
+    const spec_connector *conn = user;
+    sc_lab_averages_load(conn->lab.averages, average);
+}
+
+static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
+{
+    conn->lab = (struct sc_lab){.config = &conn->config, .log = &conn->log, .store = &conn->store};
+    if (!sc_plugin_can_select(conn))
+        return SPEC_OK; /* nothing is ever scored, nor chosen by averages */
+    return sc_lab_open(&conn->lab, &conn->alloc, conn->layer_count, reterr);
+}
+
 static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
                                const struct spec_model *model, const struct sc_io_custom *custom,
                                struct spec_error *reterr)
@@ -266,7 +279,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
         .on_coarse = sc_plugin_on_coarse,
-        .on_average = sc_plugin_on_average,
+        .on_average = on_average,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };
@@ -318,7 +331,7 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_plugin_index_open(conn, &conn->radix, reterr);
     conn->is_opening = true;
     if (status == SPEC_OK)
-        status = sc_plugin_averages_make(conn, reterr);
+        status = open_lab(conn, reterr);
     if (status == SPEC_OK)
         status = open_stores(conn, params, model, custom, reterr);
     conn->is_opening = false;
@@ -398,7 +411,7 @@ static void destroy_connector(spec_connector *conn)
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->merge);
-    sc_plugin_averages_close(conn->averages);
+    sc_lab_averages_close(conn->lab.averages);
     sc_alloc_free(&conn->alloc, conn->readers);
     sc_alloc_free(&conn->alloc, conn->requests);
     sc_alloc_free(&conn->alloc, conn->tickets);
@@ -482,6 +495,7 @@ void sc_plugin_close(spec_connector *conn)
     }
     sc_plugin_jobs_close(conn);
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
-    sc_plugin_averages_write_all(conn);
+    if (conn->role == SPEC_ROLE_WRITER)
+        sc_lab_write_all(&conn->lab);
     destroy_connector(conn);
 }

@@ -10,7 +10,8 @@
  *                  budget.c, choose.c, select.c, union.c  which rows (select.h)
  *                  layered.c  all rows as their codes' values, chosen ones exactly
  *                  refine.c   exact rows over what was delivered as codes (delivery.c)
- *                  guess.c    rows that are read before they are chosen; learn.c: averages
+ *                  guess.c    rows that are read before they are chosen
+ *                  lab/       how papers rank rows without their keys (lab/lab.h)
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
  *                  merge.c  pieces of a chunk that become one
@@ -42,7 +43,7 @@
 #include "base/slots.h"
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
-#include "plugin/average.h"
+#include "plugin/lab/lab.h"
 #include "plugin/memory.h"
 #include "plugin/predict.h"
 #include "store/store.h"
@@ -237,7 +238,7 @@ enum sc_plugin_job_kind {
     SC_JOB_EVICT,
     SC_JOB_CHECKPOINT,
     SC_JOB_SPARE,
-    SC_JOB_AVERAGE,
+    SC_JOB_LAB,
     SC_JOB_MERGE,
     SC_JOBS
 };
@@ -333,8 +334,7 @@ struct spec_connector {
     _Atomic uint64_t pick_bytes_per_s;   /* of chosen rows, likewise */
     struct sc_plugin_trust *trusts;      /* [layer_count + 1] of guesses; the last: of all layers */
     struct sc_plugin_window window;      /* of compute, that reading ahead may fill */
-    struct sc_plugin_averages *averages; /* NULL: none are kept */
-    spec_status average_status;          /* of the last that were written; whoever flushes */
+    struct sc_lab lab;                   /* opened before the store, which tells it of averages */
     struct sc_plugin_scratch *scratches; /* [scratch_slots] set by open, constant */
     uint8_t *scratch_memory;
     struct sc_slots scratch_slots;
@@ -557,12 +557,6 @@ bool sc_plugin_submit_leaves(struct sc_plugin_request *request);
 
 /* select.c */
 void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request);
-
-/* learn.c */
-spec_status sc_plugin_averages_make(spec_connector *conn, struct spec_error *reterr);
-void sc_plugin_on_average(const struct sc_store_average *average, void *user);
-bool sc_plugin_averages_write(spec_connector *conn); /* the job: what is due. true: there is more */
-void sc_plugin_averages_write_all(spec_connector *conn);
 
 /* guess.c */
 /* No guess of this request is made any more; what was read for one counts as unused. */

@@ -4,7 +4,7 @@
  *     with a hint       copied -> WAITS for the sketch -> POSTED -> RUNS: ranked -> BEGINS -> DONE
  *   get_important(l+1)  takes the turn back: WAITS, POSTED -> IDLE; RUNS -> GONE, the task then
  *                       begins nothing; BEGINS is waited for (a plan of reads is made).
- *                       Was the guess right? scores -> ranking for l + 2 (predictor layer)
+ *                       Was the guess right? scores -> ranking for l + 2 (sc_lab_follows)
  *
  *   guess 0: of layers 0 2 4 ...   with reader 0; asked for before or after get_important of the
  *   guess 1: of layers 1 3 5 ...   with reader 1  layer below, whose own guess is the other one
@@ -144,35 +144,28 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
     return true;
 }
 
-/* Predictors that need nothing but what is in memory; false: no ranking. */
+/* Guesses that need nothing but what is in memory; false: no ranking. */
 static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32_t *rows,
                      uint64_t *ret_k)
 {
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
-    uint64_t k = rows_wanted(guess, &want), total = want.row_total;
+    uint64_t k = rows_wanted(guess, &want);
     struct sc_plugin_scratch *scratch = k > 0 ? sc_plugin_scratch_take(conn, NOW) : NULL;
     if (scratch == NULL)
         return false;
-    bool ranked = true;
-    if (conn->config.predictor == SC_PREDICT_SINK) {
-        sc_plugin_ranking_sink(rows, k, total);
-    } else if (conn->config.predictor == SC_PREDICT_RANDOM) {
-        uint64_t *bits = scratch->sets;
-        memset(bits, 0, (total + 63) / 64 * sizeof(*bits));
-        sc_plugin_ranking_random(rows, k, total, request->matched_tokens + guess->layer * 977u,
-                                 bits);
-    } else {
-        ranked = sc_plugin_averages_scores(conn->averages, request->ranges, request->range_count,
-                                           guess->layer, false, scratch->sums) > 0;
-        if (ranked)
-            sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
-    }
-    if (ranked)
-        order(scratch, rows, k, total);
+    struct sc_lab_ask ask = sc_plugin_lab_ask(request, guess->layer);
+    ask.k = k;
+    ask.ret_rows = rows;
+    ask.bits = scratch->sets;
+    enum sc_lab_answer answer = sc_lab_guess(&conn->lab, &ask, scratch->sums);
+    if (answer == SC_LAB_IMPORTANCE)
+        sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
+    if (answer != SC_LAB_NOTHING)
+        order(scratch, rows, k, want.row_total);
     sc_plugin_scratch_put(conn, scratch);
     *ret_k = k;
-    return ranked;
+    return answer != SC_LAB_NOTHING;
 }
 
 /* ---- The task ------------------------------------------------------------------------------- */
@@ -303,7 +296,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     state = atomic_load(&guess->state);
     if (state != IDLE && state != DONE)
         return; /* it has started */
-    bool is_by_layer = conn->config.predictor == SC_PREDICT_LAYER;
+    bool is_by_layer = sc_lab_follows(&conn->lab);
     uint64_t k = is_by_layer && guess->layer == layer ? guess->count : 0;
     uint32_t *rows = NULL;
     if (!is_by_layer || k == 0)
@@ -379,19 +372,17 @@ static bool is_kept(void *user, uint64_t range)
            sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
 }
 
-/* The averages follow what was scored: once a choice, whoever waits for it. */
-static void learn_averages(spec_connector *conn, const struct sc_plugin_item *item,
-                           const float *sums)
+/* The lab follows what was scored: once a choice, whoever waits for it. */
+static void teach_lab(spec_connector *conn, const struct sc_plugin_item *item, const float *sums)
 {
-    struct sc_plugin_sample sample = {.ranges = item->request->ranges,
-                                      .range_count = item->request->range_count,
-                                      .layer = item->in.layer,
-                                      .sums = sums,
-                                      .is_kept = conn->reads_codes ? is_kept : NULL,
-                                      .user = (void *)(uintptr_t)item}; /* read only */
-    bool is_due = sc_plugin_averages_note(conn->averages, &sample);
-    if (is_due && conn->role == SPEC_ROLE_WRITER)
-        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+    struct sc_lab_sample sample = {.ranges = item->request->ranges,
+                                   .range_count = item->request->range_count,
+                                   .layer = item->in.layer,
+                                   .sums = sums,
+                                   .is_kept = conn->reads_codes ? is_kept : NULL,
+                                   .user = (void *)(uintptr_t)item}; /* read only */
+    if (sc_lab_averages_note(conn->lab.averages, &sample) && conn->role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_LAB);
 }
 
 void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -402,12 +393,12 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     uint32_t layer = item->in.layer;
     struct sc_plugin_guess *guess = guess_of(request, layer), *next = guess_of(request, layer + 1);
     if (sums != NULL)
-        learn_averages(conn, item, sums);
+        teach_lab(conn, item, sums);
     request->chosen_rows = item->row_count;
     if (guess->conn == NULL)
         return;
     learn_trust(conn, guess, item, bits);
-    if (conn->config.predictor != SC_PREDICT_LAYER || sums == NULL || item->row_count == 0 ||
+    if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
     uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);

@@ -3,7 +3,7 @@
  *   tidy        records of failed pieces; what waited for pins
  *   evict       evict.c
  *   checkpoint  a shorter log
- *   average     averages that changed (learn.c)
+ *   lab         what it has learnt, to the log (lab/lab.h)
  *   merge       chunks of many pieces (merge.c)
  *   spare       memory that the index needs next
  *
@@ -21,12 +21,17 @@
 static bool checkpoint_run(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    sc_plugin_averages_write_all(conn); /* the newest of each piece is what a checkpoint keeps */
+    sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
     if (atomic_load(&conn->merges_waiting) > 0) /* one may have come while the log was copied */
         sc_plugin_kick(conn, SC_JOB_MERGE);
     return false;
+}
+
+static bool lab_run(spec_connector *conn)
+{
+    return sc_lab_write(&conn->lab);
 }
 
 void sc_plugin_maintain_open(spec_connector *conn)
@@ -36,7 +41,7 @@ void sc_plugin_maintain_open(spec_connector *conn)
         [SC_JOB_EVICT] = sc_plugin_evict_some,
         [SC_JOB_CHECKPOINT] = checkpoint_run,
         [SC_JOB_SPARE] = sc_plugin_index_spare,
-        [SC_JOB_AVERAGE] = sc_plugin_averages_write,
+        [SC_JOB_LAB] = lab_run,
         [SC_JOB_MERGE] = sc_plugin_merge_some,
     };
     sc_plugin_jobs_open(conn, RUNS);

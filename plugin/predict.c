@@ -46,36 +46,6 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits)
     }
 }
 
-void sc_plugin_ranking_sink(uint32_t *ret_rows, uint64_t count, uint64_t row_total)
-{
-    for (uint64_t i = 0; i < count; i++)
-        ret_rows[i] = (uint32_t)(i % 2 == 0 ? i / 2 : row_total - 1 - i / 2);
-}
-
-/* splitmix64 */
-static uint64_t mixed(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-/* Floyd's sample: row_total - count + i, unless the draw below it is new. */
-void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_total, uint64_t seed,
-                              uint64_t *bits)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t last = row_total - count + i, row = mixed(seed + i) % (last + 1);
-        if (bit_get(bits, row))
-            row = last;
-        bit_set(bits, row);
-        ret_rows[i] = (uint32_t)row;
-    }
-    for (uint64_t i = 0; i < count; i++)
-        bits[ret_rows[i] / WORD_BITS] = 0;
-}
-
 /* Moves an average of `count` measurements towards one more. */
 static void average(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
 {

@@ -48,12 +48,6 @@ static inline uint64_t sc_plugin_decile_end(uint64_t count, uint32_t decile)
 /* Makes each decile of a ranking ascend.
  *   bits  one for each row there is, zero before and after; no row comes twice */
 void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits);
-/* Rankings that need nothing but the seed. count <= row_total.
- * sink: first and last rows in turn. random: a sample without repetition.
- *   bits  as above */
-void sc_plugin_ranking_sink(uint32_t *ret_rows, uint64_t count, uint64_t row_total);
-void sc_plugin_ranking_random(uint32_t *ret_rows, uint64_t count, uint64_t row_total, uint64_t seed,
-                              uint64_t *bits);
 
 /* The ranking's truth is known: bit i of wanted says that row i is wanted. NULL: the ranking was of
  * no use, because all rows are read in one run. */

@@ -138,7 +138,8 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
 
 static bool is_by_keys(const spec_connector *conn)
 {
-    return conn->config.identify == SC_IDENTIFY_KEYS && conn->config.metric != SPEC_METRIC_RANDOM;
+    return conn->config.identify == SC_IDENTIFY_KEYS &&
+           !sc_lab_is_blind(&conn->config, conn->config.metric);
 }
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
@@ -289,9 +290,9 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     return SPEC_OK;
 }
 
-enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_AVERAGES, BY_NOTHING, BY_PLACE };
+enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_LAB, BY_PLACE };
 
-/* From the sketch that is there, from stored averages, or from nothing at all. */
+/* From the sketch that is there, or without it. */
 static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
@@ -302,14 +303,12 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     uint64_t *bits = item->request->bits;
     uint32_t *set = item->request->set;
     bool one_set = choice != BY_KEYS, has_sums = choice == BY_PROBES || choice == BY_KEYS;
-    if (choice == BY_NOTHING)
-        sc_plugin_choose_any(conn, scratch, item, set);
-    else if (choice == BY_PLACE)
+    if (choice == BY_PLACE)
         sc_plugin_choose_kept(conn, scratch, item, set);
     else if (choice == BY_CODES)
         sc_plugin_choose_by_codes(conn, scratch, item, set);
-    else if (choice == BY_AVERAGES)
-        may_part = one_set = sc_plugin_choose_static(conn, scratch, item, set);
+    else if (choice == BY_LAB)
+        may_part = one_set = sc_plugin_choose_by_lab(conn, scratch, item, set);
     else if (choice == BY_KEYS)
         sc_plugin_choose_by_all(conn, scratch, item, sc_store_sketch_keys(item->sketch));
     else
@@ -319,7 +318,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
         sums = scratch->sums + conn->probe_heads * item->want.row_total;
     else if (choice == BY_CODES)
         sums = scratch->sums + item->want.row_total;
-    if (choice == BY_AVERAGES && !one_set && item->want.is_layered) { /* nothing is known */
+    if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
         sc_plugin_choose_kept(conn, scratch, item, set);
         one_set = true;
     }
@@ -398,11 +397,8 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
 /* What a set is chosen by, where the sketch has codes. */
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
-    bool by_averages = conn->config.identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
-    return want->metric == SPEC_METRIC_RANDOM ? BY_NOTHING
-           : want->is_scored                  ? BY_CODES
-           : by_averages                      ? BY_AVERAGES
-                                              : BY_PLACE;
+    bool by_lab = sc_lab_can_score(&conn->lab, want->metric);
+    return want->is_scored ? BY_CODES : by_lab ? BY_LAB : BY_PLACE;
 }
 
 /* choose, where codes of all heads' keys are read. */
@@ -448,18 +444,17 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
                           struct spec_error *reterr)
 {
     uint32_t identify = conn->config.identify;
-    bool is_any = item->want.metric == SPEC_METRIC_RANDOM;
+    bool by_lab = sc_lab_can_score(&conn->lab, item->want.metric);
     bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
     bool may_part = !item->scoring.is_probes_only && can_part;
-    bool by_keys = !is_any && identify == SC_IDENTIFY_KEYS;
-    bool by_probes = !is_any && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
-    bool by_averages = !is_any && identify == SC_IDENTIFY_STATIC && conn->averages != NULL;
+    bool by_keys = !by_lab && identify == SC_IDENTIFY_KEYS;
+    bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
     if (conn->reads_codes)
         return choose_by_codes(conn, item, reterr);
-    if (!conn->can_select || !(is_any || by_probes || by_averages || (by_keys && may_part)))
+    if (!conn->can_select || !(by_lab || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =
         wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;
@@ -470,10 +465,7 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
         item->route = SC_ROUTE_HEADS;
         return SPEC_OK;
     }
-    enum choice choice = is_any        ? BY_NOTHING
-                         : by_averages ? BY_AVERAGES
-                         : by_keys     ? BY_KEYS
-                                       : BY_PROBES;
+    enum choice choice = by_lab ? BY_LAB : by_keys ? BY_KEYS : BY_PROBES;
     return choose_set(conn, item, choice, may_part, reterr);
 }
 

@@ -157,11 +157,8 @@ float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scrat
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
 void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                            struct sc_plugin_item *item, uint32_t *ret_rows);
-/* Without scores: metric random. */
-void sc_plugin_choose_any(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                          struct sc_plugin_item *item, uint32_t *ret_rows);
-/* By stored averages; false: none are known. */
-bool sc_plugin_choose_static(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+/* Without keys (sc_lab_can_score); false: the lab knows nothing. */
+bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratch *scratch,
                              struct sc_plugin_item *item, uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. */
 void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
@@ -270,6 +267,18 @@ void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint3
 static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *request)
 {
     return request->matched_tokens - request->from_token;
+}
+
+/* A layer of the request's match, as the lab is asked for it. */
+static inline struct sc_lab_ask sc_plugin_lab_ask(const struct sc_plugin_request *request,
+                                                  uint32_t layer)
+{
+    return (struct sc_lab_ask){.tokens = request->tokens,
+                               .from_token = request->from_token,
+                               .token_count = request->matched_tokens,
+                               .ranges = request->ranges,
+                               .range_count = request->range_count,
+                               .layer = layer};
 }
 
 /* Words of a bit a row. */

@@ -14,8 +14,8 @@ static bool turn(spec_connector *conn)
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;
     sc_plugin_mail_turn(conn);
-    if (sc_plugin_averages_refused(conn->averages)) /* the log did not take some: once more */
-        sc_plugin_kick(conn, SC_JOB_AVERAGE);
+    if (sc_lab_averages_refused(conn->lab.averages))
+        sc_plugin_kick(conn, SC_JOB_LAB);
     return sc_plugin_roots_clear(conn->radix, &conn->index_lock, &conn->old_roots) || more;
 }
 

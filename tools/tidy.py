@@ -6,7 +6,8 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
   every text file      no tab, no line of leftover work, a newline at the end
   C, Python, scripts   at most 100 columns
   C and CUDA           at most 70 lines a function; the opening comment; includes from the root and
-                       of folders that the includer's row allows; no banned call outside base/
+                       of folders that the includer's row allows, of a room (plugin/lab/) its one
+                       header; no banned call outside base/
   the contract         every clause of abi/spec_connector.h has a test, or stands in
                        conformance/clauses-later.txt with what it waits for; never both, and no
                        test names a clause that does not exist
@@ -31,14 +32,15 @@ SKIPPED_PATHS = {"models", "tests/data"}
 
 # style.md section 1: which folders a folder may include, beside itself. ANY: measures or tests all.
 ANY = None
-BASE_LINKED = ("hashing", "store", "kernels", "plugin")
+BASE_LINKED = ("hashing", "store", "kernels", "plugin", "plugin/lab")
 ALLOWED = {
     "abi": (),
     "base": ("abi",),
     "hashing": ("base",),
     "store": ("base",),
     "kernels": ("base",),
-    "plugin": ("abi", "base", "hashing", "store", "kernels"),
+    "plugin": ("abi", "base", "hashing", "store", "kernels", "plugin/lab"),
+    "plugin/lab": ("base", "hashing", "store", "kernels"),
     "conformance/engine": ("abi",),
     "conformance": ("abi", "conformance/engine"),
     "integrations": ("abi",),
@@ -48,6 +50,9 @@ ALLOWED = {
     "tools": ANY,
     "bench": ANY,
 }
+# Folders inside one of these: a row of their own, and the one header that is included from outside
+# (their unit tests look inside).
+ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (
     (r"json-c/|json\.h", "json-c", ("base", "plugin", "conformance/engine", "conformance", "tests",
@@ -196,7 +201,7 @@ def c_functions(text):
 
 def folder_of(path):
     """The row of style.md that a path belongs to."""
-    for inner in ("conformance/engine", "tests/sim"):
+    for inner in (*ROOMS, "conformance/engine", "tests/sim"):
         if path.startswith(inner + "/"):
             return inner
     return path.split("/", 1)[0] if "/" in path else ""
@@ -232,6 +237,11 @@ def check_include(root, path, line, name, found):
     if allowed is not ANY and folder_of(name) not in allowed:
         found.add(path, line, 'include "%s" is not in this folder\'s row, expected one of: %s'
                   % (name, ", ".join(sorted(set(allowed)))))
+    room = folder_of(name)
+    if ROOMS.get(room, name) != name and folder_of(path) != room and not path.startswith(
+            "tests/unit/%s/" % room.split("/")[0]):
+        found.add(path, line, 'include "%s" is inside %s/, expected "%s"'
+                  % (name, room, ROOMS[room]))
 
 
 def check_includes(root, path, text, found):

@@ -2,6 +2,7 @@
  * them, and in which order they go. Everything through the calls of the ABI, on the simulated disk.
  */
 #include "kernels/code.h"
+#include "plugin/lab/average.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
@@ -475,8 +476,8 @@ static void rows_that_went_have_no_averages(void **state)
     assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
     assert_int_equal(item.exact_rows, 20);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, result.request);
-    assert_int_equal(sc_plugin_averages_scores(rig.conn->averages, request->ranges,
-                                               request->range_count, 0, true, scores),
+    assert_int_equal(sc_lab_averages_scores(rig.conn->lab.averages, request->ranges,
+                                            request->range_count, 0, true, scores),
                      144);
     for (uint64_t row = 0; row < 400; row++) {
         assert_true(row >= 256 ? scores[row] > 0 : scores[row] == 0);

@@ -3,6 +3,7 @@
  * averages are learnt, written and come back. */
 #include "tests/unit/plugin/select_fixture.h"
 
+#include "plugin/lab/average.h"
 #include "plugin/select.h"
 
 #include <pthread.h>
@@ -413,8 +414,8 @@ static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
 {
     spec_request handle = look(world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
-                                               request->range_count, layer, true, ret_scores);
+    uint64_t known = sc_lab_averages_scores(world->rig.conn->lab.averages, request->ranges,
+                                            request->range_count, layer, true, ret_scores);
     rig_release(&world->rig, handle);
     return known;
 }
@@ -484,10 +485,10 @@ static void averages_that_the_log_refused_are_written_by_a_later_turn(void **sta
     (void)travel(&world, 0);
     rig_background(&world.rig);
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_WRITE]), 1);
-    for (uint32_t turn = 0; turn < 100000 && sc_plugin_averages_refused(world.rig.conn->averages);
+    for (uint32_t turn = 0; turn < 100000 && sc_lab_averages_refused(world.rig.conn->lab.averages);
          turn++)
         rig_pass_ns(&world.rig, 25000000);
-    assert_false(sc_plugin_averages_refused(world.rig.conn->averages));
+    assert_false(sc_lab_averages_refused(world.rig.conn->lab.averages));
     assert_int_equal(averages(&world, 2, before), MATCHED);
     struct sc_io_sim_disk *disk = NULL; /* as a crash leaves it: close would write them */
     assert_int_equal(sc_io_sim_disk_copy(world.rig.disk, &disk, NULL), SPEC_OK);

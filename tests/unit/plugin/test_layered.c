@@ -1,6 +1,7 @@
 /* Layered delivery: every row there, exact ones bit by bit as stored and the others as their codes
  * decode; the exact set against a float64 reference over decoded keys; deadlines, budgets, damaged
  * and raw slabs. Everything through the calls of the ABI, on the simulated disk. */
+#include "plugin/lab/average.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
@@ -287,8 +288,8 @@ static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
 {
     spec_request handle = look(world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    uint64_t known = sc_plugin_averages_scores(world->rig.conn->averages, request->ranges,
-                                               request->range_count, layer, true, ret_scores);
+    uint64_t known = sc_lab_averages_scores(world->rig.conn->lab.averages, request->ranges,
+                                            request->range_count, layer, true, ret_scores);
     rig_release(&world->rig, handle);
     return known;
 }
@@ -462,11 +463,11 @@ static void rows_without_codes_keep_their_averages(void **state)
     struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     for (uint64_t row = 0; row < 200; row++)
         sums[row] = 1;
-    (void)sc_plugin_averages_note(world.rig.conn->averages,
-                                  &(struct sc_plugin_sample){.ranges = request->ranges,
-                                                             .range_count = request->range_count,
-                                                             .layer = 1,
-                                                             .sums = sums});
+    (void)sc_lab_averages_note(world.rig.conn->lab.averages,
+                               &(struct sc_lab_sample){.ranges = request->ranges,
+                                                       .range_count = request->range_count,
+                                                       .layer = 1,
+                                                       .sums = sums});
     assert_int_equal(averages(&world, 1, before), 200);
     struct shot shot;
     shot_make(&shot, &world, handle, 1, 0, 500000);

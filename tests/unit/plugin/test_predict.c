@@ -1,5 +1,5 @@
-/* Guesses: deciles ascend and keep their rows, samples do not repeat, trust follows what was right
- * and recovers, the window bounds bytes. */
+/* Guesses: deciles ascend and keep their rows, trust follows what was right and recovers, the
+ * window bounds bytes. */
 #include "plugin/predict.h"
 
 #include <setjmp.h>
@@ -26,7 +26,8 @@ static void deciles_ascend_and_keep_their_rows(void **state)
     uint64_t bits[WORDS] = {0};
     for (uint64_t count = 0; count <= ROWS; count += count < 25 ? 1 : 97) {
         uint32_t rows[ROWS], before[ROWS];
-        sc_plugin_ranking_random(rows, count, ROWS, count * 7919, bits);
+        for (uint64_t i = 0; i < count; i++)
+            rows[i] = (uint32_t)((count + i * 7919) % ROWS); /* a prime: none comes twice */
         memcpy(before, rows, sizeof(rows));
         sc_plugin_ranking_order(rows, count, bits);
         all_zero(bits);
@@ -42,34 +43,6 @@ static void deciles_ascend_and_keep_their_rows(void **state)
         }
         assert_int_equal(i, count);
     }
-}
-
-static void a_random_ranking_repeats_no_row_and_follows_its_seed(void **state)
-{
-    (void)state;
-    uint64_t bits[WORDS] = {0};
-    uint32_t rows[ROWS], again[ROWS], other[ROWS];
-    sc_plugin_ranking_random(rows, ROWS, ROWS, 1, bits);
-    uint64_t seen[WORDS] = {0};
-    for (uint32_t i = 0; i < ROWS; i++) {
-        assert_true(rows[i] < ROWS && (seen[rows[i] / 64] >> (rows[i] % 64) & 1) == 0);
-        seen[rows[i] / 64] |= UINT64_C(1) << (rows[i] % 64);
-    }
-    sc_plugin_ranking_random(again, 100, ROWS, 5, bits);
-    sc_plugin_ranking_random(rows, 100, ROWS, 5, bits);
-    sc_plugin_ranking_random(other, 100, ROWS, 6, bits);
-    assert_memory_equal(rows, again, 100 * sizeof(*rows));
-    assert_memory_not_equal(rows, other, 100 * sizeof(*rows));
-    all_zero(bits);
-}
-
-static void sink_takes_first_and_last_rows_in_turn(void **state)
-{
-    (void)state;
-    uint32_t rows[5];
-    const uint32_t expected[5] = {0, 4, 1, 3, 2};
-    sc_plugin_ranking_sink(rows, 5, 5);
-    assert_memory_equal(rows, expected, sizeof(rows));
 }
 
 /* The first `right` rows of 0 .. 99 are wanted. */
@@ -195,8 +168,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deciles_ascend_and_keep_their_rows),
-        cmocka_unit_test(a_random_ranking_repeats_no_row_and_follows_its_seed),
-        cmocka_unit_test(sink_takes_first_and_last_rows_in_turn),
         cmocka_unit_test(trust_reads_down_to_where_guesses_are_wrong_too_often),
         cmocka_unit_test(one_decile_that_is_wrong_does_not_end_what_is_right_behind_it),
         cmocka_unit_test(trust_that_fell_to_nothing_recovers_without_a_row_being_read),

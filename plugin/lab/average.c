@@ -5,7 +5,7 @@
  *
  * Threads: any; one lock, of no call that a lookup waits for, and one for those who write. Tests:
  * tests/unit/plugin/ test_average.c */
-#include "plugin/average.h"
+#include "plugin/lab/average.h"
 #include "kernels/exp2.h"
 
 #include <float.h>
@@ -31,9 +31,9 @@ struct slot {
     _Atomic bool was_used;      /* since the hand came by; readers set it too */
 };
 
-struct sc_plugin_averages {
+struct sc_lab_averages {
     /* Set by open, constant after. */
-    struct sc_plugin_averages_params params;
+    struct sc_lab_averages_params params;
     uint32_t slot_count, head_mask;
     uint64_t codes_each; /* layer_count * rows_max */
 
@@ -46,7 +46,7 @@ struct sc_plugin_averages {
 
     uint32_t cursor;   /* flush's */
     bool was_refused;  /* the last batch: put did not take it */
-    uint16_t *staging; /* guarded by flush_lock: [SC_PLUGIN_AVERAGES_BATCH][codes_each] */
+    uint16_t *staging; /* guarded by flush_lock: [SC_LAB_AVERAGES_BATCH][codes_each] */
 
     pthread_mutex_t flush_lock; /* rank 29: held while put writes; background threads and close */
 };
@@ -96,16 +96,6 @@ static inline float share_of(int32_t code)
     return share;
 }
 
-uint16_t sc_plugin_average_code(float share)
-{
-    return (uint16_t)(isnan(share) ? 0 : code_of(share));
-}
-
-float sc_plugin_average_share(uint16_t code)
-{
-    return share_of(code);
-}
-
 /* Moves shares by `weight` of what they differ from sums * by. */
 static void block_move(uint16_t codes[TOGETHER], const float sums[TOGETHER], float by, float weight)
 {
@@ -134,12 +124,12 @@ static void codes_move(uint16_t *codes, const float *sums, uint64_t count, float
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
-static uint32_t *head_of(const struct sc_plugin_averages *averages, uint64_t piece)
+static uint32_t *head_of(const struct sc_lab_averages *averages, uint64_t piece)
 {
     return &averages->heads[(piece * UINT64_C(0x9e3779b97f4a7c15) >> 32) & averages->head_mask];
 }
 
-static struct slot *slot_find(const struct sc_plugin_averages *averages, uint64_t piece)
+static struct slot *slot_find(const struct sc_lab_averages *averages, uint64_t piece)
 {
     uint32_t i = *head_of(averages, piece);
     while (i != NONE && averages->slots[i].piece != piece)
@@ -147,7 +137,7 @@ static struct slot *slot_find(const struct sc_plugin_averages *averages, uint64_
     return i != NONE ? &averages->slots[i] : NULL;
 }
 
-static void slot_free(struct sc_plugin_averages *averages, struct slot *slot)
+static void slot_free(struct sc_lab_averages *averages, struct slot *slot)
 {
     uint32_t *link = head_of(averages, slot->piece);
     while (&averages->slots[*link] != slot)
@@ -157,7 +147,7 @@ static void slot_free(struct sc_plugin_averages *averages, struct slot *slot)
 }
 
 /* A slot for a piece that has none: the first that was not used since the hand came by. */
-static struct slot *slot_make(struct sc_plugin_averages *averages, uint64_t piece, uint32_t rows)
+static struct slot *slot_make(struct sc_lab_averages *averages, uint64_t piece, uint32_t rows)
 {
     struct slot *slot;
     for (;; slot->was_used = false) {
@@ -178,21 +168,20 @@ static struct slot *slot_make(struct sc_plugin_averages *averages, uint64_t piec
     return slot;
 }
 
-static uint16_t *codes_of(const struct sc_plugin_averages *averages, const struct slot *slot,
+static uint16_t *codes_of(const struct sc_lab_averages *averages, const struct slot *slot,
                           uint32_t layer)
 {
     return averages->codes + (uint64_t)(slot - averages->slots) * averages->codes_each +
            (uint64_t)layer * averages->params.rows_max;
 }
 
-spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *params,
-                                    struct sc_plugin_averages **ret_averages,
-                                    struct spec_error *reterr)
+spec_status sc_lab_averages_open(const struct sc_lab_averages_params *params,
+                                 struct sc_lab_averages **ret_averages, struct spec_error *reterr)
 {
     uint64_t layers = params->layer_count, each = layers * params->rows_max;
     uint64_t slot_bytes =
         sizeof(struct slot) + 2 * (layers + each) + 2 * 2 * sizeof(uint32_t); /* heads: <= 4 */
-    uint64_t staging_bytes = SC_PLUGIN_AVERAGES_BATCH * each * 2;
+    uint64_t staging_bytes = SC_LAB_AVERAGES_BATCH * each * 2;
     *ret_averages = NULL;
     if (params->bytes_max < staging_bytes + slot_bytes)
         return SPEC_OK;
@@ -201,7 +190,7 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
     while (heads < count)
         heads *= 2;
     struct sc_alloc *alloc = params->alloc;
-    struct sc_plugin_averages *averages = sc_alloc_zero(alloc, sizeof(*averages));
+    struct sc_lab_averages *averages = sc_alloc_zero(alloc, sizeof(*averages));
     if (averages == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages");
     averages->params = *params;
@@ -217,7 +206,7 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
     averages->staging = sc_alloc(alloc, staging_bytes);
     if (averages->slots == NULL || averages->counts == NULL || averages->codes == NULL ||
         averages->heads == NULL || averages->staging == NULL) {
-        sc_plugin_averages_close(averages);
+        sc_lab_averages_close(averages);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "averages of %" PRIu64 " pieces", count);
     }
     memset(averages->heads, 0xff, heads * sizeof(*averages->heads));
@@ -225,7 +214,7 @@ spec_status sc_plugin_averages_open(const struct sc_plugin_averages_params *para
     return SPEC_OK;
 }
 
-void sc_plugin_averages_close(struct sc_plugin_averages *averages)
+void sc_lab_averages_close(struct sc_lab_averages *averages)
 {
     if (averages == NULL)
         return;
@@ -248,7 +237,7 @@ static bool is_due(const struct slot *slot)
 }
 
 /* Moves a range's averages by 1 / min(n, MEMORY) of the difference. */
-static void slot_note(struct sc_plugin_averages *averages, struct slot *slot,
+static void slot_note(struct sc_lab_averages *averages, struct slot *slot,
                       const struct sc_store_range *range, uint32_t layer, const float *sums,
                       float by)
 {
@@ -267,7 +256,7 @@ static void slot_note(struct sc_plugin_averages *averages, struct slot *slot,
 }
 
 /* The sum of all; 0: not one to take shares of. */
-static double sample_total(const struct sc_plugin_sample *sample)
+static double sample_total(const struct sc_lab_sample *sample)
 {
     double total = 0;
     uint64_t row = 0;
@@ -277,8 +266,7 @@ static double sample_total(const struct sc_plugin_sample *sample)
     return total >= (double)FLT_MIN && total < INFINITY ? total : 0;
 }
 
-bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
-                             const struct sc_plugin_sample *sample)
+bool sc_lab_averages_note(struct sc_lab_averages *averages, const struct sc_lab_sample *sample)
 {
     double total = averages != NULL ? sample_total(sample) : 0;
     if (total == 0 || pthread_rwlock_trywrlock(&averages->lock) != 0)
@@ -304,9 +292,9 @@ bool sc_plugin_averages_note(struct sc_plugin_averages *averages,
     return due && sample->layer + 1 == averages->params.layer_count;
 }
 
-uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
-                                   const struct sc_store_range *ranges, uint64_t range_count,
-                                   uint32_t layer, bool waits, float *ret_scores)
+uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
+                                const struct sc_store_range *ranges, uint64_t range_count,
+                                uint32_t layer, bool waits, float *ret_scores)
 {
     uint64_t known = 0, row = 0;
     bool is_locked = averages != NULL && (waits ? pthread_rwlock_rdlock(&averages->lock)
@@ -320,7 +308,7 @@ uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
         atomic_store_explicit(&slot->was_used, true, memory_order_relaxed);
         const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
         for (uint32_t j = 0; j < range->row_count; j++) {
-            ret_scores[row + j] = sc_plugin_average_share(codes[j]);
+            ret_scores[row + j] = share_of(codes[j]);
             known += codes[j] > 0;
         }
     }
@@ -329,8 +317,7 @@ uint64_t sc_plugin_averages_scores(struct sc_plugin_averages *averages,
     return known;
 }
 
-void sc_plugin_averages_load(struct sc_plugin_averages *averages,
-                             const struct sc_store_average *average)
+void sc_lab_averages_load(struct sc_lab_averages *averages, const struct sc_store_average *average)
 {
     if (averages == NULL || average->row_count == 0 ||
         average->row_count > averages->params.rows_max || average->requests == 0)
@@ -358,12 +345,12 @@ void sc_plugin_averages_load(struct sc_plugin_averages *averages,
 
 /* What changed enough since it was written, into staging; ret_unsaved: what each has then not been
  * written of. */
-static uint64_t batch_take(struct sc_plugin_averages *averages, bool all,
+static uint64_t batch_take(struct sc_lab_averages *averages, bool all,
                            struct sc_store_average *ret_batch, uint32_t *ret_unsaved)
 {
     uint64_t count = 0;
     for (uint32_t looked = 0; looked < LOOKS_MAX && averages->cursor < averages->slot_count &&
-                              count < SC_PLUGIN_AVERAGES_BATCH;
+                              count < SC_LAB_AVERAGES_BATCH;
          looked++) {
         struct slot *slot = &averages->slots[averages->cursor++];
         if (slot->piece == 0 || !(all ? slot->unsaved > 0 : is_due(slot)))
@@ -381,9 +368,8 @@ static uint64_t batch_take(struct sc_plugin_averages *averages, bool all,
 }
 
 /* The batch was refused: its pieces are as they were, and are looked at first next time. */
-static void batch_give_back(struct sc_plugin_averages *averages,
-                            const struct sc_store_average *batch, const uint32_t *unsaved,
-                            uint64_t count, uint32_t cursor)
+static void batch_give_back(struct sc_lab_averages *averages, const struct sc_store_average *batch,
+                            const uint32_t *unsaved, uint64_t count, uint32_t cursor)
 {
     for (uint64_t i = 0; i < count; i++) {
         struct slot *slot = slot_find(averages, batch[i].piece);
@@ -393,13 +379,13 @@ static void batch_give_back(struct sc_plugin_averages *averages,
     averages->cursor = cursor;
 }
 
-bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
-                              spec_status (*put)(void *user, const struct sc_store_average *average,
-                                                 uint64_t count),
-                              void *user)
+bool sc_lab_averages_flush(struct sc_lab_averages *averages, bool all,
+                           spec_status (*put)(void *user, const struct sc_store_average *average,
+                                              uint64_t count),
+                           void *user)
 {
-    struct sc_store_average batch[SC_PLUGIN_AVERAGES_BATCH];
-    uint32_t unsaved[SC_PLUGIN_AVERAGES_BATCH];
+    struct sc_store_average batch[SC_LAB_AVERAGES_BATCH];
+    uint32_t unsaved[SC_LAB_AVERAGES_BATCH];
     if (averages == NULL)
         return false;
     pthread_mutex_lock(&averages->flush_lock);
@@ -421,7 +407,7 @@ bool sc_plugin_averages_flush(struct sc_plugin_averages *averages, bool all,
     return more && !refused;
 }
 
-bool sc_plugin_averages_refused(struct sc_plugin_averages *averages)
+bool sc_lab_averages_refused(struct sc_lab_averages *averages)
 {
     if (averages == NULL)
         return false;
