@@ -40,6 +40,7 @@
 #define BITS_V         2u
 #define EXACT          500u
 #define LAYERED_ROUNDS 9u
+#define TEACHES        4u /* loads of all layers before any counts */
 
 struct state {
     struct sc_alloc alloc;
@@ -259,18 +260,6 @@ static void open_store(struct state *state, const char *backend)
              "sketches");
 }
 
-/* The store measures its device once nobody reads: fio would disturb that, and be disturbed. */
-static void await_model(const struct state *state)
-{
-    struct sc_store_device device = {0};
-    for (uint32_t i = 0; i < 150 && !device.is_measured; i++) {
-        sc_store_device(state->store, &device);
-        (void)usleep(100000);
-    }
-    if (!device.is_measured)
-        (void)fprintf(stderr, "bench-plan: the device was not measured in 15 s: a guess serves\n");
-}
-
 /* ---- Plans ---------------------------------------------------------------------------------- */
 
 /* A share of rows in 10,000, ascending, alone or in clusters. */
@@ -447,6 +436,30 @@ static void time_print(const struct state *state, const char *what, bool is_chun
     bench_series_print(&fio);
 }
 
+/* The store learns from loads what its device does: before fio is there to disturb it. */
+static void teach_model(struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_device device = {0};
+    struct sc_store_rows rows;
+    picks_make(state, 2500, false, 2);
+    for (uint32_t i = 0; i < TEACHES; i++) {
+        sc_store_device(state->store, &device);
+        struct sc_store_picks picks = {.rows = state->picks,
+                                       .count = state->pick_count,
+                                       .gap_bytes = sc_store_device_gap(&device)};
+        sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
+                              SC_LANE_DEMAND);
+        do
+            must(sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, &rows, &error), &error,
+                 "rows");
+        while (rows.row_count > 0);
+        (void)load_layers(state, &picks, false, false);
+    }
+    if (!device.is_measured)
+        (void)fprintf(stderr, "bench-plan: no load showed what the device does: a guess serves\n");
+}
+
 /* ---- Layered -------------------------------------------------------------------------------- */
 
 static void codes_begin(const struct state *state, uint32_t layer, enum sc_exec_lane lane)
@@ -620,7 +633,7 @@ int main(int argc, char **argv)
     memset(state.destination, 0x5a, state.row_count * state.row_bytes);
     open_store(&state, bench_option(argc, argv, "--backend", "auto"));
     tags_make(&state); /* they name the copies that were stored */
-    await_model(&state);
+    teach_model(&state);
     measure(&state, bench_option_u64(argc, argv, "--gap", UINT64_MAX));
     for (uint32_t i = 0; i < AHEAD; i++)
         sc_store_sketch_close(state.sketches[i]);

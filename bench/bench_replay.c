@@ -50,8 +50,7 @@
 
 #define VARIANTS   4u
 #define ROUND_SEED UINT64_C(20261121)
-#define LAUNCH_NS  20000.0               /* of the kernels that score: an assumption, printed */
-#define MODEL_NS   UINT64_C(20000000000) /* until then the store has measured its device, or not */
+#define LAUNCH_NS  20000.0 /* of the kernels that score: an assumption, printed */
 
 struct state {
     const struct spec_api *api;
@@ -337,19 +336,6 @@ static void await_codes(const struct state *state)
     } while (stats.building != 0);
 }
 
-/* Until the store has measured its device: planners go by that. */
-static void await_model(const struct state *state)
-{
-    struct sc_store_device device = {0};
-    uint64_t end_ns = now_ns(state) + MODEL_NS;
-    while (!device.is_measured && now_ns(state) < end_ns) {
-        wait_until(state, now_ns(state) + 10000000);
-        sc_store_device(state->conn->store, &device);
-    }
-    if (!device.is_measured)
-        (void)fprintf(stderr, "bench-replay: the device was not measured: a guess serves\n");
-}
-
 static void mode_fill(struct state *state)
 {
     /* Finite halves: a query's zeros would make nothing of a NaN. */
@@ -364,7 +350,6 @@ static void mode_fill(struct state *state)
     }
     (void)fprintf(stderr, "\n");
     await_codes(state);
-    await_model(state);
 }
 
 /* ---- The GPU, as a wait --------------------------------------------------------------------- */

@@ -323,7 +323,6 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     sc_store_log_unreserve(store, extent->log_bytes - kept);
     sc_store_extent_put(extent);
     *ret_first_id = first_id;
-    store->extent_stored(store);
     return SPEC_OK;
 }
 

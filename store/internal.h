@@ -119,17 +119,12 @@ struct sc_store {
     struct sc_store_spare spare;
     struct sc_store_pool pool; /* of params.sketch_bytes_max: memory of sketches that are begun */
 
-    /* The device model (device.c); 0: not measured. */
-    _Atomic uint64_t device_bytes_per_s, device_op_ns;
-
     /* What works in the background; NULL: not a writer. */
-    struct sc_store_probe *probe;
     struct sc_store_build *build;
     struct sc_store_merger *merger;
     struct sc_store_coding *coding; /* NULL: rows are not coded while they are stored, either */
 
     /* Set by open: what a commit tells others, no lock held. */
-    void (*extent_stored)(struct sc_store *store);                    /* device.c */
     void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */
 
     struct sc_store_counts counts;

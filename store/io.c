@@ -441,11 +441,15 @@ static int op_refusal(const struct sc_io *io, const struct sc_io_op *op, uint64_
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
 {
     struct sc_io_op *first = NULL, **link = &first;
+    uint64_t bytes = 0;
     bool writes = false;
-    for (uint64_t i = 0; i < count && !writes; i++)
-        writes = ops[i]->kind == SC_IO_WRITE;
+    for (uint64_t i = 0; i < count; i++) {
+        writes |= ops[i]->kind == SC_IO_WRITE;
+        bytes += ops[i]->bytes;
+    }
     const uint64_t limit = writes ? sc_io_file_limit() : UINT64_MAX;
-    (void)atomic_fetch_add_explicit(&io->in_flight, count, memory_order_relaxed);
+    const uint64_t before = atomic_fetch_add_explicit(&io->in_flight, count, memory_order_relaxed);
+    sc_io_cost_submitted(io, before, count, bytes, !writes);
     for (uint64_t i = 0; i < count; i++) {
         struct sc_io_op *op = ops[i];
         SC_ASSERT(NULL, op->file->io == io);

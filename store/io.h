@@ -190,6 +190,14 @@ struct sc_io_counts {
 };
 void sc_io_stats(struct sc_io *io, struct sc_io_counts *ret_stats);
 
+/* What a byte costs here, and one more operation when many are in flight: as this back end's reads
+ * showed it (store/io_cost.c); a guess (2.5 GB/s, 5 us) of what none has shown yet. Any thread. */
+struct sc_io_cost {
+    uint64_t bytes_per_s, op_ns;
+    bool is_measured; /* both were shown */
+};
+void sc_io_cost(const struct sc_io *io, struct sc_io_cost *ret_cost);
+
 /* In a forked child, instead of everything else here: closes the descriptors that the child has of
  * the parent's, so that none outlives the parent (locks and disk space hang on them). Takes no lock
  * and frees nothing; files say EBADF after. A descriptor that another thread of the parent was just

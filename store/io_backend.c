@@ -46,7 +46,13 @@ void sc_io_op_complete(struct sc_io_op *op, int sys_errno)
                                               : sc_io_status_of(sys_errno);
     op->sys_errno = sys_errno < 0 ? 0 : sys_errno;
     /* Before done: what done wakes may close the back end. */
-    (void)atomic_fetch_sub_explicit(&io->in_flight, 1, memory_order_acq_rel);
+    if (op->status != SPEC_OK)
+        sc_io_cost_spoil(io);
+    if (atomic_load_explicit(&io->cost.first_ns, memory_order_relaxed) == SC_IO_COST_AWAITED)
+        sc_io_cost_first(io);
+    (void)atomic_fetch_sub_explicit(&io->cost.flying_bytes, op->bytes, memory_order_relaxed);
+    if (atomic_fetch_sub_explicit(&io->in_flight, 1, memory_order_acq_rel) == 1)
+        sc_io_cost_idle(io);
     op->done(op);
 }
 

@@ -89,6 +89,31 @@ struct sc_io_backend {
     void (*fork_close)(struct sc_io *io);
 };
 
+/* store/io_cost.c. */
+#define SC_IO_COST_LAST    9u
+#define SC_IO_COST_BINS    8u /* below 8 KiB an operation, 16 KiB, ... 512 KiB, from there on */
+#define SC_IO_COST_AWAITED UINT64_MAX /* of first_ns: nothing of it has ended */
+struct sc_io_cost_watch {
+    /* Any thread, relaxed: the stretch, and what flies. */
+    _Atomic uint64_t start_ns, ops, bytes, flying_bytes;
+    _Atomic bool is_spoiled;
+    _Atomic uint64_t first_ns; /* when its first operation ended; 0: others flew before it */
+
+    /* Whoever's set is_sampling: rings. */
+    _Atomic bool is_sampling;
+    struct sc_io_cost_bin {
+        uint64_t count;
+        struct sc_io_cost_sample {
+            double ns, bytes; /* an operation */
+        } last[SC_IO_COST_LAST];
+    } bins[SC_IO_COST_BINS];
+    double lag_ns; /* latency; 0: none was seen */
+
+    /* Any thread, relaxed: what is believed; 0: nothing yet. */
+    _Atomic uint64_t bytes_per_s, op_ns;
+    _Atomic bool is_measured;
+};
+
 struct sc_io {
     /* Set by open, constant after. */
     const struct sc_io_backend *backend;
@@ -115,7 +140,21 @@ struct sc_io {
     _Atomic uint64_t held_bytes;    /* read, and not consumed yet: sc_io_hold */
     _Atomic uint32_t said_buffered; /* a log line is written once */
     _Atomic uint32_t said_zeros;
+    struct sc_io_cost_watch cost;
 };
+
+/* So many operations are submitted while ops_before are in flight. No lock of the back end's. */
+void sc_io_cost_submitted(struct sc_io *io, uint64_t ops_before, uint64_t ops, uint64_t bytes,
+                          bool is_reads);
+/* The last operation in flight ended; its done was not called yet. */
+void sc_io_cost_idle(struct sc_io *io);
+/* The first operation of a stretch ended, where first_ns was AWAITED. */
+void sc_io_cost_first(struct sc_io *io);
+/* What flies now tells nothing. */
+static inline void sc_io_cost_spoil(struct sc_io *io)
+{
+    atomic_store_explicit(&io->cost.is_spoiled, true, memory_order_relaxed);
+}
 
 /* The back ends. open sets io->backend and io->own; io's other members are set. */
 spec_status sc_io_pread_open(struct sc_io *io, const struct sc_io_params *params,

@@ -10,7 +10,6 @@
 #include "store/build.h"
 #include "store/checkpoint.h"
 #include "store/coding.h"
-#include "store/device.h"
 #include "store/extent.h"
 #include "store/identity.h"
 #include "store/merger.h"
@@ -172,8 +171,6 @@ static spec_status open_follower(struct sc_store *store, struct spec_error *rete
     spec_status status = tables_open(store, reterr);
     if (status == SPEC_OK && store->params.role == SC_STORE_READER)
         status = frames_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_device_read(store, reterr);
     return status == SPEC_OK ? sc_store_follow_open(store, reterr) : status;
 }
 
@@ -203,8 +200,6 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_extents_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_device_open(store, reterr);
-    if (status == SPEC_OK)
         status = sc_store_build_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_merger_open(store, reterr);
@@ -220,7 +215,6 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    sc_store_device_close(store);
     sc_store_coding_close(store);
     sc_store_merger_close(store);
     sc_store_build_close(store);
@@ -288,7 +282,6 @@ void sc_store_close(struct sc_store *store)
 {
     if (store == NULL)
         return;
-    sc_store_device_stop(store);
     sc_store_coding_stop(store);
     sc_store_build_stop(store);
     sc_store_merger_stop(store);

@@ -12,6 +12,22 @@
  * would else be read 1.2 to 2 times over where operations are dear, at others' expense. */
 #define GAP_SHARE 6u
 
+#define GAP_BYTES_MAX (64ull << 10) /* more is another operation whatever one costs */
+
+void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_device)
+{
+    struct sc_io_cost cost;
+    sc_io_cost(store->io, &cost);
+    *ret_device = (struct sc_store_device){
+        .bytes_per_s = cost.bytes_per_s, .op_ns = cost.op_ns, .is_measured = cost.is_measured};
+}
+
+uint64_t sc_store_device_gap(const struct sc_store_device *device)
+{
+    double bytes = (double)device->op_ns * (double)device->bytes_per_s / 1e9;
+    return bytes < (double)GAP_BYTES_MAX ? (uint64_t)bytes : GAP_BYTES_MAX;
+}
+
 void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
                               uint32_t layer, const struct sc_store_range *ranges,
                               uint64_t range_count, const struct sc_store_picks *picks)

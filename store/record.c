@@ -70,22 +70,6 @@ bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
     return true;
 }
 
-bool sc_store_record_get_device(const uint8_t *payload, uint64_t bytes,
-                                struct sc_store_record_device *ret_device)
-{
-    struct sc_store_field fields[] = {{SC_STORE_FIELD_KEY("magic"), .kind = 's', .max = 64},
-                                      SC_STORE_FIELD_UINT("bytes_per_s", 0, UINT64_MAX),
-                                      SC_STORE_FIELD_UINT("op_ns", 0, UINT64_MAX),
-                                      SC_STORE_FIELD_UINT("measured_ns", 0, UINT64_MAX)};
-    if (!sc_store_fields_read(payload, bytes, fields, 4) ||
-        fields[0].value != strlen(SC_STORE_DEVICE_MAGIC) ||
-        memcmp(fields[0].bytes, SC_STORE_DEVICE_MAGIC, fields[0].value) != 0)
-        return false;
-    *ret_device = (struct sc_store_record_device){
-        .bytes_per_s = fields[1].value, .op_ns = fields[2].value, .measured_ns = fields[3].value};
-    return true;
-}
-
 static bool decode_space(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {

@@ -185,15 +185,6 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
 bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
                                   struct sc_store_identity *ret_identity);
 
-/* What a device was measured as (store/device.c): one frame, sequence 0, chain 0. */
-struct sc_store_record_device {
-    uint64_t bytes_per_s, op_ns, measured_ns; /* wall clock */
-};
-void sc_store_record_put_device(struct sc_store_writer *writer,
-                                const struct sc_store_record_device *device);
-bool sc_store_record_get_device(const uint8_t *payload, uint64_t bytes,
-                                struct sc_store_record_device *ret_device);
-
 /* version, type and id only. false: no such map. (What else is wrong with it, decode finds.) */
 bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
 /* The whole record, of a type and version that peek accepted. false: it lies. */

@@ -223,19 +223,6 @@ void sc_store_record_put_identity(struct sc_store_writer *writer,
     pack_bin(&packer, "secret", identity->secret, sizeof(identity->secret));
 }
 
-void sc_store_record_put_device(struct sc_store_writer *writer,
-                                const struct sc_store_record_device *device)
-{
-    msgpack_packer packer;
-    msgpack_packer_init(&packer, writer, sc_store_writer_put);
-    msgpack_pack_map(&packer, 4);
-    pack_key(&packer, "magic");
-    msgpack_pack_str_with_body(&packer, SC_STORE_DEVICE_MAGIC, strlen(SC_STORE_DEVICE_MAGIC));
-    pack_uint(&packer, "bytes_per_s", device->bytes_per_s);
-    pack_uint(&packer, "op_ns", device->op_ns);
-    pack_uint(&packer, "measured_ns", device->measured_ns);
-}
-
 /* ---- Sizes ---------------------------------------------------------------------------------- */
 
 /* Largest encodings: a key of k characters is k + 1 bytes, an integer 9, a bin header 5. */

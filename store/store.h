@@ -682,10 +682,9 @@ uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
 /* What a load of so many rows takes of sketch_bytes_max. */
 uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
-/* What a byte costs on this device, and one more operation when many are in flight: measured once
- * by a writer in the background, when the store has 64 MiB of rows and nobody reads or writes, and
- * kept in the file `device` of the rank's directory (remove it, and the next writer measures
- * again); a guess (5 us, 2.5 GB/s) until then. Any thread. */
+/* What a byte costs on this device, and one more operation when many are in flight, as this store's
+ * reads have shown it since open (store/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
+ * thread. */
 struct sc_store_device {
     uint64_t bytes_per_s, op_ns;
     bool is_measured;

@@ -1,6 +1,7 @@
 # Tests of the I/O back ends and of the staging pool.
 sc_add_test(NAME test_store_frames SOURCES test_frames.c LINKS sc_store)
 sc_add_test(NAME test_store_io SOURCES test_io.c LINKS sim_disk)
+sc_add_test(NAME test_store_io_cost SOURCES test_io_cost.c LINKS sim_disk LABELS tsan)
 sc_add_test(NAME test_store_io_sim SOURCES test_io_sim.c LINKS sim_disk)
 sc_add_test(NAME test_store_io_uring SOURCES test_io_uring.c LINKS sim_disk)
 foreach(function submit_and_wait_timeout queue_init_params register_probe register_buffers_sparse
