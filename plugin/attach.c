@@ -1,14 +1,14 @@
 /* attach: a lease from another process becomes a request, by the piece that it names.
  *
  *   64 bytes --tag, expiry, epoch--> rank, piece, place
- *     of our rank   --index_lock, sc_radix_attach--> tokens, marks, pieces, a pin
+ *     of our rank   --index.lock, sc_radix_attach--> tokens, marks, pieces, a pin
  *     of another    --the peer's lock, sc_radix_recall in the index of its log--> tokens, marks
  *                     --sc_radix_match_pin in ours, by value--> pieces, a pin
  *
  * Holds: what is delivered are rows of the tokens that the lease was given for; a hash alone finds
  * nothing. Nothing is promised that this process does not know: a lease of what its log has not
  * brought yet is PENDING, of what it had and lost is STALE.
- * Threads: any; takes index_lock for the search, which no lookup waits for.
+ * Threads: any; takes index.lock for the search, which no lookup waits for.
  * Tests: tests/unit/plugin/test_attach.c, tests/fault/test_processes.c */
 #include "plugin/args.h"
 #include "plugin/connector.h"
@@ -39,12 +39,12 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
  * to be known is in the index by then. */
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
-    bool reads = conn->role == SPEC_ROLE_READER;
-    if (lease->rank == conn->rank) /* what pieces are merged into comes behind larger ids */
-        return reads && (atomic_load(&conn->pieces_followed) <= lease->piece ||
+    bool reads = conn->ranks.role == SPEC_ROLE_READER;
+    if (lease->rank == conn->ranks.rank) /* what pieces are merged into comes behind larger ids */
+        return reads && (atomic_load(&conn->ranks.pieces_followed) <= lease->piece ||
                          sc_store_piece_is_left(conn->store, lease->piece));
     if (!sc_plugin_peer_has(conn, lease->rank, lease->piece))
-        return lease->rank < conn->rank_count;
+        return lease->rank < conn->ranks.count;
     /* Every rank's log had it when the lease was given. */
     return reads && sc_store_follow_ns(conn->store) < lease->expiry_ns - conn->config.lease_ns_max;
 }
@@ -57,11 +57,11 @@ static spec_status find_own(spec_connector *conn, const struct sc_plugin_lease *
     struct sc_radix_claim claim = {.piece = lease->piece,
                                    .piece_first = sc_store_piece_first(conn->store, lease->piece),
                                    .place = lease->place};
-    sc_plugin_lock(conn, &conn->index_lock);
+    sc_plugin_lock(conn, &conn->index.lock);
     claim.run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, lease->piece));
     claim.is_kept = sc_plugin_ghost_find(conn, claim.run); /* dropped, and kept for leases */
     spec_status status = sc_radix_attach(conn->radix, &claim, room, ret_attached, NULL);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     return status;
 }
 
@@ -82,9 +82,9 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
                                    .marks = room->marks,
                                    .mark_count = ret_attached->mark_count};
     struct sc_radix_match *match = &ret_attached->match;
-    sc_plugin_lock(conn, &conn->index_lock); /* no rows are given up meanwhile (coarse.c) */
+    sc_plugin_lock(conn, &conn->index.lock); /* no rows are given up meanwhile (coarse.c) */
     sc_radix_match_pin(conn->radix, &query, room->segments, room->segment_capacity, match);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     if (match->token_count == lease->place.length)
         return SPEC_OK;
     sc_radix_unpin(conn->radix, match->last);
@@ -101,17 +101,18 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                                  .marks = request->marks,
                                  .mark_capacity = SC_PLUGIN_MARKS,
                                  .segments = request->segments,
-                                 .segment_capacity = conn->segment_capacity};
+                                 .segment_capacity = conn->requests.segment_capacity};
     bool is_to_come = may_come(conn, lease);
-    spec_status status = lease->rank == conn->rank ? find_own(conn, lease, &room, ret_attached)
-                                                   : find_other(conn, lease, &room, ret_attached);
+    spec_status status = lease->rank == conn->ranks.rank
+                             ? find_own(conn, lease, &room, ret_attached)
+                             : find_other(conn, lease, &room, ret_attached);
     if (status != SPEC_OK && is_to_come)
         return SPEC_PENDING;
     if (status != SPEC_OK)
         return sc_fail(reterr, SPEC_E_STALE,
                        "attach: the %" PRIu64 " tokens of the lease are not stored any more",
                        lease->place.length);
-    if (ret_attached->match.segment_count <= conn->segment_capacity &&
+    if (ret_attached->match.segment_count <= conn->requests.segment_capacity &&
         ret_attached->mark_count <= SC_PLUGIN_MARKS)
         return SPEC_OK;
     sc_radix_unpin(conn->radix, ret_attached->match.last);
@@ -119,7 +120,7 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                    "attach: %" PRIu64 " pieces and %" PRIu64 " extra keys, at most %" PRIu64
                    " and %u",
                    ret_attached->match.segment_count, ret_attached->mark_count,
-                   conn->segment_capacity, SC_PLUGIN_MARKS);
+                   conn->requests.segment_capacity, SC_PLUGIN_MARKS);
 }
 
 static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
@@ -162,7 +163,7 @@ static spec_status attach(spec_connector *conn, const struct spec_attach_params 
     /* Of a promise that was made before rows went, they are there until it ends. */
     uint64_t coarse = sc_plugin_coarse_find(conn, request, attached.match.segment_count, UINT64_MAX,
                                             lease->expiry_ns);
-    if (coarse != UINT64_MAX && !conn->takes_coarse) {
+    if (coarse != UINT64_MAX && !conn->choice.takes_coarse) {
         sc_radix_unpin(conn->radix, attached.match.last);
         request->pinned = (struct sc_radix_ref){0};
         sc_plugin_request_unhold(request);
@@ -185,7 +186,7 @@ static spec_status try_attach(spec_connector *conn, const struct spec_attach_par
                               struct spec_lookup_result *ret_result, struct spec_error *reterr)
 {
     struct sc_plugin_lease lease;
-    uint64_t seed = atomic_load(&conn->lease_seed), epoch = atomic_load(&conn->epoch);
+    uint64_t seed = atomic_load(&conn->ranks.lease_seed), epoch = atomic_load(&conn->epoch);
     if (seed == 0)
         return SPEC_PENDING; /* no store yet, so none that it could be of */
     spec_status status = check_lease(conn, params, seed, &lease, reterr);

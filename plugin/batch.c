@@ -16,28 +16,28 @@
 spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr)
 {
     uint32_t most = conn->config.max_requests, count = most < BATCHES_MAX ? most : BATCHES_MAX;
-    conn->batches =
-        sc_alloc(&conn->alloc, (uint64_t)count * SC_LIMIT_BATCH * sizeof(*conn->batches));
-    if (conn->batches == NULL)
+    conn->batches.items =
+        sc_alloc(&conn->alloc, (uint64_t)count * SC_LIMIT_BATCH * sizeof(*conn->batches.items));
+    if (conn->batches.items == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " calls of %u items", count,
                        SC_LIMIT_BATCH);
-    sc_slots_init(&conn->batch_slots, count, conn->exec, &conn->poison);
+    sc_slots_init(&conn->batches.slots, count, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
 void sc_plugin_batches_close(spec_connector *conn)
 {
-    sc_alloc_free(&conn->alloc, conn->batches);
+    sc_alloc_free(&conn->alloc, conn->batches.items);
 }
 
 struct sc_plugin_item *sc_plugin_batch_take(spec_connector *conn)
 {
-    uint32_t slot = sc_slots_take(&conn->batch_slots, SC_EXEC_FOREVER);
-    return conn->batches + (uint64_t)slot * SC_LIMIT_BATCH;
+    uint32_t slot = sc_slots_take(&conn->batches.slots, SC_EXEC_FOREVER);
+    return conn->batches.items + (uint64_t)slot * SC_LIMIT_BATCH;
 }
 
 void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *items)
 {
-    uint64_t slot = (uint64_t)(items - conn->batches) / SC_LIMIT_BATCH;
-    sc_slots_put(&conn->batch_slots, (uint32_t)slot);
+    uint64_t slot = (uint64_t)(items - conn->batches.items) / SC_LIMIT_BATCH;
+    sc_slots_put(&conn->batches.slots, (uint32_t)slot);
 }

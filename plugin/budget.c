@@ -120,8 +120,8 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
     bool is_dense = layer < config->dense_layers;
     if (want.row_count > exact_most || is_dense)
         want.row_count = exact_most;
-    if (!is_dense && budget_bytes > 0 && budget_bytes / conn->row_bytes < want.row_count) {
-        want.row_count = budget_bytes / conn->row_bytes;
+    if (!is_dense && budget_bytes > 0 && budget_bytes / conn->dims.row_bytes < want.row_count) {
+        want.row_count = budget_bytes / conn->dims.row_bytes;
         want.is_cut = true;
     }
     want.selects = want.row_count < total;
@@ -179,7 +179,7 @@ struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
 bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint32_t layer)
 {
-    return conn->can_select && sc_plugin_want_usual(conn, request, layer).selects;
+    return conn->choice.can_select && sc_plugin_want_usual(conn, request, layer).selects;
 }
 
 spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
@@ -234,7 +234,7 @@ void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_importa
     struct sc_plugin_scoring scoring;
     ranked.is_scored = ranks_by_queries(conn, want);
     if (want->is_scored || !ranked.is_scored || !want->is_layered || !want->selects ||
-        in->queries == NULL || conn->delivery_bytes == 0)
+        in->queries == NULL || conn->requests.delivery_bytes == 0)
         return;
     /* Queries that are no good are no error where the set is known without them. */
     want->is_scored =
@@ -281,9 +281,9 @@ spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spe
     if (!isfinite(queries->scale) || queries->scale < 0)
         return sc_fail(reterr, SPEC_E_INVALID, "%s: scale is %g, a finite one >= 0 expected", name,
                        (double)queries->scale);
-    uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->probe_heads
+    uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads
                                                                      : conn->shape.kv_head_count) *
-                     conn->query_group;
+                     conn->dims.query_group;
     if (heads > 0 &&
         (__builtin_mul_overflow(queries->row_count - 1u, queries->row_stride_bytes, &end) ||
          __builtin_mul_overflow(heads - 1, queries->head_stride_bytes, &heads_end) ||
@@ -304,7 +304,7 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
     struct sc_plugin_shape shape = conn->shape;
     struct spec_memory memory;
     if (queries->heads == SPEC_QUERIES_PROBE)
-        shape.kv_head_count = conn->probe_heads;
+        shape.kv_head_count = conn->choice.probe_heads;
     spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, in->new_keys,
                                              "get_important: new_keys", reterr);
     if (status != SPEC_OK)
@@ -359,7 +359,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
                        queries.first_position, queries.row_count, base,
                        conn->config.max_request_tokens);
     ret_scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
-    if (ret_scoring->is_probes_only && conn->reads_codes)
+    if (ret_scoring->is_probes_only && conn->choice.reads_codes)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: queries: all heads expected, since codes of all are scored");
     ret_scoring->scale = sc_plugin_queries_scale(conn, &queries);

@@ -34,10 +34,10 @@ static uint64_t rounded(uint64_t bytes)
 static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                         struct sc_plugin_scratch *scratch)
 {
-    uint64_t rows = conn->config.max_request_tokens, probes = conn->probe_heads;
+    uint64_t rows = conn->config.max_request_tokens, probes = conn->choice.probe_heads;
     uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
-    uint64_t slabs = conn->reads_codes ? conn->segment_capacity : 0;
+    uint64_t slabs = conn->choice.reads_codes ? conn->requests.segment_capacity : 0;
     uint8_t *places[7];
     const uint64_t bytes[7] = {importance,
                                (heads + 1) * rows * sizeof(float),
@@ -66,32 +66,32 @@ spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *re
     uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
     uint32_t count = wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
     uint64_t bytes = lay_out(conn, NULL, NULL);
-    conn->scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->scratches));
-    conn->scratch_memory = sc_alloc(&conn->alloc, count * bytes);
-    if (conn->scratches == NULL || conn->scratch_memory == NULL)
+    conn->choice.scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->choice.scratches));
+    conn->choice.scratch_memory = sc_alloc(&conn->alloc, count * bytes);
+    if (conn->choice.scratches == NULL || conn->choice.scratch_memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " times %" PRIu64 " bytes to score in",
                        count, bytes);
     for (uint32_t i = 0; i < count; i++)
-        (void)lay_out(conn, conn->scratch_memory + i * bytes, &conn->scratches[i]);
-    sc_slots_init(&conn->scratch_slots, count, conn->exec, &conn->poison);
+        (void)lay_out(conn, conn->choice.scratch_memory + i * bytes, &conn->choice.scratches[i]);
+    sc_slots_init(&conn->choice.scratch_slots, count, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
 void sc_plugin_scratches_close(spec_connector *conn)
 {
-    sc_alloc_free(&conn->alloc, conn->scratches);
-    sc_alloc_free(&conn->alloc, conn->scratch_memory);
+    sc_alloc_free(&conn->alloc, conn->choice.scratches);
+    sc_alloc_free(&conn->alloc, conn->choice.scratch_memory);
 }
 
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns)
 {
-    uint32_t slot = sc_slots_take(&conn->scratch_slots, deadline_ns);
-    return slot != SC_SLOTS_NONE ? &conn->scratches[slot] : NULL;
+    uint32_t slot = sc_slots_take(&conn->choice.scratch_slots, deadline_ns);
+    return slot != SC_SLOTS_NONE ? &conn->choice.scratches[slot] : NULL;
 }
 
 void sc_plugin_scratch_put(spec_connector *conn, const struct sc_plugin_scratch *scratch)
 {
-    sc_slots_put(&conn->scratch_slots, (uint32_t)(scratch - conn->scratches));
+    sc_slots_put(&conn->choice.scratch_slots, (uint32_t)(scratch - conn->choice.scratches));
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ static struct sc_kernels_importance importance_of(const spec_connector *conn,
     return (struct sc_kernels_importance){
         .kernels = conn->kernels,
         .head_size = conn->shape.head_size,
-        .group = conn->query_group,
+        .group = conn->dims.query_group,
         .scale = item->scoring.scale,
         .queries = item->scoring.queries,
         .fresh = item->scoring.fresh,
@@ -211,14 +211,14 @@ float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch
                             struct sc_kernels_importance *what, const uint8_t *keys,
                             uint64_t row_total)
 {
-    uint64_t probes = conn->probe_heads;
+    uint64_t probes = conn->choice.probe_heads;
     float *total = scratch->sums + probes * row_total;
-    what->prefix =
-        (struct sc_kernels_keys){.memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
-                                            .token_stride_bytes = conn->probe_row_bytes,
-                                            .head_stride_bytes = conn->probe_row_bytes / probes},
-                                 .count = row_total,
-                                 .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
+    what->prefix = (struct sc_kernels_keys){
+        .memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
+                   .token_stride_bytes = conn->choice.probe_row_bytes,
+                   .head_stride_bytes = conn->choice.probe_row_bytes / probes},
+        .count = row_total,
+        .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     memset(total, 0, row_total * sizeof(float));
     sc_kernels_importance_heads(what, 0, probes, scratch->importance, scratch->sums);
     for (uint64_t h = 0; h < probes; h++)
@@ -240,7 +240,7 @@ static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *sc
                         const struct sc_plugin_want *want, uint64_t k, uint32_t *ret_rows,
                         double *ret_similarity, double *ret_threshold)
 {
-    uint64_t rows = want->row_total, probes = conn->probe_heads;
+    uint64_t rows = want->row_total, probes = conn->choice.probe_heads;
     uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
     for (uint64_t h = 0; h < probes; h++)
         sc_kernels_topk_bits(conn->kernels,
@@ -480,7 +480,7 @@ void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratc
     struct sc_kernels_importance what = importance_of(conn, item);
     const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
     uint64_t k = item->row_count = set_rows(conn, scratch, want, total);
-    for (uint64_t h = 0; h < conn->probe_heads; h++)
+    for (uint64_t h = 0; h < conn->choice.probe_heads; h++)
         sc_kernels_topk_bits(conn->kernels,
                              ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
                              scratch->sets + h * SC_KERNELS_WORDS(rows));

@@ -14,6 +14,7 @@
  * Threads: find_coarse any; some: the executor's, one at a time (the job of evict.c).
  * Tests: tests/unit/plugin/test_coarse.c, conformance (abi_157_*, abi_158_*) */
 #include "plugin/connector.h"
+#include "plugin/provenance.h"
 
 #define STEPS_MAX 4096u /* runs that are looked at with the index' lock held */
 
@@ -47,9 +48,9 @@ static void run_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)
 void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     run_worsen(conn->radix, piece, mark);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
 }
 
 void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)
@@ -132,23 +133,23 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
     const struct sc_store_coarse_extent *extent = &coarse->extent;
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t pieces = extent->live_count;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     sc_store_coarse_mark(conn->store, extent->id);
     struct sc_radix_ref top = runs_set(conn, extent, true);
     sc_store_coarse_marked(conn->store);
     bool gives = top.generation != 0 && !is_held(conn, top);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     if (gives && sc_store_coarse_commit(conn->store, extent->id, &error) != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_WARN, "rows are kept beside their codes: %s", error.text);
         gives = false;
     }
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     if (!gives) {
         sc_store_coarse_unmark(conn->store, extent->id);
         (void)runs_set(conn, extent, false);
     }
     sc_radix_pass_over(conn->radix, coarse->leaf);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     atomic_fetch_add_explicit(&conn->stats.coarsened_chunks, gives ? pieces : 0,
                               memory_order_relaxed);
     return gives;
@@ -157,12 +158,12 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
 {
     struct sc_plugin_coarse *coarse = &conn->evict.coarse;
-    if (!conn->takes_coarse || !conn->config.coarse_only)
+    if (!conn->choice.takes_coarse || !conn->config.coarse_only)
         return false;
     if (coarse->extent.id == 0) {
-        pthread_mutex_lock(&conn->index_lock);
+        pthread_mutex_lock(&conn->index.lock);
         bool found = victim_find(conn, coarse, piece_end);
-        pthread_mutex_unlock(&conn->index_lock);
+        pthread_mutex_unlock(&conn->index.lock);
         coarse->extent.id = found ? coarse->extent.id : 0;
         coarse->layer = 0;
         if (!found)
@@ -173,7 +174,7 @@ bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
         coarse->extent.id = 0;
         return status == SPEC_E_CORRUPT; /* another, or the leaf; else the leaf, and it later */
     }
-    if (++coarse->layer < conn->layer_count)
+    if (++coarse->layer < conn->dims.layer_count)
         return true;
     pthread_mutex_lock(&conn->commit_lock);
     bool gave = rows_give(conn, coarse);

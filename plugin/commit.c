@@ -12,40 +12,41 @@
  * dropped, and nobody makes room for it. Threads: executor, but taking a save, which is the host's.
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/connector.h"
+#include "plugin/provenance.h"
 
 #include <string.h>
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->save_count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
-    conn->saves = sc_alloc_array(&conn->alloc, conn->save_count, sizeof(*conn->saves));
-    conn->drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->drops));
-    if (conn->saves == NULL || conn->drops == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " saves", conn->save_count);
-    for (uint64_t i = 0; i < conn->save_count; i++) {
-        conn->saves[i].conn = conn;
-        conn->saves[i].next = conn->save_free;
-        conn->save_free = &conn->saves[i];
+    conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
+    conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
+    conn->index.drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->index.drops));
+    if (conn->saves.slots == NULL || conn->index.drops == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " saves", conn->saves.count);
+    for (uint64_t i = 0; i < conn->saves.count; i++) {
+        conn->saves.slots[i].conn = conn;
+        conn->saves.slots[i].next = conn->saves.free;
+        conn->saves.free = &conn->saves.slots[i];
     }
     return SPEC_OK;
 }
 
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
 {
-    sc_plugin_lock(conn, &conn->save_lock);
-    struct sc_plugin_save *save = conn->save_free;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    struct sc_plugin_save *save = conn->saves.free;
     if (save != NULL)
-        conn->save_free = save->next;
-    pthread_mutex_unlock(&conn->save_lock);
+        conn->saves.free = save->next;
+    pthread_mutex_unlock(&conn->saves.lock);
     return save;
 }
 
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save)
 {
-    pthread_mutex_lock(&conn->save_lock);
-    save->next = conn->save_free;
-    conn->save_free = save;
-    pthread_mutex_unlock(&conn->save_lock);
+    pthread_mutex_lock(&conn->saves.lock);
+    save->next = conn->saves.free;
+    conn->saves.free = save;
+    pthread_mutex_unlock(&conn->saves.lock);
 }
 
 uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end)
@@ -102,7 +103,7 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
         *ret_provenance = sc_plugin_provenance_stored(&worst);
         query.flags_end = worst.kind + 1;
         sc_radix_match_pin(conn->radix, &query, NULL, 0, ret_match);
-        if (atomic_load(&conn->drop_count) == 0)
+        if (atomic_load(&conn->index.drop_count) == 0)
             return;
         sc_radix_unpin(conn->radix, ret_match->last);
         query.flags_end = 0;
@@ -131,17 +132,17 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_extent_commit(save->extent, &commit, &first_id, &error);
     if (status != SPEC_OK) {
-        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of tokens %" PRIu64 " .. %" PRIu64 " failed: %s",
                              save->first, end, error.text);
         return status;
     }
     uint64_t indexed_end;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     status = sc_plugin_index_save(conn, save, match, first_id,
                                   sc_plugin_provenance_kind(provenance), &indexed_end);
-    pthread_mutex_unlock(&conn->index_lock);
-    if (atomic_load(&conn->drop_count) > 0) /* what it replaced */
+    pthread_mutex_unlock(&conn->index.lock);
+    if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
     sc_store_build_codes(conn->store);
     bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
@@ -213,21 +214,21 @@ static void end_save(spec_connector *conn, struct sc_plugin_save *save)
     sc_plugin_save_put(conn, save);
     sc_plugin_request_unhold(request);
     sc_plugin_ticket_resolve(conn, ticket, status);
-    atomic_fetch_sub_explicit(&conn->saves_live, 1, memory_order_release);
-    atomic_fetch_add_explicit(&conn->save_word, 1, memory_order_release);
-    sc_exec_wake(conn->exec, &conn->save_word);
+    atomic_fetch_sub_explicit(&conn->saves.live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&conn->saves.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->saves.word);
 }
 
 /* The next that may be committed; NULL: none, and another thread may be the one that commits. */
 static struct sc_plugin_save *commit_next(spec_connector *conn)
 {
-    pthread_mutex_lock(&conn->save_lock);
-    struct sc_plugin_save *save = conn->commit_head;
+    pthread_mutex_lock(&conn->saves.lock);
+    struct sc_plugin_save *save = conn->saves.commit_head;
     if (save != NULL)
-        conn->commit_head = save->next;
+        conn->saves.commit_head = save->next;
     else
-        conn->is_committing = false;
-    pthread_mutex_unlock(&conn->save_lock);
+        conn->saves.is_committing = false;
+    pthread_mutex_unlock(&conn->saves.lock);
     return save;
 }
 
@@ -238,14 +239,14 @@ static bool queue_written(spec_connector *conn, struct sc_plugin_request *reques
     while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN) {
         request->save_head = save->next;
         save->next = NULL;
-        if (conn->commit_head == NULL)
-            conn->commit_head = save;
+        if (conn->saves.commit_head == NULL)
+            conn->saves.commit_head = save;
         else
-            conn->commit_tail->next = save;
-        conn->commit_tail = save;
+            conn->saves.commit_tail->next = save;
+        conn->saves.commit_tail = save;
     }
-    bool commits = conn->commit_head != NULL && !conn->is_committing;
-    conn->is_committing = conn->is_committing || commits;
+    bool commits = conn->saves.commit_head != NULL && !conn->saves.is_committing;
+    conn->saves.is_committing = conn->saves.is_committing || commits;
     return commits;
 }
 
@@ -254,12 +255,12 @@ void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, vo
 {
     spec_connector *conn = user;
     struct sc_plugin_save *save = extent_user;
-    pthread_mutex_lock(&conn->save_lock);
+    pthread_mutex_lock(&conn->saves.lock);
     SC_ASSERT(&conn->poison, save->extent == extent && save->state == SC_SAVE_WRITING);
     save->state = SC_SAVE_WRITTEN;
     save->status = status;
     bool commits = queue_written(conn, save->request);
-    pthread_mutex_unlock(&conn->save_lock);
+    pthread_mutex_unlock(&conn->saves.lock);
     while (commits && (save = commit_next(conn)) != NULL) {
         pthread_mutex_lock(&conn->commit_lock);
         resolve_save(conn, save);

@@ -8,6 +8,7 @@
 #include "kernels/code.h"
 #include "plugin/args.h"
 #include "plugin/delivery.h"
+#include "plugin/identify.h"
 #include "plugin/lease.h"
 #include "plugin/select.h"
 
@@ -43,7 +44,7 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
                       : sc_config_keeps_codes(config)          ? "layered.codes"
                       : config->budget != SPEC_BUDGET_RATIO    ? "select.budget"
                       : sc_config_selects(config)              ? "select.retain_ppm"
-                      : conn->probe_heads > 0                  ? "select.probe_heads"
+                      : conn->choice.probe_heads > 0           ? "select.probe_heads"
                                                                : NULL;
     if (key == NULL)
         return SPEC_OK;
@@ -73,9 +74,9 @@ static spec_status make_fork_guard(spec_connector *conn, struct spec_error *rete
 static spec_status make_requests(spec_connector *conn, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = &conn->alloc;
-    struct sc_plugin_request *first = conn->requests;
+    struct sc_plugin_request *first = conn->requests.slots;
     uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
-    uint64_t segments = conn->segment_capacity, slots = count + SC_PLUGIN_PEEKS;
+    uint64_t segments = conn->requests.segment_capacity, slots = count + SC_PLUGIN_PEEKS;
     first->tokens = sc_alloc(alloc, count * tokens * sizeof(*first->tokens));
     first->segments = sc_alloc(alloc, slots * segments * sizeof(*first->segments));
     first->ranges = sc_alloc(alloc, count * segments * sizeof(*first->ranges));
@@ -86,7 +87,7 @@ static spec_status make_requests(spec_connector *conn, struct spec_error *reterr
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests of %" PRIu64 " tokens",
                        count, tokens);
     for (uint64_t i = 0; i < slots; i++) {
-        struct sc_plugin_request *request = &conn->requests[i];
+        struct sc_plugin_request *request = &conn->requests.slots[i];
         atomic_init(&request->piece_last, UINT64_MAX);
         request->segments = first->segments + i * segments;
         request->marks = first->marks + i * SC_PLUGIN_MARKS;
@@ -107,13 +108,14 @@ static uint64_t reader_count(const spec_connector *conn)
 static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t count = reader_count(conn);
-    conn->readers = sc_alloc_array(&conn->alloc, count, sizeof(struct sc_store_reader *));
-    if (conn->readers == NULL)
+    conn->requests.readers = sc_alloc_array(&conn->alloc, count, sizeof(struct sc_store_reader *));
+    if (conn->requests.readers == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
-    spec_status status = sc_store_readers_open(conn->store, count, conn->readers, reterr);
+    spec_status status = sc_store_readers_open(conn->store, count, conn->requests.readers, reterr);
     for (uint64_t i = 0; status == SPEC_OK && i < count; i++)
-        conn->requests[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
-            (struct sc_plugin_reader){.reader = conn->readers[i], .layer = SC_PLUGIN_NO_LAYER};
+        conn->requests.slots[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
+            (struct sc_plugin_reader){.reader = conn->requests.readers[i],
+                                      .layer = SC_PLUGIN_NO_LAYER};
     return status;
 }
 
@@ -129,16 +131,20 @@ static uint64_t segment_capacity(uint64_t max_request_tokens)
 
 static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->segment_capacity = segment_capacity(conn->config.max_request_tokens);
-    conn->requests =
+    conn->requests.segment_capacity = segment_capacity(conn->config.max_request_tokens);
+    conn->requests.slots =
         sc_alloc_array(&conn->alloc, (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS,
-                       sizeof(*conn->requests));
-    conn->tickets = sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets));
-    conn->epoch_told = sc_alloc_array(&conn->alloc, conn->rank_count, sizeof(*conn->epoch_told));
-    if (conn->role == SPEC_ROLE_READER)
-        conn->ghosts = sc_alloc_array(&conn->alloc, SC_PLUGIN_GHOSTS, sizeof(*conn->ghosts));
-    if (conn->requests == NULL || conn->tickets == NULL || conn->epoch_told == NULL ||
-        (conn->role == SPEC_ROLE_READER && conn->ghosts == NULL))
+                       sizeof(*conn->requests.slots));
+    conn->tickets.slots =
+        sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets.slots));
+    conn->outbox.epoch_told =
+        sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->outbox.epoch_told));
+    if (conn->ranks.role == SPEC_ROLE_READER)
+        conn->ghosts.ring =
+            sc_alloc_array(&conn->alloc, SC_PLUGIN_GHOSTS, sizeof(*conn->ghosts.ring));
+    if (conn->requests.slots == NULL || conn->tickets.slots == NULL ||
+        conn->outbox.epoch_told == NULL ||
+        (conn->ranks.role == SPEC_ROLE_READER && conn->ghosts.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     spec_status status = make_requests(conn, reterr);
     if (status == SPEC_OK)
@@ -159,12 +165,12 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
                              struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    conn->role = role == SPEC_ROLE_READER ? SPEC_ROLE_READER : SPEC_ROLE_WRITER;
+    conn->ranks.role = role == SPEC_ROLE_READER ? SPEC_ROLE_READER : SPEC_ROLE_WRITER;
     params->role = role == SPEC_ROLE_READER ? SC_STORE_READER : SC_STORE_WRITER;
     spec_status status = sc_store_open(params, &conn->store, &error);
     if (status == SPEC_E_LOCKED && role == SPEC_ROLE_AUTO) {
         SC_LOG(&conn->log, SPEC_LOG_INFO, "opens as a reader: %s", error.text);
-        conn->role = SPEC_ROLE_READER;
+        conn->ranks.role = SPEC_ROLE_READER;
         params->role = SC_STORE_READER;
         status = sc_store_open(params, &conn->store, &error);
     }
@@ -219,10 +225,11 @@ static struct sc_store_codes codes_of(spec_connector *conn)
  * into. */
 static uint64_t sketch_bytes(const spec_connector *conn)
 {
-    uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens, conn->probe_row_bytes,
-                                          conn->config.layout);
-    if (conn->reads_codes) /* codes of 8 bits are half of rows, and lie there twice in parts */
-        each += conn->config.max_request_tokens * conn->row_bytes +
+    uint64_t each = sc_store_sketch_bytes(conn->config.max_request_tokens,
+                                          conn->choice.probe_row_bytes, conn->config.layout);
+    if (conn->choice
+            .reads_codes) /* codes of 8 bits are half of rows, and lie there twice in parts */
+        each += conn->config.max_request_tokens * conn->dims.row_bytes +
                 (conn->config.max_request_tokens / conn->config.chunk_tokens + 1) *
                     SC_STORE_SKETCH_SLACK_BYTES;
     uint64_t most = 2 * each * SC_PLUGIN_SKETCHES * conn->config.max_requests;
@@ -242,7 +249,7 @@ static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
     conn->lab = (struct sc_lab){.config = &conn->config, .log = &conn->log, .store = &conn->store};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages */
-    return sc_lab_open(&conn->lab, &conn->alloc, conn->layer_count, reterr);
+    return sc_lab_open(&conn->lab, &conn->alloc, conn->dims.layer_count, reterr);
 }
 
 static spec_status open_stores(spec_connector *conn, const struct spec_open_params *params,
@@ -262,14 +269,14 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .poison = &conn->poison,
         .config = &conn->config,
         .custom = custom,
-        .rank = conn->rank,
-        .rank_count = conn->rank_count,
-        .space = {.layer_count = conn->layer_count,
+        .rank = conn->ranks.rank,
+        .rank_count = conn->ranks.count,
+        .space = {.layer_count = conn->dims.layer_count,
                   .layout = conn->config.layout,
-                  .k_row_bytes = conn->k_row_bytes,
+                  .k_row_bytes = conn->dims.k_row_bytes,
                   .descriptor = descriptor},
         .sketch_bytes_max = sketch_bytes(conn),
-        .probe_row_bytes = conn->probe_row_bytes,
+        .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = codes_of(conn),
         .on_piece = sc_plugin_on_piece,
         .on_secret = sc_plugin_on_secret,
@@ -299,22 +306,24 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     spec_status status = sc_config_parse(&conn->alloc, params->config, &conn->config, reterr);
     if (status != SPEC_OK)
         return status;
-    conn->rank = params->rank;
-    conn->rank_count = params->rank_count > 0 ? params->rank_count : 1;
-    conn->layer_count = model->layer_count;
+    conn->ranks.rank = params->rank;
+    conn->ranks.count = params->rank_count > 0 ? params->rank_count : 1;
+    conn->dims.layer_count = model->layer_count;
     conn->shape = (struct sc_plugin_shape){model->kv_head_count, model->head_size, model->kv_dtype};
-    conn->k_row_bytes =
+    conn->dims.k_row_bytes =
         (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
-    conn->row_bytes = 2 * conn->k_row_bytes;
-    conn->query_group = model->query_head_count / model->kv_head_count;
-    conn->probe_heads = conn->config.probe_heads < model->kv_head_count ? conn->config.probe_heads
-                                                                        : model->kv_head_count;
-    conn->probe_row_bytes =
-        (uint64_t)conn->probe_heads * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
-    conn->reads_codes =
+    conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
+    conn->dims.query_group = model->query_head_count / model->kv_head_count;
+    conn->choice.probe_heads = conn->config.probe_heads < model->kv_head_count
+                                   ? conn->config.probe_heads
+                                   : model->kv_head_count;
+    conn->choice.probe_row_bytes = (uint64_t)conn->choice.probe_heads * model->head_size *
+                                   sc_plugin_dtype_bytes(model->kv_dtype);
+    conn->choice.reads_codes =
         conn->config.base == SC_BASE_COARSE || conn->config.identify == SC_IDENTIFY_COARSE;
-    conn->takes_coarse = conn->config.base == SC_BASE_COARSE;
-    conn->hint_heads = conn->reads_codes ? model->kv_head_count : conn->probe_heads;
+    conn->choice.takes_coarse = conn->config.base == SC_BASE_COARSE;
+    conn->choice.hint_heads =
+        conn->choice.reads_codes ? model->kv_head_count : conn->choice.probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = check_scored(conn, reterr);
     if (status == SPEC_OK)
@@ -329,21 +338,21 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = sc_exec_open(&exec, &conn->exec, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_index_open(conn, &conn->radix, reterr);
-    conn->is_opening = true;
+    conn->index.is_opening = true;
     if (status == SPEC_OK)
         status = open_lab(conn, reterr);
     if (status == SPEC_OK)
         status = open_stores(conn, params, model, custom, reterr);
-    conn->is_opening = false;
+    conn->index.is_opening = false;
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
     if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
         sc_plugin_lease_seed_find(conn);
-        atomic_store(&conn->pieces_followed, sc_store_piece_next(conn->store));
+        atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
         sc_plugin_orphans_drop(conn);
         sc_plugin_mail_turn(conn);
         sc_plugin_turn_start(conn);
-        if (conn->role == SPEC_ROLE_WRITER) /* what an earlier process left */
+        if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
             sc_store_build_codes(conn->store);
     }
     return status;
@@ -377,13 +386,13 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     conn->alloc.fault = &conn->fault;
     sc_log_init(&conn->log, params->log, params->log_user, params->log_level_max);
     pthread_mutex_init(&conn->commit_lock, NULL);
-    pthread_mutex_init(&conn->index_lock, NULL);
-    pthread_mutex_init(&conn->save_lock, NULL);
-    pthread_mutex_init(&conn->job_lock, NULL);
+    pthread_mutex_init(&conn->index.lock, NULL);
+    pthread_mutex_init(&conn->saves.lock, NULL);
+    pthread_mutex_init(&conn->jobs.lock, NULL);
     sc_plugin_maintain_open(conn);
-    pthread_mutex_init(&conn->follow_lock, NULL);
-    pthread_mutex_init(&conn->post_lock, NULL);
-    pthread_mutex_init(&conn->outbox_lock, NULL);
+    pthread_mutex_init(&conn->ranks.follow_lock, NULL);
+    pthread_mutex_init(&conn->outbox.post_lock, NULL);
+    pthread_mutex_init(&conn->outbox.lock, NULL);
     *ret_conn = conn;
     return SPEC_OK;
 }
@@ -394,40 +403,40 @@ static void destroy_connector(spec_connector *conn)
         sc_plugin_jobs_close(conn);
     sc_plugin_submit_close(conn);
     sc_plugin_batches_close(conn);
-    if (conn->readers != NULL)
-        sc_store_readers_close(conn->readers[0], reader_count(conn));
+    if (conn->requests.readers != NULL)
+        sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
     sc_plugin_select_close(conn);
     sc_plugin_deliveries_close(conn);
-    if (conn->requests != NULL) { /* the first of each is all of them */
-        sc_alloc_free(&conn->alloc, conn->requests[0].tokens);
-        sc_alloc_free(&conn->alloc, conn->requests[0].segments);
-        sc_alloc_free(&conn->alloc, conn->requests[0].ranges);
-        sc_alloc_free(&conn->alloc, conn->requests[0].marks);
-        sc_alloc_free(&conn->alloc, conn->requests[0].store_marks);
+    if (conn->requests.slots != NULL) { /* the first of each is all of them */
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].tokens);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].segments);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].ranges);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].marks);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].store_marks);
     }
     sc_plugin_merge_close(conn);
     sc_plugin_peers_close(conn);
     sc_store_close(conn->store);
     sc_radix_close(conn->radix);
     sc_exec_close(conn->exec);
-    sc_alloc_free(&conn->alloc, conn->merge);
+    sc_alloc_free(&conn->alloc, conn->merges.job);
     sc_lab_averages_close(conn->lab.averages);
-    sc_alloc_free(&conn->alloc, conn->readers);
-    sc_alloc_free(&conn->alloc, conn->requests);
-    sc_alloc_free(&conn->alloc, conn->tickets);
-    sc_alloc_free(&conn->alloc, conn->saves);
-    sc_alloc_free(&conn->alloc, conn->drops);
-    sc_alloc_free(&conn->alloc, conn->epoch_told);
-    sc_alloc_free(&conn->alloc, conn->ghosts);
+    sc_alloc_free(&conn->alloc, conn->requests.readers);
+    sc_alloc_free(&conn->alloc, conn->requests.slots);
+    sc_alloc_free(&conn->alloc, conn->tickets.slots);
+    sc_alloc_free(&conn->alloc, conn->saves.slots);
+    sc_alloc_free(&conn->alloc, conn->index.drops);
+    sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
+    sc_alloc_free(&conn->alloc, conn->ghosts.ring);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
     pthread_mutex_destroy(&conn->commit_lock);
-    pthread_mutex_destroy(&conn->index_lock);
-    pthread_mutex_destroy(&conn->save_lock);
-    pthread_mutex_destroy(&conn->job_lock);
-    pthread_mutex_destroy(&conn->follow_lock);
-    pthread_mutex_destroy(&conn->post_lock);
-    pthread_mutex_destroy(&conn->outbox_lock);
+    pthread_mutex_destroy(&conn->index.lock);
+    pthread_mutex_destroy(&conn->saves.lock);
+    pthread_mutex_destroy(&conn->jobs.lock);
+    pthread_mutex_destroy(&conn->ranks.follow_lock);
+    pthread_mutex_destroy(&conn->outbox.post_lock);
+    pthread_mutex_destroy(&conn->outbox.lock);
     sc_log_drain(&conn->log);
     sc_log_done(&conn->log);
     struct sc_alloc alloc = conn->alloc;
@@ -481,21 +490,21 @@ void sc_plugin_close(spec_connector *conn)
     sc_plugin_mail_post(conn); /* the last chance to tell */
     sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
-        struct sc_plugin_request *request = &conn->requests[i];
+        struct sc_plugin_request *request = &conn->requests.slots[i];
         if (atomic_load(&request->state) == SC_REQUEST_OPEN) {
             uint64_t generation = atomic_load(&request->generation);
             sc_plugin_release(conn, generation << 32 | (i + 1), NULL);
         }
     }
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&conn->save_word, memory_order_acquire);
-        if (atomic_load_explicit(&conn->saves_live, memory_order_acquire) == 0)
+        uint32_t seen = atomic_load_explicit(&conn->saves.word, memory_order_acquire);
+        if (atomic_load_explicit(&conn->saves.live, memory_order_acquire) == 0)
             break;
-        sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
+        sc_exec_wait(conn->exec, &conn->saves.word, seen, SC_EXEC_FOREVER);
     }
     sc_plugin_jobs_close(conn);
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
-    if (conn->role == SPEC_ROLE_WRITER)
+    if (conn->ranks.role == SPEC_ROLE_WRITER)
         sc_lab_write_all(&conn->lab);
     destroy_connector(conn);
 }

@@ -22,7 +22,8 @@ static uint64_t grains(uint64_t bytes)
 static struct sc_plugin_delivery *delivery_at(const spec_connector *conn,
                                               const struct sc_plugin_request *request, uint64_t at)
 {
-    return (struct sc_plugin_delivery *)(void *)(request->deliveries + at % conn->delivery_bytes);
+    return (struct sc_plugin_delivery *)(void *)(request->deliveries +
+                                                 at % conn->requests.delivery_bytes);
 }
 
 void sc_plugin_deliveries_forget(struct sc_plugin_request *request)
@@ -47,12 +48,13 @@ static void lost_note(const spec_connector *conn, struct sc_plugin_request *requ
 static struct sc_plugin_delivery *ring_take(const spec_connector *conn,
                                             struct sc_plugin_request *request, uint64_t bytes)
 {
-    uint64_t left = conn->delivery_bytes - request->delivery_end % conn->delivery_bytes;
+    uint64_t left =
+        conn->requests.delivery_bytes - request->delivery_end % conn->requests.delivery_bytes;
     uint64_t skipped = left < bytes ? left : 0;
-    if (bytes > conn->delivery_bytes)
+    if (bytes > conn->requests.delivery_bytes)
         return NULL;
     while (request->delivery_end + skipped + bytes - request->delivery_first >
-           conn->delivery_bytes) {
+           conn->requests.delivery_bytes) {
         if (request->delivery_first == request->delivery_end) { /* empty: it begins anew */
             request->delivery_first = request->delivery_end = 0;
             skipped = 0;
@@ -86,16 +88,16 @@ spec_status sc_plugin_deliveries_open(spec_connector *conn, struct spec_error *r
     uint8_t *memory = sc_alloc(&conn->alloc, count * each);
     if (memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "layered.refine_bytes: %" PRIu64, count * each);
-    conn->delivery_bytes = each;
+    conn->requests.delivery_bytes = each;
     for (uint64_t i = 0; i < count; i++)
-        conn->requests[i].deliveries = memory + i * each;
+        conn->requests.slots[i].deliveries = memory + i * each;
     return SPEC_OK;
 }
 
 void sc_plugin_deliveries_close(spec_connector *conn)
 {
-    if (conn->requests != NULL) /* request 0 has the first of all */
-        sc_alloc_free(&conn->alloc, conn->requests[0].deliveries);
+    if (conn->requests.slots != NULL) /* request 0 has the first of all */
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].deliveries);
 }
 
 /* ---- Deliveries ----------------------------------------------------------------------------- */
@@ -125,7 +127,7 @@ static uint64_t rows_kept(const struct sc_plugin_item *item)
 
 bool sc_plugin_delivery_fits(const spec_connector *conn, const struct sc_plugin_item *item)
 {
-    return bytes_of(conn, rows_kept(item)) <= conn->delivery_bytes;
+    return bytes_of(conn, rows_kept(item)) <= conn->requests.delivery_bytes;
 }
 
 static uint64_t where_of(const struct sc_plugin_item *item)
@@ -150,7 +152,7 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
         if (delivery->layer == item->in.layer || delivery->k_base == item->memory.at.k_base)
             delivery->is_void = true;
     }
-    if (item->ticket == 0 || conn->delivery_bytes == 0)
+    if (item->ticket == 0 || conn->requests.delivery_bytes == 0)
         return;
     uint64_t rows = rows_kept(item), tag_bytes = tag_bytes_of(conn, rows);
     uint64_t score_bytes = score_bytes_of(rows);

@@ -31,7 +31,7 @@
 #define MOST_PART(x) ((x) / 8 * 5) /* and at most this: the rest lives, whatever is asked for */
 #define DEMAND_PART  4u            /* of what a lease took, more: evicting comes a little behind */
 #define GAP_PART     64u           /* goes at once, so that not each commit is followed by a job */
-#define LEAVES       64u           /* of a step: index_lock is held for so many */
+#define LEAVES       64u           /* of a step: index.lock is held for so many */
 #define RUNS_PART    16u           /* of a full index */
 
 /* The most that anybody asked for since it was looked at last. */
@@ -102,7 +102,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
     struct sc_radix_segment leaf;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     while (leaf_count < LEAVES &&
            (leaf_count < runs || (given < bytes && sc_plugin_index_leaf(conn, piece_end, &leaf))) &&
            sc_radix_evict(conn->radix, &evicted)) {
@@ -115,7 +115,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
         pieces[piece_count++] = piece;
         given += sc_store_piece_bytes(conn->store, piece);
     }
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     sc_store_pieces_drop(conn->store, pieces, piece_count);
     atomic_fetch_add_explicit(&conn->stats.evicted_chunks, piece_count, memory_order_relaxed);
     return leaf_count;

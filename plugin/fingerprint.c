@@ -14,6 +14,7 @@
  * Tests: tests/unit/plugin/test_fingerprint.c, conformance/test_namespace.c (abi_011_*) */
 #include "base/owner.h"
 #include "plugin/connector.h"
+#include "plugin/identify.h"
 #include "store/io.h"
 
 #include <errno.h>

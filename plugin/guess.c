@@ -72,20 +72,22 @@ static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
 static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
 {
     struct sc_store_device device; /* until loads were measured: what the device can do */
-    uint64_t rate = atomic_load_explicit(is_run ? &conn->load_bytes_per_s : &conn->pick_bytes_per_s,
-                                         memory_order_relaxed);
+    uint64_t rate =
+        atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.pick_bytes_per_s,
+                             memory_order_relaxed);
     sc_store_device(conn->store, &device);
-    uint64_t fits = sc_plugin_window_bytes(&conn->window, rate > 0 ? rate : device.bytes_per_s);
-    uint64_t page = SC_IO_PAGE_BYTES, pages = (conn->row_bytes + page - 1) / page;
-    return fits / (is_run ? conn->row_bytes : pages * page);
+    uint64_t fits =
+        sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);
+    uint64_t page = SC_IO_PAGE_BYTES, pages = (conn->dims.row_bytes + page - 1) / page;
+    return fits / (is_run ? conn->dims.row_bytes : pages * page);
 }
 
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
 static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
 {
-    const struct sc_plugin_trust *own = &conn->trusts[guess->layer];
-    const struct sc_plugin_trust *all = &conn->trusts[conn->layer_count];
+    const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
+    const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
     uint64_t least_ppm = conn->config.min_precision_ppm;
     uint64_t total = guess->request->matched_tokens - guess->request->from_token;
     guess->count = k;
@@ -124,15 +126,16 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
     struct sc_kernels_importance what = {
         .kernels = conn->kernels,
         .head_size = conn->shape.head_size,
-        .group = conn->query_group,
+        .group = conn->dims.query_group,
         .scale = guess->hint_scale,
         .queries = {.data = guess->hint,
-                    .row_stride_bytes = conn->hint_heads * conn->query_group * head_bytes,
+                    .row_stride_bytes =
+                        conn->choice.hint_heads * conn->dims.query_group * head_bytes,
                     .head_stride_bytes = head_bytes,
                     .row_count = guess->hint_rows,
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
-    const float *sums = conn->reads_codes
+    const float *sums = conn->choice.reads_codes
                             ? sc_plugin_code_sums(conn, scratch, &what, request, keys, false)
                             : sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
@@ -270,7 +273,7 @@ static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
 {
     uint64_t rows =
         hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
-    uint64_t heads = conn->hint_heads * conn->query_group;
+    uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
     const uint8_t *row =
         (const uint8_t *)hint->data + (hint->row_count - rows) * hint->row_stride_bytes;
@@ -309,7 +312,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     guess->count = 0;
     guess->asked_ns = sc_exec_now_ns(conn->exec);
     if (conn->config.predictor != SC_PREDICT_HINT) {
-        guess->is_whole = sc_plugin_trust_parts(&conn->trusts[layer]);
+        guess->is_whole = sc_plugin_trust_parts(&conn->ahead.trusts[layer]);
         if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
             begin(conn, guess, k);
         return;
@@ -341,7 +344,7 @@ void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request
         return;
     settle(guess);
     if (guess->layer == layer && guess->asked_ns != 0)
-        sc_plugin_window_learn(&conn->window, now_ns - guess->asked_ns);
+        sc_plugin_window_learn(&conn->ahead.window, now_ns - guess->asked_ns);
     guess->asked_ns = 0;
 }
 
@@ -353,9 +356,9 @@ static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
     bool is_whole = is_guessed && guess->is_whole;
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
-    const uint32_t layers[2] = {item->in.layer, conn->layer_count};
+    const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
     for (uint32_t i = 0; i < 2; i++) {
-        struct sc_plugin_trust *trust = &conn->trusts[layers[i]];
+        struct sc_plugin_trust *trust = &conn->ahead.trusts[layers[i]];
         sc_plugin_trust_whole_learn(trust, is_whole, wanted_ppm);
         if (is_guessed && (bits != NULL || !is_whole))
             sc_plugin_trust_learn(trust, reader_of(guess)->rows, guess->count, bits);
@@ -379,9 +382,9 @@ static void teach_lab(spec_connector *conn, const struct sc_plugin_item *item, c
                                    .range_count = item->request->range_count,
                                    .layer = item->in.layer,
                                    .sums = sums,
-                                   .is_kept = conn->reads_codes ? is_kept : NULL,
+                                   .is_kept = conn->choice.reads_codes ? is_kept : NULL,
                                    .user = (void *)(uintptr_t)item}; /* read only */
-    if (sc_lab_averages_note(conn->lab.averages, &sample) && conn->role == SPEC_ROLE_WRITER)
+    if (sc_lab_averages_note(conn->lab.averages, &sample) && conn->ranks.role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_LAB);
 }
 
@@ -399,7 +402,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
         return;
     learn_trust(conn, guess, item, bits);
     if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
-        layer + 1 >= conn->layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
+        layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
     uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
     if (rows == NULL)
@@ -452,20 +455,20 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
 {
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
-    uint64_t each = conn->config.hint_rows * (uint64_t)conn->hint_heads * conn->query_group *
-                    conn->shape.head_size * sizeof(float);
+    uint64_t each = conn->config.hint_rows * (uint64_t)conn->choice.hint_heads *
+                    conn->dims.query_group * conn->shape.head_size * sizeof(float);
     uint8_t *hints = NULL;
-    conn->trusts =
-        sc_alloc_array(&conn->alloc, conn->layer_count + UINT64_C(1), sizeof(*conn->trusts));
+    conn->ahead.trusts = sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1),
+                                        sizeof(*conn->ahead.trusts));
     if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
         hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
-    conn->requests[0].guesses[0].hint = hints;
-    if (conn->trusts == NULL ||
+    conn->requests.slots[0].guesses[0].hint = hints;
+    if (conn->ahead.trusts == NULL ||
         (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
                        conn->config.max_requests);
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
-        struct sc_plugin_request *request = &conn->requests[i / SC_PLUGIN_AHEAD];
+        struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_AHEAD];
         struct sc_plugin_guess *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
         guess->conn = conn;
         guess->request = request;
@@ -479,13 +482,13 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
 void sc_plugin_guesses_close(spec_connector *conn)
 {
     uint64_t count = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
-    for (uint64_t i = 0; conn->requests != NULL && i < count; i++) {
+    for (uint64_t i = 0; conn->requests.slots != NULL && i < count; i++) {
         struct sc_plugin_guess *guess =
-            &conn->requests[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
+            &conn->requests.slots[i / SC_PLUGIN_AHEAD].guesses[i % SC_PLUGIN_AHEAD];
         while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
     }
-    if (conn->requests != NULL)
-        sc_alloc_free(&conn->alloc, conn->requests[0].guesses[0].hint);
-    sc_alloc_free(&conn->alloc, conn->trusts);
+    if (conn->requests.slots != NULL)
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].hint);
+    sc_alloc_free(&conn->alloc, conn->ahead.trusts);
 }

@@ -14,16 +14,16 @@
 /* Any free one of the slots [first, first + count). */
 static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first, uint32_t count)
 {
-    uint32_t hint = atomic_fetch_add_explicit(&conn->request_hint, 1, memory_order_relaxed);
+    uint32_t hint = atomic_fetch_add_explicit(&conn->requests.hint, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
-        struct sc_plugin_request *request = &conn->requests[first + (hint + i) % count];
+        struct sc_plugin_request *request = &conn->requests.slots[first + (hint + i) % count];
         uint32_t free = SC_REQUEST_FREE;
         if (atomic_load_explicit(&request->state, memory_order_relaxed) != SC_REQUEST_FREE ||
             !atomic_compare_exchange_strong(&request->state, &free, SC_REQUEST_TAKEN))
             continue;
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
         /* Before the index is asked: merge.c. */
-        atomic_store(&request->taken, atomic_fetch_add(&conn->requests_taken, 1));
+        atomic_store(&request->taken, atomic_fetch_add(&conn->requests.taken, 1));
         return request;
     }
     return NULL;
@@ -35,7 +35,7 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
     if (request == NULL)
         return NULL;
     uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
-    *ret_handle = generation << 32 | (uint64_t)(request - conn->requests + 1);
+    *ret_handle = generation << 32 | (uint64_t)(request - conn->requests.slots + 1);
     return request;
 }
 
@@ -49,7 +49,7 @@ struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_
     uint64_t slot = (handle & UINT32_MAX) - 1;
     if (slot >= conn->config.max_requests)
         return NULL;
-    struct sc_plugin_request *request = &conn->requests[slot];
+    struct sc_plugin_request *request = &conn->requests.slots[slot];
     if (atomic_load_explicit(&request->state, memory_order_acquire) != SC_REQUEST_OPEN ||
         atomic_load_explicit(&request->generation, memory_order_acquire) != handle >> 32)
         return NULL;

@@ -11,11 +11,12 @@
  * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away; it
  * is in the log before any record of what takes its place, but what a better one replaced: a replay
  * replaces it again. Down a path no run is better than the one before it. No file is written under
- * index_lock, unless more than SC_PLUGIN_DROPS pieces go at once.
- * Threads: under index_lock, which on_piece takes (a reader that follows its writer); open has the
+ * index.lock, unless more than SC_PLUGIN_DROPS pieces go at once.
+ * Threads: under index.lock, which on_piece takes (a reader that follows its writer); open has the
  * index to itself.
  * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
 #include "plugin/connector.h"
+#include "plugin/provenance.h"
 
 #include <string.h>
 
@@ -27,12 +28,12 @@
 spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
                                  struct spec_error *reterr)
 {
-    uint64_t share = conn->config.index_bytes_max / conn->rank_count;
+    uint64_t share = conn->config.index_bytes_max / conn->ranks.count;
     if (share < INDEX_BYTES_LEAST)
         return sc_fail(reterr, SPEC_E_CONFIG,
                        "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
-                       conn->config.index_bytes_max, conn->rank_count,
-                       conn->rank_count * INDEX_BYTES_LEAST);
+                       conn->config.index_bytes_max, conn->ranks.count,
+                       conn->ranks.count * INDEX_BYTES_LEAST);
     struct sc_radix_params params = {.alloc = &conn->alloc,
                                      .poison = &conn->poison,
                                      .chunk_tokens = conn->config.chunk_tokens,
@@ -44,10 +45,10 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
 /* Index lock held. The log is told by drops_flush; at once when too many wait. */
 static void drop_later(spec_connector *conn, uint64_t piece)
 {
-    uint64_t count = atomic_load_explicit(&conn->drop_count, memory_order_relaxed);
+    uint64_t count = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
     if (count < SC_PLUGIN_DROPS) {
-        conn->drops[count] = piece;
-        atomic_store(&conn->drop_count, count + 1);
+        conn->index.drops[count] = piece;
+        atomic_store(&conn->index.drop_count, count + 1);
     } else {
         sc_store_piece_drop(conn->store, piece);
     }
@@ -56,13 +57,13 @@ static void drop_later(spec_connector *conn, uint64_t piece)
 void sc_plugin_drops_flush(spec_connector *conn)
 {
     uint64_t pieces[DROPS_AT_ONCE], count;
-    while (atomic_load(&conn->drop_count) > 0) {
-        pthread_mutex_lock(&conn->index_lock);
-        uint64_t left = atomic_load_explicit(&conn->drop_count, memory_order_relaxed);
+    while (atomic_load(&conn->index.drop_count) > 0) {
+        pthread_mutex_lock(&conn->index.lock);
+        uint64_t left = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
         count = left < DROPS_AT_ONCE ? left : DROPS_AT_ONCE;
-        memcpy(pieces, conn->drops + left - count, count * sizeof(*pieces));
-        atomic_store(&conn->drop_count, left - count);
-        pthread_mutex_unlock(&conn->index_lock);
+        memcpy(pieces, conn->index.drops + left - count, count * sizeof(*pieces));
+        atomic_store(&conn->index.drop_count, left - count);
+        pthread_mutex_unlock(&conn->index.lock);
         sc_store_pieces_drop(conn->store, pieces, count);
     }
 }
@@ -76,9 +77,9 @@ bool sc_plugin_tidy(spec_connector *conn)
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
     pthread_mutex_lock(&conn->commit_lock);
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     (void)sc_radix_sweep(conn->radix, &removal);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     sc_plugin_drops_flush(conn);
     pthread_mutex_unlock(&conn->commit_lock);
     return false;
@@ -96,12 +97,12 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
     struct sc_radix_segment run;
-    sc_plugin_lock(conn, &conn->index_lock);
+    sc_plugin_lock(conn, &conn->index.lock);
     drop_later(conn, piece);
     /* Else it was merged since: another piece has its rows. */
     if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
         sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
@@ -124,7 +125,7 @@ static void replay_replaced(const struct sc_radix_segment *segment, void *user)
 {
     spec_connector *conn = user;
     (void)segment;
-    conn->replay_orphans = true;
+    conn->index.has_orphans = true;
 }
 
 static uint64_t piece_token_count(const struct sc_store_piece *piece)
@@ -166,9 +167,9 @@ spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], voi
                                 struct spec_error *reterr)
 {
     spec_connector *conn = user;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     spec_status status = sc_radix_secret_set(conn->radix, secret, reterr);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     return status;
 }
 
@@ -241,28 +242,28 @@ void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user
 bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
 {
     spec_connector *conn = user;
-    if (!conn->is_opening)
-        pthread_mutex_lock(&conn->index_lock);
+    if (!conn->index.is_opening)
+        pthread_mutex_lock(&conn->index.lock);
     bool believed =
-        sc_plugin_piece_index(conn, conn->radix, &conn->replay_lacks_memory, piece, ret_mark);
+        sc_plugin_piece_index(conn, conn->radix, &conn->index.lacks_memory, piece, ret_mark);
     struct sc_radix_spare spare;
     if (sc_radix_spare_take(conn->radix, &spare)) {
-        pthread_mutex_lock(&conn->job_lock);
-        conn->spare = spare; /* one that the job was too slow for is in use */
-        pthread_mutex_unlock(&conn->job_lock);
+        pthread_mutex_lock(&conn->jobs.lock);
+        conn->index.spare = spare; /* one that the job was too slow for is in use */
+        pthread_mutex_unlock(&conn->jobs.lock);
         sc_plugin_kick(conn, SC_JOB_SPARE);
     }
-    if (!conn->is_opening)
-        pthread_mutex_unlock(&conn->index_lock);
+    if (!conn->index.is_opening)
+        pthread_mutex_unlock(&conn->index.lock);
     return believed;
 }
 
 bool sc_plugin_index_spare(spec_connector *conn)
 {
-    pthread_mutex_lock(&conn->job_lock);
-    struct sc_radix_spare spare = conn->spare;
-    conn->spare = (struct sc_radix_spare){0};
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_lock(&conn->jobs.lock);
+    struct sc_radix_spare spare = conn->index.spare;
+    conn->index.spare = (struct sc_radix_spare){0};
+    pthread_mutex_unlock(&conn->jobs.lock);
     sc_radix_spare_touch(&spare);
     return spare.memory != NULL;
 }
@@ -270,7 +271,7 @@ bool sc_plugin_index_spare(spec_connector *conn)
 void sc_plugin_orphans_drop(spec_connector *conn)
 {
     uint64_t pieces[DROPS_AT_ONCE], count = 0, end = sc_store_piece_next(conn->store);
-    if (conn->role != SPEC_ROLE_WRITER || !conn->replay_orphans)
+    if (conn->ranks.role != SPEC_ROLE_WRITER || !conn->index.has_orphans)
         return;
     for (uint64_t id = 1; (id = sc_store_piece_from(conn->store, id)) < end; id++) {
         struct sc_radix_segment segment;

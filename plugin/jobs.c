@@ -29,63 +29,63 @@ static void job_step(struct sc_task *task)
     struct sc_plugin_job *job =
         (struct sc_plugin_job *)(void *)((uint8_t *)task - offsetof(struct sc_plugin_job, task));
     spec_connector *conn = job->conn;
-    pthread_mutex_lock(&conn->job_lock);
+    pthread_mutex_lock(&conn->jobs.lock);
     job->state = JOB_RUNNING;
-    bool runs = !conn->jobs_closed;
-    pthread_mutex_unlock(&conn->job_lock);
+    bool runs = !conn->jobs.closed;
+    pthread_mutex_unlock(&conn->jobs.lock);
     bool more = runs && atomic_load(&conn->poison.broken) == 0 && job->run(conn);
-    pthread_mutex_lock(&conn->job_lock);
-    more = (more || job->state == JOB_AGAIN) && !conn->jobs_closed;
+    pthread_mutex_lock(&conn->jobs.lock);
+    more = (more || job->state == JOB_AGAIN) && !conn->jobs.closed;
     job->state = more ? JOB_QUEUED : JOB_IDLE;
     if (more)
         sc_exec_post(conn->exec, task, SC_LANE_BACKGROUND);
-    atomic_fetch_add(&conn->job_word, 1);
-    sc_exec_wake(conn->exec, &conn->job_word); /* under the lock: whoever closes takes it after */
-    pthread_mutex_unlock(&conn->job_lock);
+    atomic_fetch_add(&conn->jobs.word, 1);
+    sc_exec_wake(conn->exec, &conn->jobs.word); /* under the lock: whoever closes takes it after */
+    pthread_mutex_unlock(&conn->jobs.lock);
 }
 
 void sc_plugin_jobs_open(spec_connector *conn, bool (*const runs[SC_JOBS])(spec_connector *))
 {
     for (uint32_t i = 0; i < SC_JOBS; i++)
-        conn->jobs[i] = (struct sc_plugin_job){
+        conn->jobs.slots[i] = (struct sc_plugin_job){
             .task = {.step = job_step}, .conn = conn, .run = runs[i], .state = JOB_IDLE};
 }
 
 void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind)
 {
-    struct sc_plugin_job *job = &conn->jobs[kind];
-    pthread_mutex_lock(&conn->job_lock);
-    if (!conn->jobs_closed && job->state == JOB_IDLE) {
+    struct sc_plugin_job *job = &conn->jobs.slots[kind];
+    pthread_mutex_lock(&conn->jobs.lock);
+    if (!conn->jobs.closed && job->state == JOB_IDLE) {
         job->state = JOB_QUEUED;
         sc_exec_post(conn->exec, &job->task, SC_LANE_BACKGROUND);
     } else if (job->state == JOB_RUNNING) {
         job->state = JOB_AGAIN;
     }
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
 }
 
 /* Ends those that wait; true: none runs. */
 static bool jobs_end(spec_connector *conn)
 {
     bool idle = true;
-    pthread_mutex_lock(&conn->job_lock);
-    conn->jobs_closed = true;
+    pthread_mutex_lock(&conn->jobs.lock);
+    conn->jobs.closed = true;
     for (uint32_t i = 0; i < SC_JOBS; i++) {
-        struct sc_plugin_job *job = &conn->jobs[i];
+        struct sc_plugin_job *job = &conn->jobs.slots[i];
         if (job->state == JOB_QUEUED && sc_exec_cancel(conn->exec, &job->task))
             job->state = JOB_IDLE;
         idle = idle && job->state == JOB_IDLE;
     }
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     return idle;
 }
 
 void sc_plugin_jobs_close(spec_connector *conn)
 {
     for (;;) {
-        uint32_t seen = atomic_load(&conn->job_word);
+        uint32_t seen = atomic_load(&conn->jobs.word);
         if (jobs_end(conn))
             return;
-        (void)sc_exec_wait(conn->exec, &conn->job_word, seen, SC_EXEC_FOREVER);
+        (void)sc_exec_wait(conn->exec, &conn->jobs.word, seen, SC_EXEC_FOREVER);
     }
 }

@@ -14,6 +14,7 @@
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
 #include "plugin/delivery.h"
+#include "plugin/provenance.h"
 
 #include <string.h>
 
@@ -118,7 +119,7 @@ static spec_status rows_deliver(spec_connector *conn, struct sc_plugin_item *ite
     uint64_t *set = request->bits; /* choose_set */
     struct decoding decoding = {.task.step = decode_step, .conn = conn, .item = item, .exact = set};
     decoding.is_shared = !sc_exec_is_loop(conn->exec) &&
-                         item->want.row_total * conn->row_bytes >= DECODE_SHARED_BYTES;
+                         item->want.row_total * conn->dims.row_bytes >= DECODE_SHARED_BYTES;
     request->lent = item->sketch;
     if (decoding.is_shared)
         sc_exec_post(conn->exec, &decoding.task, SC_LANE_DEMAND);

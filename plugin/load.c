@@ -10,6 +10,7 @@
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/args.h"
 #include "plugin/delivery.h"
+#include "plugin/provenance.h"
 #include "plugin/reads.h"
 #include "plugin/submission.h"
 
@@ -33,10 +34,10 @@ void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request
 static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
                                struct spec_error *reterr)
 {
-    if (layer >= conn->layer_count)
+    if (layer >= conn->dims.layer_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: layer is %" PRIu32 ", the model has %" PRIu32 " layers", call, layer,
-                       conn->layer_count);
+                       conn->dims.layer_count);
     return SPEC_OK;
 }
 
@@ -59,7 +60,7 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
         if (sc_plugin_is_submitted(found[i]))
             return sc_plugin_submitted(requests[i], reterr);
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        for (uint64_t i = 0; i < count && layer + ahead < conn->layer_count; i++)
+        for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
             if (loads(found[i]))
                 sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
     return SPEC_OK;
@@ -79,16 +80,16 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
         status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
-    if (status == SPEC_OK && hint != NULL && conn->reads_codes &&
+    if (status == SPEC_OK && hint != NULL && conn->choice.reads_codes &&
         queries.heads == SPEC_QUERIES_PROBE)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "prefetch_next: hint: all heads expected, since codes of all are scored");
     if (status != SPEC_OK)
         return status;
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        if (layer + ahead < conn->layer_count && loads(request))
+        if (layer + ahead < conn->dims.layer_count && loads(request))
             sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
-    if (layer + 1 < conn->layer_count && loads(request))
+    if (layer + 1 < conn->dims.layer_count && loads(request))
         sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
     return SPEC_OK;
 }
@@ -319,7 +320,7 @@ static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint6
 static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item)
 {
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        if (item->in.layer + ahead < conn->layer_count)
+        if (item->in.layer + ahead < conn->dims.layer_count)
             sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
 }
 

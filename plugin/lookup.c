@@ -13,6 +13,7 @@
 #include "plugin/args.h"
 #include "plugin/connector.h"
 #include "plugin/lease.h"
+#include "plugin/provenance.h"
 #include "plugin/select.h"
 
 #include <string.h>
@@ -148,12 +149,12 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     uint64_t held_count = match->segment_count;
     bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     uint64_t end = match->token_count;
-    if (held_count > conn->segment_capacity) {
-        held_count = conn->segment_capacity;
+    if (held_count > conn->requests.segment_capacity) {
+        held_count = conn->requests.segment_capacity;
         end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
     }
     uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
-    bool needs_rows = is_exact || !conn->takes_coarse;
+    bool needs_rows = is_exact || !conn->choice.takes_coarse;
     end = sc_plugin_peers_match(conn, query, end);
     request->stored_tokens = needs_rows ? least(end, coarse_first(conn, request, held_count)) : end;
     end = needs_rows ? least(end, coarse) : end;
@@ -212,11 +213,11 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
         last++;
     struct sc_plugin_lease lease = {.piece = request->segments[last].value.piece,
                                     .expiry_ns = promise->expiry_ns,
-                                    .rank = conn->rank,
+                                    .rank = conn->ranks.rank,
                                     .epoch_bits = (uint32_t)request->epoch};
     sc_radix_place_of(sc_radix_secret(conn->radix), query, request->segments, last + 1,
                       conn->config.chunk_tokens, request->matched_tokens, &lease.place);
-    sc_plugin_lease_encode(&lease, atomic_load(&conn->lease_seed), promise->lease);
+    sc_plugin_lease_encode(&lease, atomic_load(&conn->ranks.lease_seed), promise->lease);
 }
 
 static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
@@ -238,7 +239,8 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
                                    .marks = request->marks,
                                    .mark_count = request->mark_count,
                                    .flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0};
-    sc_radix_match_pin(conn->radix, &query, request->segments, conn->segment_capacity, &match);
+    sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
+                       &match);
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
@@ -262,8 +264,8 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
                          struct spec_lookup_result *ret_result)
 {
     uint64_t rows = request->matched_tokens - request->from_token;
-    uint64_t bytes = rows * conn->layer_count * (conn->row_bytes + sizeof(uint64_t));
-    uint64_t rate = atomic_load_explicit(&conn->load_bytes_per_s, memory_order_relaxed);
+    uint64_t bytes = rows * conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t));
+    uint64_t rate = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
     struct spec_lookup_result result = {
         .state = rows > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS,
         .request = handle,
@@ -298,8 +300,8 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
     sc_plugin_guess_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && conn->can_select)
-        for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->layer_count; layer++)
+    if (request->range_count > 0 && conn->choice.can_select)
+        for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
     write_result(conn, request, handle, promise, ret_result);

@@ -24,7 +24,7 @@ static bool checkpoint_run(spec_connector *conn)
     sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
-    if (atomic_load(&conn->merges_waiting) > 0) /* one may have come while the log was copied */
+    if (atomic_load(&conn->merges.waiting) > 0) /* one may have come while the log was copied */
         sc_plugin_kick(conn, SC_JOB_MERGE);
     return false;
 }
@@ -64,7 +64,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
                        "maintain: version %u.%u neither reorders nor "
                        "bypasses",
                        SPEC_ABI_MAJOR, SPEC_ABI_MINOR);
-    if (conn->role == SPEC_ROLE_READER)
+    if (conn->ranks.role == SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
     if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);

@@ -59,7 +59,7 @@ struct sc_plugin_merge {
     struct waiting waiting[WAITING];
     uint32_t waiting_count;
 
-    /* Guarded by job_lock. */
+    /* Guarded by jobs.lock. */
     bool runs;
     struct sc_store_extent *written; /* to be committed */
     spec_status status;              /* of the last that ended, once it does not run */
@@ -125,25 +125,26 @@ static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, u
 
 void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece)
 {
-    pthread_mutex_lock(&conn->job_lock);
-    if (conn->tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
-        conn->tail_first = (conn->tail_first + 1) % SC_PLUGIN_TAILS;
-        conn->tail_count--;
+    pthread_mutex_lock(&conn->jobs.lock);
+    if (conn->merges.tail_count == SC_PLUGIN_TAILS) { /* the oldest stays as it is */
+        conn->merges.tail_first = (conn->merges.tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->merges.tail_count--;
     }
-    conn->tails[(conn->tail_first + conn->tail_count++) % SC_PLUGIN_TAILS] = piece;
-    pthread_mutex_unlock(&conn->job_lock);
+    conn->merges.tails[(conn->merges.tail_first + conn->merges.tail_count++) % SC_PLUGIN_TAILS] =
+        piece;
+    pthread_mutex_unlock(&conn->jobs.lock);
     sc_plugin_kick(conn, SC_JOB_MERGE);
 }
 
 static uint64_t tail_next(spec_connector *conn, struct sc_plugin_merge *merge)
 {
-    pthread_mutex_lock(&conn->job_lock);
-    if (merge->tail == 0 && conn->tail_count > 0) {
-        merge->tail = conn->tails[conn->tail_first];
-        conn->tail_first = (conn->tail_first + 1) % SC_PLUGIN_TAILS;
-        conn->tail_count--;
+    pthread_mutex_lock(&conn->jobs.lock);
+    if (merge->tail == 0 && conn->merges.tail_count > 0) {
+        merge->tail = conn->merges.tails[conn->merges.tail_first];
+        conn->merges.tail_first = (conn->merges.tail_first + 1) % SC_PLUGIN_TAILS;
+        conn->merges.tail_count--;
     }
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     return merge->tail;
 }
 
@@ -171,13 +172,13 @@ static uint64_t candidate_next(spec_connector *conn, struct sc_plugin_merge *mer
 static void on_merged(struct sc_store_extent *extent, spec_status status, void *user)
 {
     spec_connector *conn = user;
-    struct sc_plugin_merge *merge = conn->merge;
-    pthread_mutex_lock(&conn->job_lock);
-    bool closed = conn->jobs_closed;
+    struct sc_plugin_merge *merge = conn->merges.job;
+    pthread_mutex_lock(&conn->jobs.lock);
+    bool closed = conn->jobs.closed;
     merge->runs = false;
     merge->status = status;
     merge->written = closed ? NULL : extent;
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     if (closed && extent != NULL)
         sc_store_extent_discard(extent);
     sc_plugin_kick(conn, SC_JOB_MERGE);
@@ -212,9 +213,9 @@ static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uin
     const struct sc_radix_chunk *chunk = &merge->chunk;
     struct spec_error error = {.struct_size = sizeof(error)};
     merge->epoch = atomic_load(&conn->epoch);
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     bool found = candidate_find(conn, &merge->chunk, last, &merge->candidate);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     if (!found)
         return pass_over(merge, SPEC_E_DROPPED);
     struct sc_store_merge what = {
@@ -229,17 +230,17 @@ static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uin
         .user = conn};
     sc_hash_to_bytes(chunk->border, what.plan.chunk_hash);
     sc_hash_to_bytes(chunk->segments[chunk->segment_count - 1].hash, what.plan.hash);
-    pthread_mutex_lock(&conn->job_lock);
+    pthread_mutex_lock(&conn->jobs.lock);
     merge->runs = true;
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     spec_status status = sc_store_merge_begin(conn->store, &what, &error);
     if (status == SPEC_OK)
         return false;
     SC_LOG(&conn->log, SPEC_LOG_DEBUG, "%" PRIu64 " pieces are not merged: %s", candidate->count,
            error.text);
-    pthread_mutex_lock(&conn->job_lock);
+    pthread_mutex_lock(&conn->jobs.lock);
     merge->runs = false;
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     return pass_over(merge, status);
 }
 
@@ -249,9 +250,9 @@ static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uin
 static bool is_same(spec_connector *conn, struct sc_plugin_merge *merge)
 {
     const struct candidate *was = &merge->candidate, *is = &merge->again;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     bool found = candidate_find(conn, &merge->chunk, was->last, &merge->again);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     return found && merge->epoch == atomic_load(&conn->epoch) && is->first == was->first &&
            is->end == was->end && is->count == was->count && is->flags == was->flags &&
            memcmp(is->pieces, was->pieces, is->count * sizeof(is->pieces[0])) == 0 &&
@@ -264,11 +265,11 @@ static bool runs_move(spec_connector *conn, struct sc_plugin_merge *merge, uint6
     const struct candidate *candidate = &merge->candidate;
     uint64_t mark = sc_store_piece_mark(conn->store, candidate->last);
     const struct sc_radix_value value = {piece, 0, candidate->flags};
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     bool moved = sc_radix_move(conn->radix, sc_plugin_ref_of(mark), candidate->first, &value, NULL);
     if (moved)
         sc_store_piece_set_mark(conn->store, piece, mark);
-    pthread_mutex_unlock(&conn->index_lock);
+    pthread_mutex_unlock(&conn->index.lock);
     return moved;
 }
 
@@ -276,7 +277,7 @@ static void wait_begin(spec_connector *conn, struct sc_plugin_merge *merge)
 {
     const struct candidate *candidate = &merge->candidate;
     struct waiting *waiting = &merge->waiting[merge->waiting_count++];
-    waiting->before = atomic_load(&conn->requests_taken);
+    waiting->before = atomic_load(&conn->requests.taken);
     waiting->is_durable = false;
     waiting->count = (uint32_t)candidate->count;
     waiting->least = UINT32_MAX;
@@ -352,7 +353,7 @@ static bool merge_end(spec_connector *conn, struct sc_plugin_merge *merge,
 static bool is_held(spec_connector *conn, const struct waiting *waiting)
 {
     for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
-        struct sc_plugin_request *request = &conn->requests[i];
+        struct sc_plugin_request *request = &conn->requests.slots[i];
         if (atomic_load(&request->state) != SC_REQUEST_FREE &&
             atomic_load(&request->taken) < waiting->before &&
             atomic_load(&request->piece_last) >= waiting->least)
@@ -398,7 +399,7 @@ static void waiting_end(spec_connector *conn, struct sc_plugin_merge *merge)
     }
     bool went = kept < merge->waiting_count;
     merge->waiting_count = kept;
-    atomic_store(&conn->merges_waiting, kept + (merge->tries > 0));
+    atomic_store(&conn->merges.waiting, kept + (merge->tries > 0));
     if (went && sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
 }
@@ -411,23 +412,23 @@ static struct sc_plugin_merge *merge_make(spec_connector *conn)
     if (merge == NULL)
         return NULL; /* the next kick tries again */
     merge->next = 1;
-    conn->merge = merge;
+    conn->merges.job = merge;
     return merge;
 }
 
 bool sc_plugin_merge_some(spec_connector *conn)
 {
-    struct sc_plugin_merge *merge = conn->merge != NULL ? conn->merge : merge_make(conn);
+    struct sc_plugin_merge *merge = conn->merges.job != NULL ? conn->merges.job : merge_make(conn);
     bool more = false;
     if (merge == NULL)
         return false;
-    pthread_mutex_lock(&conn->job_lock);
+    pthread_mutex_lock(&conn->jobs.lock);
     bool runs = merge->runs;
     struct sc_store_extent *extent = merge->written;
     spec_status status = merge->status;
     merge->written = NULL;
     merge->status = SPEC_OK;
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     bool goes_on = (extent == NULL && status == SPEC_OK) || merge_end(conn, merge, extent, status);
     if (!runs && goes_on &&
         merge->waiting_count < WAITING) { /* else its end kicks, or a request's */
@@ -440,13 +441,13 @@ bool sc_plugin_merge_some(spec_connector *conn)
 
 void sc_plugin_merge_close(spec_connector *conn)
 {
-    struct sc_plugin_merge *merge = conn->merge;
+    struct sc_plugin_merge *merge = conn->merges.job;
     if (merge == NULL)
         return;
-    pthread_mutex_lock(&conn->job_lock); /* a merge that still runs ends beside this */
+    pthread_mutex_lock(&conn->jobs.lock); /* a merge that still runs ends beside this */
     struct sc_store_extent *extent = merge->written;
     merge->written = NULL;
-    pthread_mutex_unlock(&conn->job_lock);
+    pthread_mutex_unlock(&conn->jobs.lock);
     if (extent != NULL)
         sc_store_extent_discard(extent);
 }

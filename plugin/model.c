@@ -8,6 +8,7 @@
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*) */
 #include "plugin/args.h"
 #include "plugin/connector.h"
+#include "plugin/identify.h"
 
 static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)
 {

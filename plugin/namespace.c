@@ -6,6 +6,7 @@
  * each field has a tag that never changes its meaning, the same in both digests.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_011_*) */
 #include "plugin/connector.h"
+#include "plugin/identify.h"
 
 #include <json-c/json.h>
 #include <stdio.h>

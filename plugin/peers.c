@@ -7,13 +7,14 @@
  * A promise on what another process wrote is good until lease_ns_max after its log was looked at
  * last; a log that was not looked at for so long, or is not there, promises nothing.
  *
- * Holds: one thread at a time changes an index: own under index_lock, a peer's under the peer's
+ * Holds: one thread at a time changes an index: own under index.lock, a peer's under the peer's
  * lock, piece by piece, so that attach never waits for long; lookups take no lock.
  * Does not: load rows of other ranks, write into their directories (but mail, outbox.c).
  * Threads: open and close by one; follow by the turn; match and promise_end any.
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
 #include "plugin/lease.h"
+#include "plugin/provenance.h"
 
 #define TURN_WINDOWS 64u /* of a log in one turn: 1 MiB each */
 
@@ -56,22 +57,22 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     spec_connector *conn = user;
     struct dropped dropped = {.piece = piece};
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     if (has_run(conn->radix, piece, mark)) {
         sc_plugin_ghost_begin(conn, sc_plugin_ref_of(mark), false);
         (void)sc_radix_remove(conn->radix, sc_plugin_ref_of(mark), SC_RADIX_PIECE, &removal);
     }
-    conn->replay_orphans = conn->replay_orphans || dropped.has_orphans;
-    pthread_mutex_unlock(&conn->index_lock);
+    conn->index.has_orphans = conn->index.has_orphans || dropped.has_orphans;
+    pthread_mutex_unlock(&conn->index.lock);
 }
 
 void sc_plugin_on_epoch(uint64_t epoch, void *user)
 {
     spec_connector *conn = user;
-    pthread_mutex_lock(&conn->index_lock);
+    pthread_mutex_lock(&conn->index.lock);
     sc_plugin_epoch_move(conn, epoch);
-    sc_plugin_roots_are_old(conn->radix, &conn->old_roots);
-    pthread_mutex_unlock(&conn->index_lock);
+    sc_plugin_roots_are_old(conn->radix, &conn->index.old_roots);
+    pthread_mutex_unlock(&conn->index.lock);
 }
 
 static spec_status peer_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
@@ -157,47 +158,49 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
 spec_status sc_plugin_peers_open(spec_connector *conn, const struct sc_store_params *own,
                                  struct spec_error *reterr)
 {
-    if (conn->rank_count == 1)
+    if (conn->ranks.count == 1)
         return SPEC_OK;
-    conn->peers = sc_alloc_array(&conn->alloc, conn->rank_count - 1, sizeof(*conn->peers));
-    if (conn->peers == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " ranks", conn->rank_count);
+    conn->ranks.peers =
+        sc_alloc_array(&conn->alloc, conn->ranks.count - 1, sizeof(*conn->ranks.peers));
+    if (conn->ranks.peers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " ranks", conn->ranks.count);
     spec_status status = SPEC_OK;
-    for (uint32_t rank = 0; rank < conn->rank_count && status == SPEC_OK; rank++)
-        if (rank != conn->rank)
-            status = peer_open(conn, &conn->peers[conn->peer_count++], rank, own, reterr);
+    for (uint32_t rank = 0; rank < conn->ranks.count && status == SPEC_OK; rank++)
+        if (rank != conn->ranks.rank)
+            status =
+                peer_open(conn, &conn->ranks.peers[conn->ranks.peer_count++], rank, own, reterr);
     return status;
 }
 
 void sc_plugin_peers_close(spec_connector *conn)
 {
-    for (uint64_t i = 0; i < conn->peer_count; i++) {
-        sc_store_close(conn->peers[i].store);
-        sc_radix_close(conn->peers[i].radix);
-        pthread_mutex_destroy(&conn->peers[i].lock);
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
+        sc_store_close(conn->ranks.peers[i].store);
+        sc_radix_close(conn->ranks.peers[i].radix);
+        pthread_mutex_destroy(&conn->ranks.peers[i].lock);
     }
-    sc_alloc_free(&conn->alloc, conn->peers);
+    sc_alloc_free(&conn->alloc, conn->ranks.peers);
 }
 
 void sc_plugin_peers_fork_close(spec_connector *conn)
 {
-    for (uint64_t i = 0; i < conn->peer_count; i++)
-        if (conn->peers[i].store != NULL)
-            sc_store_fork_close(conn->peers[i].store);
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++)
+        if (conn->ranks.peers[i].store != NULL)
+            sc_store_fork_close(conn->ranks.peers[i].store);
 }
 
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end)
 {
-    for (uint64_t i = 0; i < conn->peer_count && end > 0; i++) {
+    for (uint64_t i = 0; i < conn->ranks.peer_count && end > 0; i++) {
         struct sc_radix_query shorter = *query;
         struct sc_radix_match match;
         shorter.token_count = end;
         /* Which of its inexact runs have no rows is not looked at: a shorter match is none the
          * worse. */
-        if (!conn->takes_coarse && sc_store_coarse_marks(conn->peers[i].store) > 0)
+        if (!conn->choice.takes_coarse && sc_store_coarse_marks(conn->ranks.peers[i].store) > 0)
             shorter.flags_end = SPEC_PROVENANCE_LOSSY;
-        sc_radix_match(conn->peers[i].radix, &shorter, NULL, 0, &match);
+        sc_radix_match(conn->ranks.peers[i].radix, &shorter, NULL, 0, &match);
         end = match.token_count;
     }
     return end;
@@ -222,8 +225,8 @@ static void coarse_add(const struct sc_plugin_peer *peer, const struct sc_radix_
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
                                 uint64_t end, struct spec_provenance *worst)
 {
-    for (uint64_t i = 0; i < conn->peer_count && end > 0; i++) {
-        const struct sc_plugin_peer *peer = &conn->peers[i];
+    for (uint64_t i = 0; i < conn->ranks.peer_count && end > 0; i++) {
+        const struct sc_plugin_peer *peer = &conn->ranks.peers[i];
         struct sc_radix_query shorter = *query;
         struct sc_radix_match match;
         shorter.token_count = end;
@@ -237,9 +240,9 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
 
 static struct sc_plugin_peer *peer_of(const spec_connector *conn, uint32_t rank)
 {
-    for (uint64_t i = 0; i < conn->peer_count; i++)
-        if (conn->peers[i].rank == rank)
-            return &conn->peers[i];
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++)
+        if (conn->ranks.peers[i].rank == rank)
+            return &conn->ranks.peers[i];
     return NULL;
 }
 
@@ -273,10 +276,10 @@ spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_l
 static uint64_t known_ns(const spec_connector *conn)
 {
     uint64_t known = UINT64_MAX;
-    if (conn->role == SPEC_ROLE_READER)
+    if (conn->ranks.role == SPEC_ROLE_READER)
         known = sc_store_follow_now_ns(conn->store);
-    for (uint64_t i = 0; i < conn->peer_count; i++) {
-        uint64_t ns = sc_store_follow_now_ns(conn->peers[i].store);
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
+        uint64_t ns = sc_store_follow_now_ns(conn->ranks.peers[i].store);
         known = ns < known ? ns : known;
     }
     return known;
@@ -301,8 +304,8 @@ uint64_t sc_plugin_follow_lag_ns(const spec_connector *conn)
 uint64_t sc_plugin_epoch_known(const spec_connector *conn)
 {
     uint64_t epoch = sc_store_epoch(conn->store);
-    for (uint64_t i = 0; i < conn->peer_count; i++) {
-        uint64_t other = sc_store_epoch(conn->peers[i].store);
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
+        uint64_t other = sc_store_epoch(conn->ranks.peers[i].store);
         epoch = other > epoch ? other : epoch;
     }
     return epoch;
@@ -328,27 +331,27 @@ static bool follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
 void sc_plugin_lease_seed_find(spec_connector *conn)
 {
     uint8_t store_id[16];
-    if (atomic_load(&conn->lease_seed) == 0 && sc_store_id(conn->store, store_id))
-        atomic_store(&conn->lease_seed, sc_plugin_lease_seed(store_id, conn->family));
+    if (atomic_load(&conn->ranks.lease_seed) == 0 && sc_store_id(conn->store, store_id))
+        atomic_store(&conn->ranks.lease_seed, sc_plugin_lease_seed(store_id, conn->family));
 }
 
 bool sc_plugin_follow_own(spec_connector *conn)
 {
-    if (conn->role != SPEC_ROLE_READER)
+    if (conn->ranks.role != SPEC_ROLE_READER)
         return false;
-    pthread_mutex_lock(&conn->follow_lock);
-    bool more = follow(conn, conn->store, conn->rank, &conn->follow_status);
+    pthread_mutex_lock(&conn->ranks.follow_lock);
+    bool more = follow(conn, conn->store, conn->ranks.rank, &conn->ranks.follow_status);
     sc_plugin_lease_seed_find(conn);
-    atomic_store(&conn->pieces_followed, sc_store_piece_next(conn->store));
-    pthread_mutex_unlock(&conn->follow_lock);
+    atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
+    pthread_mutex_unlock(&conn->ranks.follow_lock);
     return more;
 }
 
 bool sc_plugin_peers_follow(spec_connector *conn)
 {
     bool more = false;
-    for (uint64_t i = 0; i < conn->peer_count; i++) {
-        struct sc_plugin_peer *peer = &conn->peers[i];
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
+        struct sc_plugin_peer *peer = &conn->ranks.peers[i];
         more = follow(conn, peer->store, peer->rank, &peer->status) || more;
         atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
         more = sc_plugin_roots_clear(peer->radix, &peer->lock, &peer->old_roots) || more;

@@ -15,6 +15,7 @@
  * Holds: the order in which parts are added does not matter; what was added stays in.
  * Threads: any.
  * Tests: tests/unit/plugin/test_provenance.c */
+#include "plugin/provenance.h"
 #include "plugin/connector.h"
 
 static uint32_t larger(uint32_t a, uint32_t b)

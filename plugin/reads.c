@@ -59,7 +59,7 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
         return true;
     }
     struct sc_store_picks picks =
-        sc_plugin_picks_of(conn, conn->row_numbers, sc_plugin_row_total(request));
+        sc_plugin_picks_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
     picks.wanted = SC_STORE_WANT_K;
     sc_plugin_picks_begin(conn, request, reader, layer, &picks, lane);
     reader->load = SC_LOAD_KEYS;
@@ -114,7 +114,7 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     struct sc_store_picks picks = sc_plugin_picks_of(conn, reader->rows, count);
-    uint64_t all_bytes = sc_plugin_row_total(request) * conn->row_bytes;
+    uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
     if (picks.whole_slabs || apart_bytes <= 2 * picks.gap_bytes) {
         /* each decile would read through its gaps what the next one reads again */

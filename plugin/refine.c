@@ -62,7 +62,7 @@ bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
 static uint64_t cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
                     uint32_t *rows)
 {
-    uint64_t most = item->in.budget_bytes / conn->row_bytes;
+    uint64_t most = item->in.budget_bytes / conn->dims.row_bytes;
     if (item->in.budget_bytes == 0 || count <= most)
         return count;
     item->want.is_cut = true;

@@ -39,7 +39,7 @@ void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *req
     request->pinned = (struct sc_radix_ref){0};
     atomic_store(&request->piece_last, 0);
     sc_plugin_unpinned(conn);
-    if (atomic_load(&conn->merges_waiting) > 0)
+    if (atomic_load(&conn->merges.waiting) > 0)
         sc_plugin_kick(conn, SC_JOB_MERGE);
 }
 

@@ -30,9 +30,9 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves
     if (status == SPEC_OK || moves_anyway)
         sc_plugin_epoch_move(conn, epoch);
     if (status == SPEC_OK) {
-        pthread_mutex_lock(&conn->index_lock);
-        sc_plugin_roots_are_old(conn->radix, &conn->old_roots);
-        pthread_mutex_unlock(&conn->index_lock);
+        pthread_mutex_lock(&conn->index.lock);
+        sc_plugin_roots_are_old(conn->radix, &conn->index.old_roots);
+        pthread_mutex_unlock(&conn->index.lock);
     }
     pthread_mutex_unlock(&conn->commit_lock);
     return status;
@@ -44,12 +44,12 @@ static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
 {
     while (sc_plugin_follow_own(conn))
         ;
-    pthread_mutex_lock(&conn->follow_lock);
-    spec_status status = conn->follow_status;
-    pthread_mutex_unlock(&conn->follow_lock);
+    pthread_mutex_lock(&conn->ranks.follow_lock);
+    spec_status status = conn->ranks.follow_status;
+    pthread_mutex_unlock(&conn->ranks.follow_lock);
     if (status != SPEC_OK)
         return sc_fail(reterr, SPEC_E_IO, "reset: the log of rank %" PRIu32 " cannot be read (%s)",
-                       conn->rank, sc_status_name(status));
+                       conn->ranks.rank, sc_status_name(status));
     uint64_t epoch = sc_plugin_epoch_known(conn), own = atomic_load(&conn->epoch);
     epoch = (own > epoch ? own : epoch) + 1;
     sc_plugin_epoch_move(conn, epoch);
@@ -59,7 +59,7 @@ static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
 
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
-    if (conn->role == SPEC_ROLE_WRITER)
+    if (conn->ranks.role == SPEC_ROLE_WRITER)
         return raise_writer(conn, 0, false, reterr);
     return raise_reader(conn, reterr);
 }
@@ -73,8 +73,8 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
     uint8_t bytes[SC_HASH_BYTES];
     sc_hash_to_bytes(conn->family, bytes);
     bool is_family = memcmp(bytes, mail->family, sizeof(bytes)) == 0;
-    if (mail->kind == SC_STORE_MAIL_EPOCH && is_family && mail->epoch > conn->epoch_heard)
-        conn->epoch_heard = mail->epoch;
+    if (mail->kind == SC_STORE_MAIL_EPOCH && is_family && mail->epoch > conn->outbox.epoch_heard)
+        conn->outbox.epoch_heard = mail->epoch;
     if (mail->kind != SC_STORE_MAIL_FAILED ||
         !sc_store_piece_hash(conn->store, mail->piece, bytes) ||
         memcmp(bytes, mail->hash, sizeof(bytes)) != 0)
@@ -90,20 +90,20 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
 
 static void say_once(spec_connector *conn, spec_status status, const struct spec_error *error)
 {
-    if (status != SPEC_OK && status != conn->mail_status)
+    if (status != SPEC_OK && status != conn->outbox.mail_status)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "mail: %s", error->text);
-    conn->mail_status = status;
+    conn->outbox.mail_status = status;
 }
 
 void sc_plugin_mail_turn(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
-    if (conn->role == SPEC_ROLE_WRITER)
+    if (conn->ranks.role == SPEC_ROLE_WRITER)
         status = sc_store_mail_take(conn->store, on_mail, conn, &error);
     uint64_t epoch = sc_plugin_epoch_known(conn);
-    epoch = conn->epoch_heard > epoch ? conn->epoch_heard : epoch;
-    if (conn->role == SPEC_ROLE_READER)
+    epoch = conn->outbox.epoch_heard > epoch ? conn->outbox.epoch_heard : epoch;
+    if (conn->ranks.role == SPEC_ROLE_READER)
         sc_plugin_epoch_move(conn, epoch);
     else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
         status = raise_writer(conn, epoch, true, &error);

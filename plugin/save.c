@@ -12,6 +12,7 @@
 #include "kernels/columns.h"
 #include "kernels/select.h"
 #include "plugin/connector.h"
+#include "plugin/provenance.h"
 
 #include <string.h>
 
@@ -48,7 +49,7 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
     struct sc_plugin_save *save = sc_plugin_save_take(conn);
     if (save == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
-                       conn->save_count);
+                       conn->saves.count);
     uint64_t piece_count = plan_pieces(conn, request, chain, first, count, plan);
     struct sc_store_provenance provenance = {0}; /* the commit says it */
     save->request = request;
@@ -64,14 +65,14 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
         return status;
     }
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->saves_live, 1, memory_order_relaxed);
-    sc_plugin_lock(conn, &conn->save_lock);
+    atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
+    sc_plugin_lock(conn, &conn->saves.lock);
     if (request->save_head != NULL)
         request->save_tail->next = save;
     else
         request->save_head = save;
     request->save_tail = save;
-    pthread_mutex_unlock(&conn->save_lock);
+    pthread_mutex_unlock(&conn->saves.lock);
     request->pass[request->pass_saves++] = save;
     return SPEC_OK;
 }
@@ -214,7 +215,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     if (!step->is_good)
         count_dropped(conn, first, first + count);
     if (status != SPEC_OK) {
-        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
                              why.text);
         uint64_t begun_end = first;
@@ -276,7 +277,7 @@ static struct sc_store_source source_of(struct pack_source *source)
     };
     uint64_t span_bytes = sc_kernels_spans_bytes(&source->how, source->memory);
     bool moves = sc_stream_is_faster() && span_bytes > 0 &&
-                 source->conn->row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
+                 source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
     return (struct sc_store_source){.pack = pack_rows,
                                     .spans = moves ? source_spans : NULL,
                                     .span_bytes = span_bytes,
@@ -287,7 +288,7 @@ static struct sc_store_source source_of(struct pack_source *source)
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint32_t layer = request->step.params.layer;
-    bool last = layer + 1 == conn->layer_count;
+    bool last = layer + 1 == conn->dims.layer_count;
     if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
         give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
     struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
@@ -303,7 +304,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
             sc_store_extent_put_layer(request->pass[i]->extent, layer, &source, &why);
         if (status == SPEC_OK)
             continue;
-        sc_log_write_limited(&conn->log, &conn->lost_saves, sc_exec_now_ns(conn->exec),
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
                              why.text);
         /* With the last layer, those before the failed one have all they need. */

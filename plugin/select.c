@@ -12,6 +12,7 @@
  * Does not: begin reads of rows (reads.c), take or verify them (take.c); guess (guess.c).
  * Threads: the request's host thread.
  * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/provenance.h"
 #include "plugin/reads.h"
 #include "plugin/submission.h"
 
@@ -19,13 +20,14 @@
 
 bool sc_plugin_can_select(const spec_connector *conn)
 {
-    return sc_config_selects(&conn->config) || conn->probe_heads > 0 || conn->reads_codes;
+    return sc_config_selects(&conn->config) || conn->choice.probe_heads > 0 ||
+           conn->choice.reads_codes;
 }
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->can_select = sc_plugin_can_select(conn);
-    if (!conn->can_select)
+    conn->choice.can_select = sc_plugin_can_select(conn);
+    if (!conn->choice.can_select)
         return SPEC_OK;
     uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
     uint64_t words = (tokens + 63) / 64, guesses = 0;
@@ -33,20 +35,20 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
         guesses = SC_PLUGIN_AHEAD;
     uint64_t lists = 2 + 2 * guesses; /* a ranking, and behind all of those what is read of it */
     uint32_t *rows = sc_alloc(&conn->alloc, count * lists * tokens * sizeof(*rows));
-    conn->requests[0].set = rows;
+    conn->requests.slots[0].set = rows;
     uint64_t maps = 2 + conn->shape.kv_head_count;
-    conn->requests[0].bits = sc_alloc(&conn->alloc, count * maps * words * sizeof(uint64_t));
+    conn->requests.slots[0].bits = sc_alloc(&conn->alloc, count * maps * words * sizeof(uint64_t));
     if (conn->config.layout == SC_STORE_SPLIT)
-        conn->row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
-    if (rows == NULL || conn->requests[0].bits == NULL ||
-        (conn->config.layout == SC_STORE_SPLIT && conn->row_numbers == NULL))
+        conn->choice.row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
+    if (rows == NULL || conn->requests.slots[0].bits == NULL ||
+        (conn->config.layout == SC_STORE_SPLIT && conn->choice.row_numbers == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests that choose rows", count);
-    for (uint64_t j = 0; conn->row_numbers != NULL && j < tokens; j++)
-        conn->row_numbers[j] = (uint32_t)j;
+    for (uint64_t j = 0; conn->choice.row_numbers != NULL && j < tokens; j++)
+        conn->choice.row_numbers[j] = (uint32_t)j;
     for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_request *request = &conn->requests[i];
+        struct sc_plugin_request *request = &conn->requests.slots[i];
         request->set = rows + i * lists * tokens;
-        request->bits = conn->requests[0].bits + i * maps * words;
+        request->bits = conn->requests.slots[0].bits + i * maps * words;
         request->readers[SC_PLUGIN_REST].rows = request->set + tokens;
         for (uint64_t j = 0; j < guesses; j++)
             request->readers[j].rows = request->set + (2 + j) * tokens;
@@ -65,14 +67,14 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
 void sc_plugin_select_close(spec_connector *conn)
 {
     sc_plugin_guesses_close(conn); /* a task may still read a sketch */
-    for (uint32_t i = 0; conn->requests != NULL && i < conn->config.max_requests; i++)
+    for (uint32_t i = 0; conn->requests.slots != NULL && i < conn->config.max_requests; i++)
         for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
-            sc_store_sketch_close(conn->requests[i].sketches[j].sketch);
-    if (conn->requests != NULL) { /* request 0 has the first of all */
-        sc_alloc_free(&conn->alloc, conn->requests[0].set);
-        sc_alloc_free(&conn->alloc, conn->requests[0].bits);
+            sc_store_sketch_close(conn->requests.slots[i].sketches[j].sketch);
+    if (conn->requests.slots != NULL) { /* request 0 has the first of all */
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].set);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].bits);
     }
-    sc_alloc_free(&conn->alloc, conn->row_numbers);
+    sc_alloc_free(&conn->alloc, conn->choice.row_numbers);
     sc_plugin_scratches_close(conn);
 }
 
@@ -91,7 +93,7 @@ static void sketch_end(spec_connector *conn, struct sc_plugin_request *request,
 
 void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *request)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->can_select; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->choice.can_select; i++)
         sketch_end(conn, request, &request->sketches[i]);
 }
 
@@ -109,7 +111,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
         return NULL;
     sketch_end(conn, request, sketch);
     bool k_alone = conn->config.base == SC_BASE_NONE;
-    bool begins = conn->reads_codes
+    bool begins = conn->choice.reads_codes
                       ? sc_store_sketch_begin(
                             sketch->sketch,
                             &(struct sc_store_sketch_want){.layer = layer,
@@ -120,15 +122,15 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
                                                            .k_alone = k_alone,
                                                            .on_ready = sc_plugin_guess_on_sketch,
                                                            .user = request})
-                      : sc_store_sketch_begin(
-                            sketch->sketch,
-                            &(struct sc_store_sketch_want){.layer = layer,
-                                                           .lane = lane,
-                                                           .ranges = request->ranges,
-                                                           .range_count = request->range_count,
-                                                           .probe_row_bytes = conn->probe_row_bytes,
-                                                           .on_ready = sc_plugin_guess_on_sketch,
-                                                           .user = request});
+                      : sc_store_sketch_begin(sketch->sketch,
+                                              &(struct sc_store_sketch_want){
+                                                  .layer = layer,
+                                                  .lane = lane,
+                                                  .ranges = request->ranges,
+                                                  .range_count = request->range_count,
+                                                  .probe_row_bytes = conn->choice.probe_row_bytes,
+                                                  .on_ready = sc_plugin_guess_on_sketch,
+                                                  .user = request});
     if (!begins)
         return NULL;
     sketch->layer = layer;
@@ -195,9 +197,9 @@ static bool saves(const spec_connector *conn, const uint64_t *covered, uint64_t 
     uint64_t bytes = 0;
     for (uint64_t row = 0; row < row_total; row++)
         if (!sc_plugin_bit_get(covered, row))
-            bytes +=
-                conn->row_bytes + (row > 0 && sc_plugin_bit_get(covered, row - 1) ? gap_bytes : 0);
-    return bytes + gap_bytes <= row_total * conn->row_bytes;
+            bytes += conn->dims.row_bytes +
+                     (row > 0 && sc_plugin_bit_get(covered, row - 1) ? gap_bytes : 0);
+    return bytes + gap_bytes <= row_total * conn->dims.row_bytes;
 }
 
 /* Begins reading every row; what a guess brings is used where that is cheaper. */
@@ -315,7 +317,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
         one_set = sc_plugin_choose_by_probes(conn, scratch, item,
                                              sc_store_sketch_keys(item->sketch), set);
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
-        sums = scratch->sums + conn->probe_heads * item->want.row_total;
+        sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_CODES)
         sums = scratch->sums + item->want.row_total;
     if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
@@ -448,13 +450,13 @@ static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
     bool can_part = !item->memory.has_negative_slot && item->memory.target->score != NULL;
     bool may_part = !item->scoring.is_probes_only && can_part;
     bool by_keys = !by_lab && identify == SC_IDENTIFY_KEYS;
-    bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->probe_heads > 0;
+    bool by_probes = !by_lab && identify == SC_IDENTIFY_PROBES && conn->choice.probe_heads > 0;
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
     bool wants_sketch = !by_keys || is_split || sc_plugin_probes_are_all(conn);
     item->route = SC_ROUTE_DENSE;
-    if (conn->reads_codes)
+    if (conn->choice.reads_codes)
         return choose_by_codes(conn, item, reterr);
-    if (!conn->can_select || !(by_lab || by_probes || (by_keys && may_part)))
+    if (!conn->choice.can_select || !(by_lab || by_probes || (by_keys && may_part)))
         return SPEC_OK;
     spec_status status =
         wants_sketch ? sketch_await(conn, item, item->deadline_ns, reterr) : SPEC_OK;

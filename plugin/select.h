@@ -323,7 +323,7 @@ static inline uint64_t sc_plugin_rows_of(const uint64_t *bits, uint64_t words, u
 /* union.c: a set a head, of the sketch */
 static inline bool sc_plugin_probes_are_all(const spec_connector *conn)
 {
-    return conn->probe_heads == conn->shape.kv_head_count;
+    return conn->choice.probe_heads == conn->shape.kv_head_count;
 }
 /* The heads' sets, as bits: the item's set becomes their union, its route UNION. */
 void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,

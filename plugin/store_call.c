@@ -10,6 +10,7 @@
  * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
 #include "plugin/args.h"
 #include "plugin/connector.h"
+#include "plugin/provenance.h"
 
 #include <string.h>
 
@@ -27,9 +28,9 @@ static spec_status check_pass(const spec_connector *conn, const struct sc_plugin
                        ", layer 0 had %" PRIu64 " + %" PRIu64,
                        params->layer, params->first_token, params->token_count, request->pass_first,
                        request->pass_count);
-    if (params->layer >= conn->layer_count)
+    if (params->layer >= conn->dims.layer_count)
         return sc_fail(reterr, SPEC_E_INVALID, "store: the model has %" PRIu32 " layers",
-                       conn->layer_count);
+                       conn->dims.layer_count);
     if (params->layer == 0 && params->first_token > request->stored_end)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: the range begins at %" PRIu64 ", rows end at %" PRIu64,
@@ -148,7 +149,7 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
     sc_plugin_pass_put(conn, request);
     request->pass_layer = params->layer + 1;
     step->is_named = false;
-    if (request->pass_layer < conn->layer_count)
+    if (request->pass_layer < conn->dims.layer_count)
         return 0;
     request->pass_layer = 0;
     request->stored_end = params->first_token + params->token_count;
@@ -160,7 +161,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
 {
     if (params == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "store: 1 .. %u params expected", SC_LIMIT_BATCH);
-    if (conn->role == SPEC_ROLE_READER)
+    if (conn->ranks.role == SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
     struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may come */
     for (uint64_t i = 0; i < count; i++) {

@@ -8,7 +8,7 @@ bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *i
 {
     return item->is_submitted && (atomic_load(&item->request->turn) == SC_TURN_LEFT ||
                                   item->request->epoch != atomic_load(&conn->epoch) ||
-                                  atomic_load(&conn->submit_closing) != 0);
+                                  atomic_load(&conn->submits.closing) != 0);
 }
 
 bool sc_plugin_submit_leaves(struct sc_plugin_request *request)
@@ -20,8 +20,8 @@ bool sc_plugin_submit_leaves(struct sc_plugin_request *request)
 bool sc_plugin_submit_knows(const spec_connector *conn, spec_ticket ticket)
 {
     uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
-    return slot < conn->submission_count && generation > 0 &&
-           generation <= atomic_load(&conn->submissions[slot].word) >> 32;
+    return slot < conn->submits.count && generation > 0 &&
+           generation <= atomic_load(&conn->submits.slots[slot].word) >> 32;
 }
 
 /* Without codes nothing layered can be delivered: they are waited for longer. */

@@ -59,8 +59,8 @@ static void run(struct sc_plugin_submission *submission)
             atomic_exchange(&work[i].request->turn, SC_TURN_HOST) == SC_TURN_LEFT)
             sc_plugin_request_end(conn, work[i].request);
     atomic_store(&submission->word, generation << 32 | DONE);
-    atomic_fetch_add_explicit(&conn->submit_word, 1, memory_order_release);
-    sc_exec_wake(conn->exec, &conn->submit_word);
+    atomic_fetch_add_explicit(&conn->submits.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->submits.word);
 }
 
 static void run_step(struct sc_task *task)
@@ -76,7 +76,7 @@ static void run_step(struct sc_task *task)
 /* Does the work here, if no thread has begun it. */
 static bool run_here(struct sc_plugin_submission *submission, uint64_t generation)
 {
-    struct sc_exec *exec = submission->conn->submit_exec;
+    struct sc_exec *exec = submission->conn->submits.exec;
     if ((exec != NULL && !sc_exec_cancel(exec, &submission->task)) ||
         !state_move(submission, generation, QUEUED, RUNS))
         return false;
@@ -88,8 +88,8 @@ static bool run_here(struct sc_plugin_submission *submission, uint64_t generatio
 
 static struct sc_plugin_submission *take(spec_connector *conn, spec_ticket *ret_ticket)
 {
-    for (uint64_t i = 0; i < conn->submission_count; i++) {
-        struct sc_plugin_submission *submission = &conn->submissions[i];
+    for (uint64_t i = 0; i < conn->submits.count; i++) {
+        struct sc_plugin_submission *submission = &conn->submits.slots[i];
         uint64_t word = atomic_load(&submission->word);
         uint64_t generation = (word >> 32) + 1;
         if ((word & UINT32_MAX) != FREE ||
@@ -116,7 +116,7 @@ static spec_status busy(spec_connector *conn, struct spec_important *items, uint
         return status;
     return sc_fail(reterr, SPEC_E_BUSY,
                    "get_important_submit: %" PRIu32 " were submitted and not waited for",
-                   conn->submission_count);
+                   conn->submits.count);
 }
 
 /* When its last deadline has passed, the second for codes included. */
@@ -150,15 +150,16 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     submission->count = count;
     for (uint64_t i = 0; i < count; i++) {
         work[i].ticket = ticket;
-        atomic_store(&work[i].request->submission, (uint32_t)(submission - conn->submissions) + 1);
+        atomic_store(&work[i].request->submission,
+                     (uint32_t)(submission - conn->submits.slots) + 1);
         atomic_store(&work[i].request->turn, SC_TURN_SUBMITTED);
     }
     sc_plugin_items_begin(conn, work, count, begin_ns);
     *ret_ticket = ticket;
     atomic_store(&submission->over_ns, over_ns(work, count));
     atomic_store(&submission->word, ticket >> 32 << 32 | QUEUED);
-    if (conn->submit_exec != NULL)
-        sc_exec_post(conn->submit_exec, &submission->task, SC_LANE_DEMAND);
+    if (conn->submits.exec != NULL)
+        sc_exec_post(conn->submits.exec, &submission->task, SC_LANE_DEMAND);
     return SPEC_OK;
 }
 
@@ -196,14 +197,14 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
                                   struct spec_error *reterr)
 {
     uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
-    if (slot >= conn->submission_count)
+    if (slot >= conn->submits.count)
         return unknown(ticket, reterr);
-    struct sc_plugin_submission *submission = &conn->submissions[slot];
+    struct sc_plugin_submission *submission = &conn->submits.slots[slot];
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     bool is_bounded = timeout_ns <= SC_EXEC_FOREVER - now_ns, in_time = true;
     uint64_t deadline_ns = is_bounded ? now_ns + timeout_ns : SC_EXEC_FOREVER;
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&conn->submit_word, memory_order_acquire);
+        uint32_t seen = atomic_load_explicit(&conn->submits.word, memory_order_acquire);
         uint64_t word = atomic_load(&submission->word);
         uint32_t state = (uint32_t)word;
         if (word >> 32 != generation || state == FREE || state == TAKEN)
@@ -214,7 +215,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
             return report(submission, generation, reterr);
         uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
         bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
-        bool may_run = conn->submit_exec == NULL || !is_bounded || is_over;
+        bool may_run = conn->submits.exec == NULL || !is_bounded || is_over;
         if (state == QUEUED && may_run && run_here(submission, generation))
             continue;
         if (!in_time)
@@ -222,7 +223,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
                            "get_important_wait: ticket %#" PRIx64 " is not done", ticket);
         bool wakes = end_ns < deadline_ns && !is_over;
         bool moved =
-            sc_exec_wait(conn->exec, &conn->submit_word, seen, wakes ? end_ns : deadline_ns);
+            sc_exec_wait(conn->exec, &conn->submits.word, seen, wakes ? end_ns : deadline_ns);
         in_time = moved || wakes;
     }
 }
@@ -234,49 +235,49 @@ spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reter
     const struct sc_config *config = &conn->config;
     uint32_t count =
         config->max_requests < SUBMISSIONS_MAX ? config->max_requests : SUBMISSIONS_MAX;
-    conn->submissions = sc_alloc_array(&conn->alloc, count, sizeof(*conn->submissions));
+    conn->submits.slots = sc_alloc_array(&conn->alloc, count, sizeof(*conn->submits.slots));
     struct sc_plugin_item *work =
         sc_alloc(&conn->alloc, (uint64_t)count * SC_LIMIT_BATCH * sizeof(*work));
-    if (conn->submissions == NULL || work == NULL) {
+    if (conn->submits.slots == NULL || work == NULL) {
         sc_alloc_free(&conn->alloc, work);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " submissions", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        conn->submissions[i].conn = conn;
-        conn->submissions[i].work = work + (uint64_t)i * SC_LIMIT_BATCH;
-        conn->submissions[i].task.step = run_step;
+        conn->submits.slots[i].conn = conn;
+        conn->submits.slots[i].work = work + (uint64_t)i * SC_LIMIT_BATCH;
+        conn->submits.slots[i].task.step = run_step;
     }
-    conn->submission_count = count;
+    conn->submits.count = count;
     struct sc_exec_params params = {.alloc = &conn->alloc,
                                     .thread_count = config->submit_threads,
                                     .name = "spec-get",
                                     .poison = &conn->poison};
     if (sc_exec_is_loop(conn->exec) || params.thread_count == 0)
         return SPEC_OK; /* the loop has no other thread */
-    return sc_exec_open(&params, &conn->submit_exec, reterr);
+    return sc_exec_open(&params, &conn->submits.exec, reterr);
 }
 
 void sc_plugin_submit_end(spec_connector *conn)
 {
-    atomic_store(&conn->submit_closing, 1);
-    for (uint32_t i = 0; i < conn->submission_count; i++) {
-        struct sc_plugin_submission *submission = &conn->submissions[i];
+    atomic_store(&conn->submits.closing, 1);
+    for (uint32_t i = 0; i < conn->submits.count; i++) {
+        struct sc_plugin_submission *submission = &conn->submits.slots[i];
         for (;;) {
-            uint32_t seen = atomic_load_explicit(&conn->submit_word, memory_order_acquire);
+            uint32_t seen = atomic_load_explicit(&conn->submits.word, memory_order_acquire);
             uint64_t word = atomic_load(&submission->word);
             if ((uint32_t)word != QUEUED && (uint32_t)word != RUNS)
                 break;
             if ((uint32_t)word == QUEUED && run_here(submission, word >> 32))
                 continue; /* nobody wants it: it ends at once */
-            (void)sc_exec_wait(conn->exec, &conn->submit_word, seen, SC_EXEC_FOREVER);
+            (void)sc_exec_wait(conn->exec, &conn->submits.word, seen, SC_EXEC_FOREVER);
         }
     }
 }
 
 void sc_plugin_submit_close(spec_connector *conn)
 {
-    sc_exec_close(conn->submit_exec);
-    if (conn->submissions != NULL) /* the first has all of the work's memory */
-        sc_alloc_free(&conn->alloc, conn->submissions[0].work);
-    sc_alloc_free(&conn->alloc, conn->submissions);
+    sc_exec_close(conn->submits.exec);
+    if (conn->submits.slots != NULL) /* the first has all of the work's memory */
+        sc_alloc_free(&conn->alloc, conn->submits.slots[0].work);
+    sc_alloc_free(&conn->alloc, conn->submits.slots);
 }

@@ -52,8 +52,8 @@ static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cos
     if (took_ns == 0 || cost->read_bytes < (1u << 20))
         return; /* too little to say anything about the device */
     uint64_t rate = (uint64_t)((double)cost->read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->load_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->load_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
+    uint64_t old = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
+    atomic_store_explicit(&conn->ahead.load_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
                           memory_order_relaxed);
 }
 
@@ -117,7 +117,7 @@ static bool streams(const spec_connector *conn, const struct sc_plugin_item *ite
     bool is_past = item->route == SC_ROUTE_LAYERED ||
                    (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
     uint64_t count = sc_plugin_row_total(item->request);
-    return is_past && count * conn->row_bytes * wider >= STREAM_BYTES;
+    return is_past && count * conn->dims.row_bytes * wider >= STREAM_BYTES;
 }
 
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
@@ -157,7 +157,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     sc_store_reader_demand(reader->reader);
     uint64_t count = set != NULL ? set_count : sc_plugin_row_total(request);
-    uint64_t bite = SC_STORE_BITE_BYTES / conn->row_bytes, row = 0;
+    uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
@@ -224,8 +224,8 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     if (status != SPEC_OK || took_ns == 0 || cost.read_bytes < RATE_BYTES_MIN)
         return status;
     uint64_t rate = (uint64_t)((double)cost.read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->pick_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->pick_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
+    uint64_t old = atomic_load_explicit(&conn->ahead.pick_bytes_per_s, memory_order_relaxed);
+    atomic_store_explicit(&conn->ahead.pick_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
                           memory_order_relaxed);
     return status;
 }

@@ -19,10 +19,10 @@
 
 spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
 {
-    uint64_t hint = atomic_fetch_add_explicit(&conn->ticket_hint, 1, memory_order_relaxed);
+    uint64_t hint = atomic_fetch_add_explicit(&conn->tickets.hint, 1, memory_order_relaxed);
     for (uint64_t i = 0; i < SC_LIMIT_TICKETS; i++) {
         uint64_t slot = (hint + i) % SC_LIMIT_TICKETS;
-        _Atomic uint64_t *word = &conn->tickets[slot].word;
+        _Atomic uint64_t *word = &conn->tickets.slots[slot].word;
         uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
         if (old & TICKET_USED)
             continue;
@@ -39,7 +39,7 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
 static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
 {
     uint64_t slot = (ticket & UINT32_MAX) - 1;
-    return slot < SC_LIMIT_TICKETS ? &conn->tickets[slot].word : NULL;
+    return slot < SC_LIMIT_TICKETS ? &conn->tickets.slots[slot].word : NULL;
 }
 
 void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_status status)
@@ -56,8 +56,8 @@ void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_sta
     } while (!atomic_compare_exchange_weak(word, &old, new));
     if (!(new &TICKET_USED))
         atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->ticket_word, 1, memory_order_release);
-    sc_exec_wake(conn->exec, &conn->ticket_word);
+    atomic_fetch_add_explicit(&conn->tickets.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->tickets.word);
 }
 
 void sc_plugin_ticket_forget(spec_connector *conn, spec_ticket ticket)
@@ -174,10 +174,10 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
         timeout_ns > SC_EXEC_FOREVER - now_ns ? SC_EXEC_FOREVER : now_ns + timeout_ns;
     bool in_time = true;
     for (;;) {
-        uint32_t seen = atomic_load_explicit(&conn->ticket_word, memory_order_acquire);
+        uint32_t seen = atomic_load_explicit(&conn->tickets.word, memory_order_acquire);
         if (count_pending(conn, tickets, count) == 0 || !in_time)
             break;
-        in_time = sc_exec_wait(conn->exec, &conn->ticket_word, seen, deadline_ns);
+        in_time = sc_exec_wait(conn->exec, &conn->tickets.word, seen, deadline_ns);
     }
     uint64_t pending_count;
     status = report(conn, tickets, count, ret_statuses, &pending_count, reterr);

@@ -16,7 +16,7 @@ static bool turn(spec_connector *conn)
     sc_plugin_mail_turn(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
-    return sc_plugin_roots_clear(conn->radix, &conn->index_lock, &conn->old_roots) || more;
+    return sc_plugin_roots_clear(conn->radix, &conn->index.lock, &conn->index.old_roots) || more;
 }
 
 static void turn_step(struct sc_task *task)

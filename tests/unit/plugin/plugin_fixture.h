@@ -491,10 +491,10 @@ static inline void rig_settle(struct rig *rig)
 {
     spec_connector *conn = rig->conn;
     for (;;) {
-        uint32_t seen = atomic_load(&conn->save_word);
-        if (atomic_load(&conn->saves_live) == 0)
+        uint32_t seen = atomic_load(&conn->saves.word);
+        if (atomic_load(&conn->saves.live) == 0)
             break;
-        (void)sc_exec_wait(conn->exec, &conn->save_word, seen, SC_EXEC_FOREVER);
+        (void)sc_exec_wait(conn->exec, &conn->saves.word, seen, SC_EXEC_FOREVER);
     }
 }
 
@@ -511,9 +511,9 @@ static inline void rig_landed(struct rig *rig)
 /* The connector's own thread may still be clearing what a reset left, a few runs at a time. */
 static inline void rig_check_index(struct rig *rig)
 {
-    pthread_mutex_lock(&rig->conn->index_lock);
+    pthread_mutex_lock(&rig->conn->index.lock);
     assert_int_equal(sc_radix_check(rig->conn->radix, NULL), SPEC_OK);
-    pthread_mutex_unlock(&rig->conn->index_lock);
+    pthread_mutex_unlock(&rig->conn->index.lock);
 }
 
 /* Until no job waits or runs. */
@@ -521,14 +521,14 @@ static inline void rig_background(struct rig *rig)
 {
     spec_connector *conn = rig->conn;
     for (;;) {
-        uint32_t seen = atomic_load(&conn->job_word), busy = 0;
-        pthread_mutex_lock(&conn->job_lock);
+        uint32_t seen = atomic_load(&conn->jobs.word), busy = 0;
+        pthread_mutex_lock(&conn->jobs.lock);
         for (uint32_t i = 0; i < SC_JOBS; i++)
-            busy += conn->jobs[i].state != 0;
-        pthread_mutex_unlock(&conn->job_lock);
+            busy += conn->jobs.slots[i].state != 0;
+        pthread_mutex_unlock(&conn->jobs.lock);
         if (busy == 0)
             break;
-        (void)sc_exec_wait(conn->exec, &conn->job_word, seen, SC_EXEC_FOREVER);
+        (void)sc_exec_wait(conn->exec, &conn->jobs.word, seen, SC_EXEC_FOREVER);
     }
 }
 

@@ -144,7 +144,7 @@ static uint64_t recall_ppm(const struct world *world)
 {
     uint64_t sum = 0;
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-        sum += atomic_load(&world->rig.conn->trusts[LAYERS].right_ppm[d]);
+        sum += atomic_load(&world->rig.conn->ahead.trusts[LAYERS].right_ppm[d]);
     return sum / SC_PLUGIN_DECILES;
 }
 

@@ -243,7 +243,7 @@ static void refused_while_paused(struct rig *rig, uint64_t seed, uint64_t tokens
     sc_store_room(rig->conn->store, &before);
     assert_true(before.is_paused);
     spec_ticket ticket = rig_store(rig, result.request, &prompt, 0, tokens);
-    assert_int_equal(rig->conn->jobs[SC_JOB_EVICT].state, 0);
+    assert_int_equal(rig->conn->jobs.slots[SC_JOB_EVICT].state, 0);
     assert_int_equal(rig_wait(rig, ticket), SPEC_E_NO_SPACE);
     sc_store_room(rig->conn->store, &after);
     assert_int_equal(after.demand_bytes, before.demand_bytes);

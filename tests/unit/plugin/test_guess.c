@@ -148,7 +148,7 @@ static void no_predictor_changes_what_is_delivered(void **state)
 
 static uint32_t learnt(const struct world *world, uint32_t layer)
 {
-    return atomic_load(&world->rig.conn->trusts[layer].count);
+    return atomic_load(&world->rig.conn->ahead.trusts[layer].count);
 }
 
 /* A hint that stands before get_important of the layer below is not taken back by it, and neither
@@ -167,8 +167,8 @@ static void a_hint_before_the_layer_below_is_kept_and_judged(void **state)
                 assert_int_equal(learnt(&world, layer), n);
             assert_int_equal(learnt(&world, 4), 3 * n); /* of all layers */
         }
-        assert_int_equal(atomic_load(&world.rig.conn->window.count), 9);
-        assert_true(atomic_load(&world.rig.conn->window.ns) >= WINDOW_NS);
+        assert_int_equal(atomic_load(&world.rig.conn->ahead.window.count), 9);
+        assert_true(atomic_load(&world.rig.conn->ahead.window.ns) >= WINDOW_NS);
         world_done(&world);
     }
 }
@@ -190,7 +190,7 @@ static uint64_t right_after(uint32_t first, uint32_t second)
     assert_int_equal(learnt(&world, 1), 1);
     uint64_t right = 0;
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-        right += atomic_load(&world.rig.conn->trusts[1].right_ppm[d]);
+        right += atomic_load(&world.rig.conn->ahead.trusts[1].right_ppm[d]);
     rig_release(&world.rig, request);
     world_done(&world);
     return right;
@@ -222,7 +222,7 @@ static uint64_t right_scaled(float scale, float hint_scale)
     assert_int_equal(learnt(&world, 1), 1);
     uint64_t right = 0;
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-        right += atomic_load(&world.rig.conn->trusts[1].right_ppm[d]);
+        right += atomic_load(&world.rig.conn->ahead.trusts[1].right_ppm[d]);
     rig_release(&world.rig, request);
     world_done(&world);
     return right;
@@ -246,9 +246,10 @@ static void what_was_right_too_seldom_is_not_read(void **state)
     for (uint32_t n = 0; n < 4; n++)
         assert_int_equal(travel(&world, WINDOW_NS).prefetched, 0);
     assert_int_equal(speculated(&world), 0);
-    assert_true(atomic_load(&world.rig.conn->trusts[4].count) >= 9); /* measured all the same */
+    assert_true(atomic_load(&world.rig.conn->ahead.trusts[4].count) >=
+                9); /* measured all the same */
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-        atomic_store(&world.rig.conn->trusts[2].right_ppm[d], 1000000);
+        atomic_store(&world.rig.conn->ahead.trusts[2].right_ppm[d], 1000000);
     assert_true(travel(&world, WINDOW_NS).prefetched > 0);
     world_done(&world);
 }
@@ -261,7 +262,7 @@ static void a_window_of_nothing_reads_nothing(void **state)
     for (uint32_t n = 0; n < 3; n++)
         assert_int_equal(travel(&world, 0).prefetched, 0);
     assert_int_equal(speculated(&world), 0);
-    assert_true(atomic_load(&world.rig.conn->window.count) > 0);
+    assert_true(atomic_load(&world.rig.conn->ahead.window.count) > 0);
     assert_true(travel(&world, WINDOW_NS).prefetched > 0); /* and grows with it */
     world_done(&world);
 }
@@ -288,7 +289,7 @@ static void a_request_ends_while_its_hint_is_ranked(void **state)
             load(&world, request, 3, &tour); /* another layer than the one guessed */
         rig_release(&world.rig, request);
     }
-    struct sc_plugin_request *request = &world.rig.conn->requests[0];
+    struct sc_plugin_request *request = &world.rig.conn->requests.slots[0];
     rig_pass_ns(&world.rig, WINDOW_NS);
     for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++, request++) {
         assert_int_equal(atomic_load(&request->holds), 0);
@@ -332,7 +333,7 @@ static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
         rig_release(&world.rig, handle);
     }
     assert_true(both > 0);
-    struct sc_plugin_request *request = world.rig.conn->requests;
+    struct sc_plugin_request *request = world.rig.conn->requests.slots;
     rig_pass_ns(&world.rig, WINDOW_NS);
     for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++) {
         assert_int_equal(atomic_load(&request[i].holds), 0);

@@ -189,7 +189,7 @@ static void a_forked_child_keeps_no_lock_after_close(void **state)
             _exit(read(gate[0], &byte, 1) == 0 ? 0 : 1); /* until the parent is done */
         }
         rig_reopen(&rig);
-        assert_int_equal(rig.conn->role, SPEC_ROLE_WRITER);
+        assert_int_equal(rig.conn->ranks.role, SPEC_ROLE_WRITER);
         assert_int_equal(close(gate[1]), 0);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);

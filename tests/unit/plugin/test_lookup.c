@@ -75,9 +75,9 @@ static void who_needs_exact_rows_is_told_of_those(void **state)
     struct spec_lookup_result held = rig_lookup(&rig, &prompt);
     const struct sc_radix_segment *third =
         &sc_plugin_request_find(rig.conn, held.request)->segments[2];
-    pthread_mutex_lock(&rig.conn->index_lock);
+    pthread_mutex_lock(&rig.conn->index.lock);
     (void)sc_radix_flags_set(rig.conn->radix, third->node, SPEC_PROVENANCE_LOSSY);
-    pthread_mutex_unlock(&rig.conn->index_lock);
+    pthread_mutex_unlock(&rig.conn->index.lock);
     for (uint64_t from = 0; from <= 192; from += 48) {
         struct spec_lookup_result result = find(&rig, &prompt, from, SPEC_LOOKUP_REQUIRE_EXACT);
         assert_int_equal(result.stored_tokens, 128);
@@ -95,7 +95,7 @@ static void what_a_request_has_no_room_for_is_not_told(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(3, 0, 0, 300);
     open_filled(&rig, "", &prompt);
-    rig.conn->segment_capacity = 2; /* of five; the arrays have more */
+    rig.conn->requests.segment_capacity = 2; /* of five; the arrays have more */
     for (uint64_t from = 0; from <= 300; from += 100) {
         struct spec_lookup_result result = find(&rig, &prompt, from, 0);
         assert_int_equal(result.stored_tokens, 128);
@@ -108,9 +108,9 @@ static void what_a_request_has_no_room_for_is_not_told(void **state)
 static bool has_free_leaf(struct rig *rig)
 {
     struct sc_radix_segment leaf;
-    pthread_mutex_lock(&rig->conn->index_lock);
+    pthread_mutex_lock(&rig->conn->index.lock);
     bool has = sc_radix_victim(rig->conn->radix, &leaf);
-    pthread_mutex_unlock(&rig->conn->index_lock);
+    pthread_mutex_unlock(&rig->conn->index.lock);
     return has;
 }
 
@@ -144,8 +144,8 @@ static void what_a_miss_is_stored_behind_stays_until_release(void **state)
 static void assert_all_free(struct rig *rig)
 {
     for (uint32_t i = 0; i < rig->conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
-        assert_int_equal(atomic_load(&rig->conn->requests[i].state), SC_REQUEST_FREE);
-        assert_int_equal(atomic_load(&rig->conn->requests[i].piece_last), UINT64_MAX);
+        assert_int_equal(atomic_load(&rig->conn->requests.slots[i].state), SC_REQUEST_FREE);
+        assert_int_equal(atomic_load(&rig->conn->requests.slots[i].piece_last), UINT64_MAX);
     }
     assert_int_equal(atomic_load(&rig->conn->stats.requests_open), 0);
 }

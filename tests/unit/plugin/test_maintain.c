@@ -48,9 +48,9 @@ static void flags_are_checked(void **state)
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         assert_int_equal(maintain(&rig, CASES[i].flags), CASES[i].status);
     assert_int_equal(sc_plugin_maintain(rig.conn, NULL, NULL), SPEC_E_INVALID);
-    rig.conn->role = SPEC_ROLE_READER;
+    rig.conn->ranks.role = SPEC_ROLE_READER;
     assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
-    rig.conn->role = SPEC_ROLE_WRITER;
+    rig.conn->ranks.role = SPEC_ROLE_WRITER;
     rig_done(&rig);
 }
 

@@ -1,6 +1,7 @@
 /* Merging: what was stored token by token becomes a piece a chunk, and nobody is told of other rows
  * than those of his tokens at any moment: with requests that hold the old pieces, branches, failed
  * reads, eviction, resets, reopens, power cuts, readers and ranks beside. */
+#include "plugin/provenance.h"
 #include "tests/unit/plugin/merge_fixture.h"
 
 /* A prompt of `first` tokens is stored, the rest is decoded. */
@@ -65,11 +66,11 @@ static void whole_chunks_are_left_alone(void **state)
     rig_open(&rig);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     settle(&rig);
-    assert_null(rig.conn->merge);
+    assert_null(rig.conn->merges.job);
     struct prompt longer = rig_prompt(2, 1000, 0, 9 * CHUNK - 8);
     converse(&rig, &longer, 9 * CHUNK - 8); /* half a chunk, */
     settle(&rig);
-    assert_null(rig.conn->merge);
+    assert_null(rig.conn->merges.job);
     rig_prompt_free(&longer);
     longer = rig_prompt(2, 1000, 0, 9 * CHUNK);
     converse(&rig, &longer, 9 * CHUNK); /* and the other: two pieces, which are too few */

@@ -96,14 +96,14 @@ static void the_second_writer_is_refused_and_auto_reads(void **state)
     sim_rig(&writer, "", 1);
     struct prompt prompt = rig_prompt(4, 0, 0, 64);
     rig_open(&writer);
-    assert_int_equal(writer.conn->role, SPEC_ROLE_WRITER);
+    assert_int_equal(writer.conn->ranks.role, SPEC_ROLE_WRITER);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     rig_beside(&second, &writer, SPEC_ROLE_WRITER, 0);
     assert_int_equal(rig_try_open(&second), SPEC_E_LOCKED);
     assert_int_equal(atomic_load(&second.memory.live_blocks), 0);
     second.role = SPEC_ROLE_AUTO;
     rig_open(&second);
-    assert_int_equal(second.conn->role, SPEC_ROLE_READER);
+    assert_int_equal(second.conn->ranks.role, SPEC_ROLE_READER);
     assert_int_equal(rig_read(&second, &prompt, NULL), 64);
     rig_leave(&second);
     rig_done(&writer);

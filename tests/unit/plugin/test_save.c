@@ -295,7 +295,7 @@ static void a_refused_store_gives_its_ticket_back(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(sc_plugin_store(rig.conn, both, 2, NULL, NULL), SPEC_E_BUSY);
     assert_int_equal(counter(&rig.conn->stats.tickets_open), SC_LIMIT_TICKETS - 1);
-    assert_int_equal(atomic_load(&rig.conn->saves_live), 0);
+    assert_int_equal(atomic_load(&rig.conn->saves.live), 0);
     spec_ticket last = sc_plugin_ticket_take(rig.conn, 1), ticket;
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(rig_store_layer(&rig, result.request, &prompt, 0, 10, 0, &ticket),

@@ -386,7 +386,7 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         assert_int_equal(shot.item.result_flags, SPEC_IMPORTANT_FALLBACK);
         assert_in_range(shot.item.union_rows, 31, 90);
         uint64_t rows_bytes = shot.item.read_bytes - atomic_load(&stats->sketch_read_bytes);
-        assert_int_equal(rows_bytes < 600 * world.rig.conn->row_bytes, WAYS[way].by_sketch);
+        assert_int_equal(rows_bytes < 600 * world.rig.conn->dims.row_bytes, WAYS[way].by_sketch);
         if (way == 0)
             memcpy(truth, shot.positions, sizeof(truth));
         assert_memory_equal(shot.positions, truth, sizeof(truth));

@@ -1,0 +1,50 @@
+/* Room for what comes (evict.c), and extents that give their rows up for it (coarse.c).
+ *
+ * Threads: the job, but for what any thread asks.
+ * Tests: tests/unit/plugin/test_evict.c, test_coarse.c */
+#ifndef SC_PLUGIN_EVICT_H
+#define SC_PLUGIN_EVICT_H
+
+#include "hashing/radix.h"
+#include "store/store.h"
+
+struct sc_plugin_request;
+
+struct sc_plugin_coarse { /* an extent that may give its rows up: codes are being read back */
+    struct sc_store_coarse_extent extent; /* id 0: none */
+    struct sc_radix_ref leaf;
+    uint32_t layer;
+};
+
+struct sc_plugin_evict {
+    _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
+    _Atomic bool asks_least;                  /* likewise */
+    uint64_t goal_bytes;                      /* the job's: a pass needs so much at once */
+    uint64_t left_bytes, left_runs;           /* the job's: beyond what is free or on its way */
+    _Atomic uint64_t piece_new;               /* the room's, when nothing older was left */
+    struct sc_plugin_coarse coarse;           /* the job's */
+};
+
+/* evict.c */
+/* A pass of so many rows found no room. */
+void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
+void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
+void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
+/* After something was stored. */
+void sc_plugin_evict_check(spec_connector *conn);
+bool sc_plugin_evict_some(spec_connector *conn); /* the job */
+
+/* coarse.c */
+/* Marks the request's segments, which are pinned, whose pieces give codes alone (to a lease that
+ * ends at expiry_ns, if it is not 0), and returns where the first one behind from_token begins;
+ * UINT64_MAX: none. marks_before: sc_store_coarse_marks before the match. */
+uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
+                               uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns);
+void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
+/* Runs of a piece without rows are lossy. The index' writer. */
+void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark);
+/* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
+ * another step will. */
+bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+
+#endif

@@ -1,0 +1,26 @@
+/* Whose rows they are: what is checked of a model, and the name space that follows from it.
+ *
+ * Threads: open.
+ * Tests: tests/unit/plugin/test_connector.c, test_fingerprint.c */
+#ifndef SC_PLUGIN_IDENTIFY_H
+#define SC_PLUGIN_IDENTIFY_H
+
+#include "base/status.h"
+
+struct sc_hash;
+
+/* model.c */
+spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_error *reterr);
+
+/* namespace.c: digest, digest of what all ranks of the model share, and descriptor (canonical JSON,
+ * from conn->alloc; the caller frees it). */
+spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
+                                struct sc_hash *ret_digest, struct sc_hash *ret_family,
+                                char **ret_descriptor, struct spec_error *reterr);
+
+/* fingerprint.c: XXH3-128 over the weight files, cached in the store's directory. */
+spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths,
+                                  uint64_t path_count, struct sc_hash *ret_hash,
+                                  struct spec_error *reterr);
+
+#endif

@@ -1,0 +1,60 @@
+/* Work in the background that is asked for: the jobs (jobs.c), what each does a little of at a time
+ * (maintain.c), and what comes by itself (turn.c).
+ *
+ * Threads: any, but for what a job calls: its own.
+ * Tests: tests/unit/plugin/test_maintain.c, test_peers.c */
+#ifndef SC_PLUGIN_JOBS_H
+#define SC_PLUGIN_JOBS_H
+
+#include "base/exec.h"
+#include "base/status.h"
+
+enum sc_plugin_job_kind {
+    SC_JOB_TIDY,
+    SC_JOB_EVICT,
+    SC_JOB_CHECKPOINT,
+    SC_JOB_SPARE,
+    SC_JOB_LAB,
+    SC_JOB_MERGE,
+    SC_JOBS
+};
+
+struct sc_plugin_job { /* work in the background that is asked for (maintain.c) */
+    struct sc_task task;
+    spec_connector *conn;
+    bool (*run)(spec_connector *conn); /* true: there is more to do */
+    uint32_t state;                    /* guarded by jobs.lock; 0: nothing to do */
+};
+
+struct sc_plugin_jobs {
+    pthread_mutex_t lock; /* rank 25 */
+    struct sc_plugin_job slots[SC_JOBS];
+    bool closed;
+    _Atomic uint32_t word; /* moves when a step ends */
+};
+
+struct sc_plugin_turn { /* background work that comes by itself (turn.c) */
+    struct sc_task task;
+    bool is_started;
+    _Atomic uint32_t closing, ended;
+};
+
+/* jobs.c */
+void sc_plugin_jobs_open(spec_connector *conn, bool (*const runs[SC_JOBS])(spec_connector *));
+/* No step runs or will run. */
+void sc_plugin_jobs_close(spec_connector *conn);
+/* The job is done soon, again when it runs now. Any thread; never blocks. */
+void sc_plugin_kick(spec_connector *conn, enum sc_plugin_job_kind kind);
+/* For calls of the host: a lock that is not free is counted (stats.lock_waits). */
+void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock);
+
+/* maintain.c */
+void sc_plugin_maintain_open(spec_connector *conn); /* the jobs */
+spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *params,
+                               struct spec_error *reterr);
+
+/* turn.c */
+void sc_plugin_turn_start(spec_connector *conn);
+void sc_plugin_turn_stop(spec_connector *conn);
+
+#endif

@@ -1,0 +1,24 @@
+/* Pieces of a chunk that become one (merge.c; docs/decisions/0016).
+ *
+ * Threads: the job; tails: per call, below.
+ * Tests: tests/unit/plugin/test_merge.c */
+#ifndef SC_PLUGIN_MERGES_H
+#define SC_PLUGIN_MERGES_H
+
+#include "base/status.h"
+
+#define SC_PLUGIN_TAILS 256u /* ends of prompts that wait to be merged */
+
+struct sc_plugin_merges {
+    struct sc_plugin_merge *job;     /* made by it; NULL: nothing was ever to be merged */
+    _Atomic uint32_t waiting;        /* for a request to be released */
+    uint64_t tails[SC_PLUGIN_TAILS]; /* jobs.lock: a ring: ends of prompts that may be merged */
+    uint32_t tail_first, tail_count;
+};
+
+bool sc_plugin_merge_some(spec_connector *conn); /* the job */
+/* The request has ended, which stored this piece last, inside a chunk that others began. */
+void sc_plugin_merge_tail(spec_connector *conn, uint64_t piece);
+void sc_plugin_merge_close(spec_connector *conn); /* after jobs_close, before the store's */
+
+#endif
