@@ -107,7 +107,6 @@ struct sc_io_cost_watch {
             double ns, bytes; /* an operation */
         } last[SC_IO_COST_LAST];
     } bins[SC_IO_COST_BINS];
-    double lag_ns; /* latency; 0: none was seen */
 
     /* Any thread, relaxed: what is believed; 0: nothing yet. */
     _Atomic uint64_t bytes_per_s, op_ns;

@@ -31,8 +31,8 @@
 #define STRETCH_BYTES_MIN (2u << 20)
 #define STRETCH_OPS_MAX   512u        /* or as many bytes, twice what io_uring has in flight: */
 #define STRETCH_BYTES_MAX (16u << 20) /* the next submit ends it */
-#define LAG_SHARE         4.0         /* of a stretch: no more is taken for latency */
-#define LAG_GROWTH        1.125
+#define LAG_SHARE         4.0 /* of a stretch, or so many ns: no more is taken for latency */
+#define LAG_NS_MAX        2e5
 #define SAMPLES_MIN       3u   /* of a bin that is believed */
 #define BYTE_NS_MIN       1e-3 /* 1 TB/s .. 1 MB/s, 1 ns .. 1 s an operation */
 #define BYTE_NS_MAX       1e3
@@ -105,15 +105,6 @@ static bool is_enough(uint64_t ops, uint64_t bytes)
     return ops >= STRETCH_OPS_MIN || bytes >= STRETCH_BYTES_MIN;
 }
 
-/* Latency, of a stretch whose first operation took first_ns: the least of late. Where operations
- * end in bursts, first_ns is of a whole burst. */
-static double lag_of(struct sc_io_cost_watch *watch, double first_ns, double ns, double ops)
-{
-    double lag_ns = within(first_ns - ns / ops, 0, ns), most = watch->lag_ns * LAG_GROWTH;
-    watch->lag_ns = watch->lag_ns > 0 && lag_ns > most ? most : lag_ns;
-    return within(watch->lag_ns, 0, ns / LAG_SHARE);
-}
-
 /* All of the stretch is done but what flies still. */
 static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left)
 {
@@ -132,8 +123,10 @@ static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left
         atomic_exchange_explicit(&watch->is_sampling, true, memory_order_acquire))
         return;
     double ns = (double)(now_ns - start_ns);
-    if (first_ns > start_ns && first_ns <= now_ns)
-        ns -= lag_of(watch, (double)(first_ns - start_ns), ns, (double)ops);
+    if (first_ns > start_ns && first_ns <= now_ns) {
+        double most = ns / LAG_SHARE < LAG_NS_MAX ? ns / LAG_SHARE : LAG_NS_MAX;
+        ns -= within((double)(first_ns - start_ns) - ns / (double)ops, 0, most);
+    }
     struct sc_io_cost_bin *bin = &watch->bins[bin_of(ops, bytes)];
     bin->last[bin->count++ % SC_IO_COST_LAST] =
         (struct sc_io_cost_sample){.ns = ns / (double)ops, .bytes = (double)bytes / (double)ops};

@@ -234,20 +234,42 @@ static void a_device_that_never_rests_is_measured(void **state)
     rig_free(rig);
 }
 
+#define THREADS 4u
+#define EACH    160u
+
 struct submitter {
     struct rig *rig;
     pthread_t thread;
-    uint32_t first;
+    uint8_t *memory;
+    struct sc_io_op ops[EACH];
+    _Atomic uint32_t done_count;
 };
+
+static void one_is_done(struct sc_io_op *op)
+{
+    struct submitter *own = op->user;
+    (void)atomic_fetch_add(&own->done_count, 1);
+}
 
 static void *submits(void *user)
 {
     struct submitter *own = user;
-    for (uint32_t i = 0; i < 30; i++) {
-        begin(own->rig, SC_IO_READ, own->first, 160, PAGE);
-        for (uint32_t j = 0; j < 160; j++)
-            while (atomic_load(&own->rig->tests[own->first + j].done_count) == 0)
-                (void)usleep(100);
+    struct sc_io_op *ops[EACH];
+    for (uint32_t i = 1; i <= 30; i++) {
+        for (uint32_t j = 0; j < EACH; j++) {
+            own->ops[j] = (struct sc_io_op){.file = own->rig->file,
+                                            .buffer = own->memory + j * PAGE,
+                                            .offset = j * PAGE,
+                                            .bytes = PAGE,
+                                            .kind = SC_IO_READ,
+                                            .lane = SC_LANE_DEMAND,
+                                            .done = one_is_done,
+                                            .user = own};
+            ops[j] = &own->ops[j];
+        }
+        sc_io_submit(own->rig->fx.io, ops, EACH);
+        while (atomic_load(&own->done_count) < i * EACH)
+            (void)usleep(100);
     }
     return NULL;
 }
@@ -258,9 +280,11 @@ static void threads_may_submit_and_ask_at_once(void **state)
         .name = "pread", .backend = SC_BACKEND_PREAD, .thread_count = 2};
     (void)state;
     struct rig *rig = rig_make(&threads);
-    struct submitter own[4];
-    for (uint32_t i = 0; i < 4; i++) {
-        own[i] = (struct submitter){.rig = rig, .first = i * 160};
+    struct submitter *own = calloc(THREADS, sizeof(*own));
+    assert_non_null(own);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        own[i].rig = rig;
+        own[i].memory = rig->memory + i * EACH * PAGE;
         assert_int_equal(pthread_create(&own[i].thread, NULL, submits, &own[i]), 0);
     }
     for (uint32_t i = 0; i < 200; i++) {
@@ -268,8 +292,9 @@ static void threads_may_submit_and_ask_at_once(void **state)
         assert_true(cost_of(rig).op_ns > 0);
         (void)usleep(200);
     }
-    for (uint32_t i = 0; i < 4; i++)
+    for (uint32_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(own[i].thread, NULL), 0);
+    free(own);
     rig_free(rig);
 }
 
