@@ -214,8 +214,14 @@ static void window_read(struct sc_store_build *build)
     uint64_t end = build->row + build->rows;
     while (to->first + to->count < end)
         to++;
-    sc_store_readback_add(&build->back, extent, build->layer, from->piece, to->piece, build->row,
-                          end, !build->is_codes);
+    const struct sc_store_stretch_rows rows = {.extent = extent,
+                                               .layer = build->layer,
+                                               .from = from->piece,
+                                               .to = to->piece,
+                                               .first = build->row,
+                                               .end = end,
+                                               .k_alone = !build->is_codes};
+    sc_store_readback_add(&build->back, &rows);
     sc_store_readback_submit(&build->back);
 }
 
@@ -234,11 +240,11 @@ static void slab_code(struct sc_store_build *build, const struct sc_store_piece_
         is_split(store) ? back->halves[1] : back->halves[0] + store->shape.k_row_bytes;
     for (uint64_t i = 0; i < blocks.row_count; i++)
         rows[i] = back->halves[0] + i * back->stride;
-    sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_K, &blocks, rows,
+    sc_store_block_make(store, &blocks, build->layer, SC_STORE_PART_K, rows,
                         build->keys + blocks.k_at);
     for (uint64_t i = 0; i < blocks.row_count; i++)
         rows[i] = v + i * back->stride;
-    sc_store_block_make(store, piece->hash, build->layer, SC_STORE_PART_V, &blocks, rows,
+    sc_store_block_make(store, &blocks, build->layer, SC_STORE_PART_V, rows,
                         build->keys + blocks.v_at);
 }
 
@@ -247,8 +253,7 @@ static bool span_take(struct sc_store_build *build, const struct span *span, uin
 {
     uint64_t keys_bytes = build->store->params.probe_row_bytes;
     struct sc_store_back back;
-    if (!sc_store_readback_rows(&build->back, 0, span->piece, build->row, count, !build->is_codes,
-                                &back))
+    if (!sc_store_readback_rows(&build->back, 0, span->piece, build->row, count, &back))
         return false;
     if (build->is_codes)
         slab_code(build, span->piece, &back);

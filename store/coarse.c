@@ -54,13 +54,12 @@ static bool piece_holds(const struct sc_store *store, const struct sc_store_exte
 {
     const struct sc_store_code_shape *shape = &annex->code_shape;
     struct sc_store_blocks blocks;
-    bool is_bad;
     sc_store_codes_blocks(store, extent, annex->copy, shape, piece, &blocks);
     return sc_store_codes_fit(annex, &blocks) &&
-           sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_K, &blocks,
-                                bytes + blocks.k_at, &is_bad) &&
-           sc_store_block_holds(store, shape, piece->hash, layer, SC_STORE_PART_V, &blocks,
-                                bytes + blocks.v_at, &is_bad);
+           sc_store_block_check(store, &blocks, shape, layer, SC_STORE_PART_K,
+                                bytes + blocks.k_at) == SC_STORE_BLOCK_CODED &&
+           sc_store_block_check(store, &blocks, shape, layer, SC_STORE_PART_V,
+                                bytes + blocks.v_at) == SC_STORE_BLOCK_CODED;
 }
 
 spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t layer)

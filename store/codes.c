@@ -49,7 +49,8 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                                  .v_bytes = fixed + rows * shape->v_row_bytes,
                                  .position = piece->first_position + piece->skip,
                                  .row_count = rows,
-                                 .copy = copy};
+                                 .copy = copy,
+                                 .piece_hash = piece->hash};
 }
 
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
@@ -64,14 +65,14 @@ uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count)
     return tags < frame ? frame - tags : 0;
 }
 
-static uint64_t checksum(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
-                         uint32_t part, const struct sc_store_blocks *blocks, const uint8_t *block,
-                         uint64_t bytes)
+static uint64_t checksum(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                         uint32_t layer, uint32_t part, const uint8_t *block)
 {
-    uint32_t kind = part == SC_STORE_PART_K ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES;
-    uint64_t base, sum;
-    base = sc_store_tag_base(store->shape.digest, piece_hash, blocks->copy, layer, kind);
-    sc_store_tag_make(base, blocks->position, block, bytes - 8, bytes - 8, 1, &sum, 1);
+    bool is_k = part == SC_STORE_PART_K;
+    uint64_t bytes = (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, sum;
+    uint64_t base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
+                                      is_k ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES);
+    sc_store_tag_make(base, blocks->position, block, bytes, bytes, 1, &sum, 1);
     return sum;
 }
 
@@ -89,32 +90,31 @@ static void head_make(uint32_t part, uint32_t bits, uint64_t rows, bool is_raw,
     memcpy(ret_head, head, sizeof(head));
 }
 
-void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
-                         uint32_t part, const struct sc_store_blocks *blocks,
-                         const uint8_t *const *rows, uint8_t *block)
+void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
 {
     const struct sc_store_codes *codes = &store->params.codes;
     bool is_k = part == SC_STORE_PART_K;
-    uint64_t bytes = is_k ? blocks->k_bytes : blocks->v_bytes;
     uint8_t *scales = block + SC_STORE_BLOCK_HEAD_BYTES;
     bool has = codes->encode(codes->user, part, rows, blocks->row_count, scales,
                              scales + codes->shape.scale_bytes);
     head_make(part, is_k ? codes->shape.bits_k : codes->shape.bits_v, blocks->row_count, !has,
               block);
-    uint64_t sum = checksum(store, piece_hash, layer, part, blocks, block, bytes);
-    memcpy(block + bytes - 8, &sum, 8);
+    uint64_t sum = checksum(store, blocks, layer, part, block);
+    memcpy(block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, &sum, 8);
 }
 
-bool sc_store_block_holds(const struct sc_store *store, const struct sc_store_code_shape *shape,
-                          const uint8_t piece_hash[16], uint32_t layer, uint32_t part,
-                          const struct sc_store_blocks *blocks, const uint8_t *block,
-                          bool *ret_is_bad)
+enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
+                                               const struct sc_store_blocks *blocks,
+                                               const struct sc_store_code_shape *shape,
+                                               uint32_t layer, uint32_t part, const uint8_t *block)
 {
     bool is_k = part == SC_STORE_PART_K;
-    uint64_t bytes = is_k ? blocks->k_bytes : blocks->v_bytes, sum;
     uint8_t head[SC_STORE_BLOCK_HEAD_BYTES];
-    memcpy(&sum, block + bytes - 8, 8);
+    uint64_t sum;
+    memcpy(&sum, block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, 8);
+    if (checksum(store, blocks, layer, part, block) != sum)
+        return SC_STORE_BLOCK_BAD;
     head_make(part, is_k ? shape->bits_k : shape->bits_v, blocks->row_count, false, head);
-    *ret_is_bad = checksum(store, piece_hash, layer, part, blocks, block, bytes) != sum;
-    return !*ret_is_bad && memcmp(head, block, sizeof(head)) == 0;
+    return memcmp(head, block, sizeof(head)) == 0 ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
 }

@@ -31,6 +31,7 @@ struct sc_store_blocks { /* of a piece */
     uint64_t k_bytes, v_bytes;
     uint64_t position, row_count; /* of the rows that are coded */
     uint64_t copy;                /* of the annex: of the checksums */
+    const uint8_t *piece_hash;    /* the piece's own */
 };
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                            uint64_t copy, const struct sc_store_code_shape *shape,
@@ -52,14 +53,18 @@ uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
  * many. */
 uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count);
 
-/* Makes K's or V's block of the rows. */
-void sc_store_block_make(const struct sc_store *store, const uint8_t piece_hash[16], uint32_t layer,
-                         uint32_t part, const struct sc_store_blocks *blocks,
-                         const uint8_t *const *rows, uint8_t *block);
-/* Whether it is that block, and has codes. is_bad: it fails its checksum. */
-bool sc_store_block_holds(const struct sc_store *store, const struct sc_store_code_shape *shape,
-                          const uint8_t piece_hash[16], uint32_t layer, uint32_t part,
-                          const struct sc_store_blocks *blocks, const uint8_t *block,
-                          bool *ret_is_bad);
+/* Makes K's or V's block (part) of the rows. */
+void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block);
+
+enum sc_store_block_state {
+    SC_STORE_BLOCK_CODED,
+    SC_STORE_BLOCK_OTHER, /* raw, or of other bits or rows: it has no codes to read */
+    SC_STORE_BLOCK_BAD    /* it fails its checksum */
+};
+enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
+                                               const struct sc_store_blocks *blocks,
+                                               const struct sc_store_code_shape *shape,
+                                               uint32_t layer, uint32_t part, const uint8_t *block);
 
 #endif

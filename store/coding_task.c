@@ -104,10 +104,11 @@ static void block_code(struct sc_store_coder *coder, uint32_t part, uint64_t sta
     uint64_t k_bytes = store->shape.k_row_bytes;
     uint64_t bytes = is_split ? k_bytes : store->shape.row_bytes;
     const struct sc_store_extent_entry extent = {.row_count = (uint32_t)coder->row_count};
-    const struct sc_store_piece_entry piece = {.first_position = plan->first_position,
-                                               .extent_row = (uint16_t)coder->row,
-                                               .row_count = (uint16_t)plan->row_count};
+    struct sc_store_piece_entry piece = {.first_position = plan->first_position,
+                                         .extent_row = (uint16_t)coder->row,
+                                         .row_count = (uint16_t)plan->row_count};
     struct sc_store_blocks blocks;
+    memcpy(piece.hash, plan->hash, sizeof(piece.hash));
     sc_store_codes_blocks(store, &extent, coder->annex->copy, &store->params.codes.shape, &piece,
                           &blocks);
     const uint8_t *rows[SC_LIMIT_CHUNK_TOKENS];
@@ -115,7 +116,7 @@ static void block_code(struct sc_store_coder *coder, uint32_t part, uint64_t sta
     coding->bounced = 0;
     for (uint64_t i = 0; i < plan->row_count; i++)
         rows[i] = item_at(coding, start + i * bytes, bytes) + (is_split || is_k ? 0 : k_bytes);
-    sc_store_block_make(store, plan->hash, coder->layer, part, &blocks, rows,
+    sc_store_block_make(store, &blocks, coder->layer, part, rows,
                         coding->codes + (is_k ? blocks.k_at : blocks.v_at));
 }
 

@@ -26,7 +26,7 @@ static void list_remove(struct sc_flight *flight, struct sc_flight_slot *slot)
 
 static bool slot_is_free(const struct sc_flight *flight)
 {
-    return flight->free_slots != NULL || flight->slots_used < flight->slots_max;
+    return flight->free_slots != NULL || flight->slots_used < flight->memory.slots_max;
 }
 
 /* One is free. Memory of slots is first touched when they are first taken: most of many readers
@@ -38,7 +38,8 @@ static struct sc_flight_slot *slot_take(struct sc_flight *flight)
         flight->free_slots = slot->next;
         return slot;
     }
-    return (void *)(flight->slots + flight->slots_used++ * flight->slot_bytes);
+    return (void *)((uint8_t *)flight->memory.slots +
+                    flight->slots_used++ * flight->memory.slot_bytes);
 }
 
 /* Its memory goes back; it is in no list. */
@@ -101,7 +102,7 @@ static struct sc_flight_read *read_take(struct sc_flight *flight)
     struct sc_flight_read *read = flight->free_reads;
     flight->read_count++;
     if (read == NULL)
-        return &flight->reads[flight->reads_used++];
+        return &flight->memory.reads[flight->reads_used++];
     flight->free_reads = read->next;
     return read;
 }
@@ -239,7 +240,7 @@ static void slot_start(struct sc_flight *flight, uint8_t *frame, bool is_spare,
 static bool has_room(const struct sc_flight *flight)
 {
     return slot_is_free(flight) && flight->flying < flight->flying_max &&
-           flight->reads_max - flight->read_count >= flight->slot_reads;
+           flight->memory.reads_max - flight->read_count >= flight->slot_reads;
 }
 
 /* given: a frame that was handed over, or NULL. */
@@ -311,18 +312,13 @@ static void on_frame(struct sc_task *task)
 /* ---- Loads ---------------------------------------------------------------------------------- */
 
 void sc_flight_init(struct sc_flight *flight, struct sc_store *store,
-                    const struct sc_flight_client *client, void *slots, uint64_t slot_bytes,
-                    uint32_t slots_max, struct sc_flight_read *reads, uint32_t reads_max)
+                    const struct sc_flight_client *client, const struct sc_flight_memory *memory)
 {
     uint64_t flying = (FLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
     flight->store = store;
     flight->client = client;
-    flight->slots = slots;
-    flight->slot_bytes = slot_bytes;
-    flight->slots_max = slots_max;
-    flight->reads = reads;
-    flight->reads_max = reads_max;
-    flight->flying_max = flying < slots_max ? (uint32_t)flying : slots_max;
+    flight->memory = *memory;
+    flight->flying_max = flying < memory->slots_max ? (uint32_t)flying : memory->slots_max;
     flight->waiter.task.step = on_frame;
     flight->starved.word = &flight->word;
     pthread_mutex_init(&flight->lock, NULL);

@@ -85,14 +85,20 @@ struct sc_flight_client {
     void (*pumped)(struct sc_flight *flight);
 };
 
+/* Memory of a flight: the caller's, and no longer needed when done returns. */
+struct sc_flight_memory {
+    void *slots; /* [slots_max] of slot_bytes each, the client's */
+    uint64_t slot_bytes;
+    struct sc_flight_read *reads;  /* [reads_max] of all slots */
+    uint32_t slots_max, reads_max; /* reads_max <= SC_FLIGHT_READS_MAX */
+};
+
 struct sc_flight { /* the first member of the client's */
     /* Set by init, constant after. */
     struct sc_store *store;
     const struct sc_flight_client *client;
-    uint8_t *slots; /* [slots_max * slot_bytes] uninitialised from slots_used on */
-    uint64_t slot_bytes;
-    struct sc_flight_read *reads; /* [reads_max] likewise */
-    uint32_t slots_max, reads_max, flying_max;
+    struct sc_flight_memory memory; /* uninitialised from slots_used and reads_used on */
+    uint32_t flying_max;
 
     /* Guarded by lock (rank 30). */
     pthread_mutex_t lock;
@@ -117,11 +123,9 @@ struct sc_flight { /* the first member of the client's */
     _Atomic uint32_t word; /* changes when the owner may go on */
 };
 
-/* flight is zero. slots_max slots of slot_bytes each, with reads_max <= SC_FLIGHT_READS_MAX reads
- * of all: the caller's, and no longer needed when done returns. */
+/* flight is zero. */
 void sc_flight_init(struct sc_flight *flight, struct sc_store *store,
-                    const struct sc_flight_client *client, void *slots, uint64_t slot_bytes,
-                    uint32_t slots_max, struct sc_flight_read *reads, uint32_t reads_max);
+                    const struct sc_flight_client *client, const struct sc_flight_memory *memory);
 /* After cancel: waits for what flies. */
 void sc_flight_done(struct sc_flight *flight);
 

@@ -71,7 +71,13 @@ static bool part_add(struct sc_store_merger *merger, const struct sc_store_piece
         piece->first_position + piece->skip != merger->what.plan.first_position + merger->row ||
         end - first > merger->what.plan.row_count - merger->row)
         return false;
-    sc_store_readback_add(&merger->back, extent, merger->layer, piece, piece, first, end, false);
+    const struct sc_store_stretch_rows rows = {.extent = extent,
+                                               .layer = merger->layer,
+                                               .from = piece,
+                                               .to = piece,
+                                               .first = first,
+                                               .end = end};
+    sc_store_readback_add(&merger->back, &rows);
     merger->parts[merger->part_count++] = (struct part){.piece = piece, .at = merger->row};
     merger->row += end - first;
     merger->next++;
@@ -105,7 +111,7 @@ static bool part_take(struct sc_store_merger *merger, uint32_t i)
     uint64_t first = (uint64_t)part->piece->extent_row + part->piece->skip;
     uint64_t count = part->piece->row_count - part->piece->skip;
     struct sc_store_back back;
-    if (!sc_store_readback_rows(&merger->back, i, part->piece, first, count, false, &back))
+    if (!sc_store_readback_rows(&merger->back, i, part->piece, first, count, &back))
         return false;
     for (uint32_t h = 0; h < (is_split(merger->store) ? 2 : 1); h++)
         memcpy(merger->rows + (h * (uint64_t)merger->what.plan.row_count + part->at) * back.stride,

@@ -57,23 +57,19 @@ static void op_set(struct sc_store_readback *readback, struct sc_io_op *op, uint
 }
 
 void sc_store_readback_add(struct sc_store_readback *readback,
-                           const struct sc_store_extent_entry *extent, uint32_t layer,
-                           const struct sc_store_piece_entry *from,
-                           const struct sc_store_piece_entry *to, uint64_t first, uint64_t end,
-                           bool k_alone)
+                           const struct sc_store_stretch_rows *what)
 {
     struct sc_store *store = readback->store;
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
-    struct sc_store_slab_where begins, ends;
-    sc_store_slab_where(&store->shape, extent, layer, from, &begins);
-    sc_store_slab_where(&store->shape, extent, layer, to, &ends);
-    uint32_t last = k_alone ? 0 : ends.half_count - 1;
-    stretch->extent = extent;
-    stretch->layer = layer;
-    op_set(readback, &stretch->rows, begins.segment, begins.base[0] + first * begins.stride,
-           ends.base[last] + end * ends.stride);
-    op_set(readback, &stretch->tags, begins.segment, begins.tags + first * begins.tag_stride,
-           begins.tags + end * begins.tag_stride);
+    struct sc_store_slab_where from, to;
+    sc_store_slab_where(&store->shape, what->extent, what->layer, what->from, &from);
+    sc_store_slab_where(&store->shape, what->extent, what->layer, what->to, &to);
+    uint32_t last = what->k_alone ? 0 : to.half_count - 1;
+    stretch->what = *what;
+    op_set(readback, &stretch->rows, from.segment, from.base[0] + what->first * from.stride,
+           to.base[last] + what->end * to.stride);
+    op_set(readback, &stretch->tags, from.segment, from.tags + what->first * from.tag_stride,
+           from.tags + what->end * from.tag_stride);
     SC_ASSERT(store->params.poison, readback->used <= readback->memory_bytes);
 }
 
@@ -100,27 +96,27 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
 
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
-                            uint64_t count, bool k_alone, struct sc_store_back *ret_back)
+                            uint64_t count, struct sc_store_back *ret_back)
 {
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
     struct sc_store_slab_where where;
-    sc_store_slab_where(shape, stretch->extent, stretch->layer, piece, &where);
+    sc_store_slab_where(shape, stretch->what.extent, stretch->what.layer, piece, &where);
     if (stretch->rows.status != SPEC_OK || stretch->tags.status != SPEC_OK)
         return false;
     const uint64_t *tags =
         (const uint64_t *)(const void *)(stretch->tags.buffer + where.tags +
                                          first * where.tag_stride - stretch->tags.offset);
     uint64_t position = piece->first_position + (first - piece->extent_row);
-    uint32_t halves = k_alone ? 1 : where.half_count;
+    uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
     ret_back->stride = where.stride;
     for (uint32_t h = 0; h < halves; h++) {
         uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
         const uint8_t *rows =
             stretch->rows.buffer + (where.base[h] + first * where.stride - stretch->rows.offset);
-        uint64_t base = sc_store_tag_base(shape->digest, piece->hash, stretch->extent->copy,
-                                          stretch->layer, part);
+        uint64_t base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
+                                          stretch->what.layer, part);
         if (sc_store_tag_verify(base, position, rows, where.stride, where.stride, count, tags + h,
                                 shape->tags_per_row) != count)
             return false;

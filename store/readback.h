@@ -18,10 +18,17 @@
 
 #define SC_STORE_STRETCHES 16u /* of a window */
 
-struct sc_store_stretch {
+struct sc_store_stretch_rows {
     const struct sc_store_extent_entry *extent;
-    struct sc_io_op rows, tags;
+    const struct sc_store_piece_entry *from, *to; /* pieces that have the first row, the last */
+    uint64_t first, end;                          /* rows of the extent */
     uint32_t layer;
+    bool k_alone; /* of a split layout K alone, of one piece */
+};
+
+struct sc_store_stretch {
+    struct sc_store_stretch_rows what;
+    struct sc_io_op rows, tags;
 };
 
 struct sc_store_readback {
@@ -45,13 +52,9 @@ uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count
 bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes);
 void sc_store_readback_leave(struct sc_store_readback *readback);
 
-/* Adds extent rows [first, end), of which the first lies in `from` and the last in `to`, to the
- * window; k_alone: of a split layout K alone, of one piece. The window has room for them. */
+/* Adds rows to the window, which has room for them. */
 void sc_store_readback_add(struct sc_store_readback *readback,
-                           const struct sc_store_extent_entry *extent, uint32_t layer,
-                           const struct sc_store_piece_entry *from,
-                           const struct sc_store_piece_entry *to, uint64_t first, uint64_t end,
-                           bool k_alone);
+                           const struct sc_store_stretch_rows *what);
 /* Reads what was added; there is something. The task is posted once. */
 void sc_store_readback_submit(struct sc_store_readback *readback);
 /* What has come was looked at: the window is empty. Returns how many bytes were read. */
@@ -61,6 +64,6 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
  * cannot be had, or are not what they were. */
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
-                            uint64_t count, bool k_alone, struct sc_store_back *ret_back);
+                            uint64_t count, struct sc_store_back *ret_back);
 
 #endif

@@ -221,8 +221,12 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
         readers[i].tags = tags + i * tag_rows;
         readers[i].rows = rows + i * rows_bytes;
         readers[i].leaves = sc_io_is_shallow(store->io);
-        sc_flight_init(&readers[i].flight, store, &READER, slots + i * SC_READER_SLOTS,
-                       sizeof(*slots), SC_READER_SLOTS, reads + i * READS, READS);
+        const struct sc_flight_memory memory = {.slots = slots + i * SC_READER_SLOTS,
+                                                .slot_bytes = sizeof(*slots),
+                                                .reads = reads + i * READS,
+                                                .slots_max = SC_READER_SLOTS,
+                                                .reads_max = READS};
+        sc_flight_init(&readers[i].flight, store, &READER, &memory);
         ret_readers[i] = &readers[i];
     }
     return SPEC_OK;
@@ -239,7 +243,7 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
     if (first == NULL)
         return;
     struct sc_alloc *alloc = first->flight.store->params.alloc;
-    void *slots = first->flight.slots, *reads = first->flight.reads;
+    void *slots = first->flight.memory.slots, *reads = first->flight.memory.reads;
     for (uint64_t i = 0; i < count; i++) {
         sc_store_reader_cancel(&first[i]);
         sc_flight_done(&first[i].flight);

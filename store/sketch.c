@@ -36,7 +36,6 @@ struct sc_store_sketch {
     struct sc_flight flight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
-    struct slot *slots; /* [SLOTS] */
     uint64_t rows_max;
 
     /* Guarded by flight.lock. */
@@ -214,11 +213,15 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
         sc_alloc_free(alloc, sketch);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch of %" PRIu64 " rows", rows_max);
     }
-    sketch->slots = slots;
     sketch->rows_max = rows_max;
     sketch->ready.step = ready_step;
     atomic_store(&sketch->state, SPEC_E_DROPPED);
-    sc_flight_init(&sketch->flight, store, &SKETCH, slots, sizeof(*slots), SLOTS, reads, reads_max);
+    const struct sc_flight_memory memory = {.slots = slots,
+                                            .slot_bytes = sizeof(*slots),
+                                            .reads = reads,
+                                            .slots_max = SLOTS,
+                                            .reads_max = reads_max};
+    sc_flight_init(&sketch->flight, store, &SKETCH, &memory);
     *ret_sketch = sketch;
     return SPEC_OK;
 }
@@ -230,8 +233,8 @@ void sc_store_sketch_close(struct sc_store_sketch *sketch)
     struct sc_alloc *alloc = sketch->flight.store->params.alloc;
     sc_store_sketch_end(sketch);
     sc_flight_done(&sketch->flight);
-    sc_alloc_free(alloc, sketch->flight.reads);
-    sc_alloc_free(alloc, sketch->slots);
+    sc_alloc_free(alloc, sketch->flight.memory.reads);
+    sc_alloc_free(alloc, sketch->flight.memory.slots);
     sc_alloc_free(alloc, sketch);
 }
 

@@ -179,30 +179,28 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
 }
 
 /* What stands in memory is that block, and has codes. */
-static bool codes_hold(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
-                       uint32_t part, const struct sc_store_blocks *blocks,
-                       const uint8_t *piece_hash, const uint8_t *bytes)
+static bool codes_hold(struct sc_store *store, const struct sc_store_coded *coded,
+                       const struct sc_store_blocks *blocks, uint32_t layer, uint32_t part,
+                       const uint8_t *bytes)
 {
-    bool is_bad;
-    bool holds = sc_store_block_holds(store, &coded->codes->code_shape, piece_hash, layer, part,
-                                      blocks, bytes, &is_bad);
-    if (is_bad) {
+    enum sc_store_block_state state =
+        sc_store_block_check(store, blocks, &coded->codes->code_shape, layer, part, bytes);
+    if (state == SC_STORE_BLOCK_BAD) {
         sc_store_count(&store->counts.bad_blocks, 1);
         SC_LOG(store->params.log, 1,
                "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
                layer);
     }
-    return holds;
+    return state == SC_STORE_BLOCK_CODED;
 }
 
 /* K's block, and V's where there is one. */
-static bool both_hold(struct sc_store *store, const struct sc_store_coded *coded, uint32_t layer,
-                      const struct sc_store_blocks *blocks, const uint8_t *piece_hash,
-                      const uint8_t *k, const uint8_t *v)
+static bool both_hold(struct sc_store *store, const struct sc_store_coded *coded,
+                      const struct sc_store_blocks *blocks, uint32_t layer, const uint8_t *run)
 {
-    return codes_hold(store, coded, layer, SC_STORE_PART_K, blocks, piece_hash, k) &&
+    return codes_hold(store, coded, blocks, layer, SC_STORE_PART_K, run + coded->k_at) &&
            (!coded->has_v ||
-            codes_hold(store, coded, layer, SC_STORE_PART_V, blocks, piece_hash, v));
+            codes_hold(store, coded, blocks, layer, SC_STORE_PART_V, run + coded->v_at));
 }
 
 /* What of [at, at + bytes), a block, the section brings that begins at `from`. */
@@ -239,8 +237,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
                 section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + coded->v_at);
         }
         if (atomic_fetch_sub(&coded->left, 1) == 1)
-            coded->is_good = both_hold(store, coded, block->layer, &blocks, piece->hash,
-                                       run + coded->k_at, run + coded->v_at);
+            coded->is_good = both_hold(store, coded, &blocks, block->layer, run);
     }
 }
 
