@@ -40,12 +40,22 @@ function(sc_add_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS})
 endfunction()
 
+# NAME.1 .. NAME.count, of the ctests that are parts of one program.
+function(sc_part_names ret_names name count)
+  set(names)
+  foreach(part RANGE 1 ${count})
+    list(APPEND names ${name}.${part})
+  endforeach()
+  set(${ret_names} ${names} PARENT_SCOPE)
+endfunction()
+
 # sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 900]
-# [COST 60]): a cmocka program, run by ctest. It finds shared data and the source tree by
+# [COST 60] [PARTS 3]): a cmocka program, run by ctest. It finds shared data and the source tree by
 # definitions. COST: its seconds under a sanitizer, where they are many: in a new build directory
-# ctest begins with what takes long, so that no core waits for one test at the end.
+# ctest begins with what takes long, so that no core waits for one test at the end. PARTS: a long
+# one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h).
 function(sc_add_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;COST" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   sc_target_defaults(${ARG_NAME})
   target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
@@ -54,16 +64,24 @@ function(sc_add_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                         "${CMAKE_BINARY_DIR}/tests")
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  set(names ${ARG_NAME})
+  if(ARG_PARTS)
+    sc_part_names(names ${ARG_NAME} ${ARG_PARTS})
+    foreach(part RANGE 1 ${ARG_PARTS})
+      add_test(NAME ${ARG_NAME}.${part} COMMAND ${ARG_NAME} --part ${part}/${ARG_PARTS})
+    endforeach()
+  else()
+    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900) # ends what hangs; judges no speed
   endif()
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${names} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COST)
-    set_tests_properties(${ARG_NAME} PROPERTIES COST ${ARG_COST})
+    set_tests_properties(${names} PROPERTIES COST ${ARG_COST})
   endif()
   if(ARG_LABELS)
-    set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+    set_tests_properties(${names} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
   if("tsan" IN_LIST ARG_LABELS)
     set_property(GLOBAL APPEND PROPERTY SC_TSAN_TARGETS ${ARG_NAME})

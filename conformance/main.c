@@ -2,7 +2,7 @@
  *
  *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
  *                       [--require-hits] [--patience SECONDS]
- *                       [--limit SECONDS] [--list]
+ *                       [--limit SECONDS] [--part K/N] [--list]
  *
  *   for every test:  fork -> dlopen, open, test, close -> exit status
  *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
@@ -45,7 +45,8 @@ struct tally {
 struct run {
     struct tally total, clauses[CLAUSES];
     const char *only;
-    unsigned limit_s; /* of a test: then it hangs */
+    unsigned limit_s;     /* of a test: then it hangs */
+    unsigned part, parts; /* every parts-th test, from the part-th on; 1 of 1: all */
     bool list;
 };
 
@@ -54,14 +55,15 @@ static int usage(void)
     fprintf(stderr,
             "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
             "                        [--require-hits] [--patience SECONDS]\n"
-            "                        [--limit SECONDS] [--list]\n"
+            "                        [--limit SECONDS] [--part K/N] [--list]\n"
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
             "  --only          a clause (51, 051, ABI-051) or a test's name\n"
             "  --require-hits  a miss on what was stored fails\n"
             "  --patience      how long what other processes do is awaited (default: 10)\n"
-            "  --limit         a test that takes longer hangs, and fails (default: 240)\n");
+            "  --limit         a test that takes longer hangs, and fails (default: 240)\n"
+            "  --part          the K-th, the (K+N)-th, ... of the tests: N runs have them all\n");
     return 2;
 }
 
@@ -155,10 +157,10 @@ static bool is_wanted(const struct run *run, const char *name)
 
 static unsigned run_all(struct run *run)
 {
-    unsigned count = 0;
+    unsigned count = 0, at = 0;
     for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
         for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++) {
-            if (!is_wanted(run, test->name))
+            if (!is_wanted(run, test->name) || at++ % run->parts != run->part - 1)
                 continue;
             count++;
             if (run->list)
@@ -202,11 +204,18 @@ static const char *members_of(const char *config)
     return members;
 }
 
+static bool read_part(const char *text, struct run *run)
+{
+    return sscanf(text, "%u/%u", &run->part, &run->parts) == 2 && run->part >= 1 &&
+           run->part <= run->parts;
+}
+
 static bool parse(int argc, char **argv, struct run *run)
 {
     conf_options.extra = EXTRA_DEFAULT;
     conf_options.patience_s = 10;
     run->limit_s = 240;
+    run->part = run->parts = 1;
     for (int i = 1; i < argc; i++) {
         bool has_value = i + 1 < argc;
         if (strcmp(argv[i], "--list") == 0)
@@ -223,6 +232,8 @@ static bool parse(int argc, char **argv, struct run *run)
             conf_options.patience_s = (uint32_t)strtoul(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--limit") == 0 && has_value)
             run->limit_s = (unsigned)strtoul(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--part") == 0 && has_value && read_part(argv[i + 1], run))
+            i++;
         else if (strcmp(argv[i], "--only") == 0 && has_value)
             run->only = argv[++i];
         else if (argv[i][0] != '-' && conf_options.so == NULL)

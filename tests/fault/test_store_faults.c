@@ -4,6 +4,7 @@
  *
  * Threads: the seeded loop; one test with threads. */
 #include "tests/fault/store_twin.h"
+#include "tests/unit/parts.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -436,7 +437,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(fault_free_threads_write_read_and_drop_at_once),
         cmocka_unit_test(fault_killed_writers_leave_whole_pieces),
     };
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return parts_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

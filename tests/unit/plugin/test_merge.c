@@ -2,6 +2,7 @@
  * than those of his tokens at any moment: with requests that hold the old pieces, branches, failed
  * reads, eviction, resets, reopens, power cuts, readers and ranks beside. */
 #include "plugin/provenance.h"
+#include "tests/unit/parts.h"
 #include "tests/unit/plugin/merge_fixture.h"
 
 /* A prompt of `first` tokens is stored, the rest is decoded. */
@@ -776,7 +777,7 @@ static void whatever_happens_rows_are_right(void **state)
     assert_true(chunks > 100);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_of_tokens_becomes_a_piece),
@@ -799,5 +800,5 @@ int main(void)
         cmocka_unit_test(a_rank_set_follows),
         cmocka_unit_test(whatever_happens_rows_are_right),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return parts_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -4,6 +4,7 @@
  *
  * Threads: one; the executor is the seeded loop. */
 #include "store/internal.h"
+#include "tests/unit/parts.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -380,7 +381,7 @@ static void leases_that_are_longer_than_the_disk_is_large(void **state)
     rig_done(&soak.rig);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_hour_of_decoding_token_by_token),
@@ -396,5 +397,5 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_for_minutes),
         cmocka_unit_test(leases_that_are_longer_than_the_disk_is_large),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return parts_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
