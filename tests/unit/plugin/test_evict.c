@@ -142,7 +142,7 @@ static void what_requests_hold_stays(void **state)
 {
     (void)state;
     struct rig rig;
-    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0, \"max_requests\": 64");
     spec_request held[64];
     struct prompt prompts[64];
     uint64_t count = 0;

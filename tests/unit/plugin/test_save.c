@@ -471,7 +471,7 @@ static void short_turns_of_64_requests_are_kept(void **state)
     } CASES[] = {{1, 23}, {2, 1}};
     for (uint32_t c = 0; c < 2; c++) {
         struct rig rig;
-        rig_init(&rig, true, "\"disk_bytes\": \"1GiB\"");
+        rig_init(&rig, true, "\"disk_bytes\": \"1GiB\", \"max_requests\": 64");
         rig.stage = "256MiB";
         rig_shape(&rig, 30, 5, 64, SPEC_DTYPE_F16);
         rig_open(&rig);

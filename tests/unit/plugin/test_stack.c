@@ -282,7 +282,7 @@ static void more_calls_than_batches_end_all(void **state)
     struct rig rig;
     struct caller callers[40];
     pthread_t threads[40];
-    rig_init(&rig, false, "\"chunk_tokens\": 16");
+    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 64");
     rig_open(&rig);
     struct prompt prompt = rig_prompt(1, 0, 0, ROWS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);

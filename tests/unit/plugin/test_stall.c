@@ -85,7 +85,7 @@ static bool stall_open(struct stall *stall, const char *backend)
     *stall =
         (struct stall){.gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0},
                        .prompt = rig_prompt(1, 0, 0, TOKENS)};
-    rig_init(&stall->rig, false, "");
+    rig_init(&stall->rig, false, "\"max_requests\": 64");
     stall->rig.backend = backend;
     rig_shape(&stall->rig, 4, 4, 64, SPEC_DTYPE_F16);
     if (strcmp(backend, "pread") != 0 && rig_try_open(&stall->rig) != SPEC_OK) {
