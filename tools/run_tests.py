@@ -10,7 +10,8 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
   tsan    build/tsan        clang, thread                      those labelled tsan, built alone
 
 While a stage is tested the next ones are built below it (nice 10): many tests wait more than they
-work, for leases and disks. For the same reason one test more than there are cores runs at a time.
+work, for leases and disks. For the same reason two tests a core run at a time, and when the last
+test of a stage has begun the next stage, if it is built, begins beside it.
 
 A cmocka program counts by its cases, any other ctest as one. A test says why it skips in a line
 `skipped: REASON` before it skips. A reason that no line of tools/expected-skips.txt expects fails
@@ -28,6 +29,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree
 
@@ -56,6 +58,7 @@ Case = collections.namedtuple("Case", "name outcome reason tail")
 # ---- Reading results ---------------------------------------------------------------------------
 
 CMOCKA_LINE = re.compile(r"^\[ *(RUN|OK|FAILED|SKIPPED|ERROR) *\] (?!--- )(\S.*)$")
+BEGAN_LINE = re.compile(r"^ +Start +\d+: ")
 REASON_LINE = re.compile(r"^\s*skipped: *(.*\S)\s*$")
 
 
@@ -181,7 +184,8 @@ class Result:
 
 
 def say(text):
-    print(text, flush=True)
+    sys.stdout.write(text + "\n")  # one write: stages' lines may come at once
+    sys.stdout.flush()
 
 
 def cores():
@@ -269,7 +273,7 @@ def test_env():
 
 def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
-    command = ["ctest", "--test-dir", folder, "-j", str(cores() + 1), "--timeout", "900",
+    command = ["ctest", "--test-dir", folder, "-j", str(2 * cores()), "--timeout", "900",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
                "--test-output-size-failed", "4000000", "--no-tests=ignore"]
     command += list(stage.ctest)
@@ -281,13 +285,33 @@ def ctest_command(stage, junit, slow):
     return command
 
 
-def cmocka_programs(folder):
+def listed_tests(command):
+    """What a ctest command would run, as ctest's JSON has it."""
+    listed = subprocess.run(command + ["--show-only=json-v1"], stdin=subprocess.DEVNULL,
+                            capture_output=True, text=True, check=True)
+    return json.loads(listed.stdout)["tests"]
+
+
+def cmocka_programs(tests, folder):
     """Names of the ctests that are one of our own test programs, in FOLDER/tests."""
-    listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"],
-                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     home = os.path.join(folder, "tests")
-    return {test["name"] for test in json.loads(listed.stdout)["tests"]
+    return {test["name"] for test in tests
             if os.path.dirname(test.get("command", [""])[0]) == home}
+
+
+def run_ctest(name, command, count, all_began):
+    """Runs ctest and repeats what it says, line by line, behind the stage's name. Sets all_began
+    when the last of its count tests has begun. Returns the exit status."""
+    began = 0
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, env=test_env(), cwd=ROOT, text=True,
+                          errors="replace") as ctest:
+        for line in ctest.stdout:
+            began += BEGAN_LINE.match(line) is not None
+            say("%-5s %s" % (name, line.rstrip("\n")))
+            if began >= count:
+                all_began.set()
+    return ctest.returncode
 
 
 def build_stage(stage, shows):
@@ -304,21 +328,24 @@ def build_stage(stage, shows):
     return result
 
 
-def test_stage(result, slow):
+def test_stage(result, slow, all_began):
     stage = result.stage
+    folder = os.path.join(ROOT, stage.folder)
     start = time.monotonic()
     say("== %s: test (built in %.0f s)" % (stage.name, result.build_s))
     junit = os.path.join(ROOT, stage.folder, "check-junit.xml")
     if os.path.exists(junit):
         os.remove(junit)
-    status = subprocess.run(ctest_command(stage, junit, slow), stdin=subprocess.DEVNULL,
-                            env=test_env(), cwd=ROOT, check=False).returncode
-    result.test_s = time.monotonic() - start
+    command = ctest_command(stage, junit, slow)
     try:
-        folder = os.path.join(ROOT, stage.folder)
-        result.cases, result.parts = read_junit(junit, cmocka_programs(folder))
-    except (OSError, xml.etree.ElementTree.ParseError) as error:
+        tests = listed_tests(command)
+        status = run_ctest(stage.name, command, len(tests), all_began)
+        result.cases, result.parts = read_junit(junit, cmocka_programs(tests, folder))
+    except (OSError, subprocess.SubprocessError, ValueError,
+            xml.etree.ElementTree.ParseError) as error:
+        status = 1
         result.fail("ctest", "no results: %s" % error)
+    result.test_s = time.monotonic() - start
     if not result.cases:
         result.fail("ctest", "no test ran, expected some")
     if status != 0 and result.count("failed") == 0:
@@ -328,17 +355,24 @@ def test_stage(result, slow):
 
 
 def run_stages(stages, slow):
-    """Builds the stages one after the other, and tests each when it is built, one after the other:
-    builds go on while tests run."""
-    results = []
+    """Builds the stages one after the other, and tests each when it is built: builds go on while
+    tests run, and a stage's tests begin when all of the stage before have begun."""
+    results, tested = [], []
     builder = concurrent.futures.ThreadPoolExecutor(1)
+    tester = concurrent.futures.ThreadPoolExecutor(max(len(stages), 1))
     try:
         for built in [builder.submit(build_stage, s, s is stages[0]) for s in stages]:
             results.append(built.result())
             if results[-1].count("failed") == 0:
-                test_stage(results[-1], slow)
+                all_began = threading.Event()
+                tested.append(tester.submit(test_stage, results[-1], slow, all_began))
+                tested[-1].add_done_callback(lambda _, began=all_began: began.set())
+                all_began.wait()
+        for test in tested:
+            test.result()
     finally:  # interrupted: what has not begun never will
         builder.shutdown(cancel_futures=True)
+        tester.shutdown(cancel_futures=True)
     return results
 
 

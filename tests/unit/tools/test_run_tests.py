@@ -187,19 +187,56 @@ class Stages(unittest.TestCase):
             built[folder].set()
             return None, ""
 
-        def test(result, _slow):
+        def test(result, _slow, _all_began):
             self.assertTrue(built[result.stage.folder].is_set())
             tested.append((result.stage.name, all(b.wait(600) for b in built.values())))
 
         self.run_all(build, test)
         self.assertEqual(tested, [(stage.name, True) for stage in run_tests.STAGES])
 
+    def test_a_stage_begins_when_the_last_test_of_the_one_before_has_begun(self):
+        begun = {stage.name: threading.Event() for stage in run_tests.STAGES}
+        early = []
+
+        def test(result, _slow, all_began):
+            names = [stage.name for stage in run_tests.STAGES]
+            following = names[names.index(result.stage.name) + 1:][:1]
+            begun[result.stage.name].set()
+            early.extend(name for name in following if begun[name].wait(0.1))
+            all_began.set()
+            for name in following:  # beside this one, which has not ended
+                self.assertTrue(begun[name].wait(600))
+
+        results = self.run_all(lambda *_args, **_keywords: (None, ""), test)
+        self.assertEqual(early, [])
+        self.assertEqual([r.stage.name for r in results], [s.name for s in run_tests.STAGES])
+
+    def test_a_stage_that_breaks_is_told_and_holds_up_no_other(self):
+        def test(result, _slow, _all_began):
+            if result.stage.name == "gcc":
+                raise RuntimeError("broken")
+
+        with self.assertRaisesRegex(RuntimeError, "broken"):
+            self.run_all(lambda *_args, **_keywords: (None, ""), test)
+
+    def test_ctest_is_repeated_line_by_line_and_says_when_all_have_begun(self):
+        ctest = ("echo '      Start  1: a'; echo '1/2 Test  #1: a ... Passed'; "
+                 "echo '      Start 12: b'; exit 8")
+        for count, all_begin in ((2, True), (3, False)):
+            lines, all_began = [], threading.Event()
+            with unittest.mock.patch.object(run_tests, "say", lines.append):
+                status = run_tests.run_ctest("asan", ["sh", "-c", ctest], count, all_began)
+            self.assertEqual(status, 8)
+            self.assertEqual(all_began.is_set(), all_begin)
+            self.assertEqual(lines[1], "asan  1/2 Test  #1: a ... Passed")
+            self.assertEqual(len(lines), 3)
+
     def test_a_build_that_failed_is_not_tested_and_the_others_are(self):
         tested = []
         results = self.run_all(
             lambda folder, *_args, **_keywords:
             ("build", "error") if folder == "build/clang" else (None, ""),
-            lambda result, _slow: tested.append(result.stage.name))
+            lambda result, _slow, _all_began: tested.append(result.stage.name))
         self.assertEqual(tested, ["gcc", "asan", "tsan"])
         self.assertEqual([result.count("failed") for result in results], [0, 1, 0, 0])
 
