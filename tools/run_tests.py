@@ -211,15 +211,17 @@ def cached(folder, key):
     return match.group(1) if match else None
 
 
-def is_foreign(folder, compiler):
+def is_foreign(folder, compiler, cxx):
     """True for a build directory that was made for another tree, compiler or generator, or that a
-    broken configure left: cmake would refuse it or build something else."""
+    broken configure left: cmake would refuse it or build something else. Given another compiler,
+    cmake begins anew and forgets what else was asked for, sanitizers too."""
     if not os.path.exists(os.path.join(ROOT, folder, "CMakeCache.txt")):
         return os.path.exists(os.path.join(ROOT, folder, "CMakeFiles"))
     return (os.path.realpath(cached(folder, "CMAKE_HOME_DIRECTORY") or "/") !=
             os.path.realpath(ROOT)
             or cached(folder, "CMAKE_GENERATOR") != "Ninja"
-            or os.path.basename(cached(folder, "CMAKE_C_COMPILER") or "") != compiler)
+            or os.path.basename(cached(folder, "CMAKE_C_COMPILER") or "") != compiler
+            or os.path.basename(cached(folder, "CMAKE_CXX_COMPILER") or cxx) != cxx)
 
 
 def configure_command(folder, compiler, cxx, build_type, sanitize):
@@ -228,7 +230,7 @@ def configure_command(folder, compiler, cxx, build_type, sanitize):
                "-DCMAKE_BUILD_TYPE=%s" % build_type, "-DSC_SANITIZE=%s" % sanitize,
                "-DSC_ASSERT_ABORTS=%s" % ("OFF" if build_type == "Release" else "ON"),
                "-DSC_MUTANTS=%s" % ("ON" if compiler == "gcc" else "OFF"), "-DSC_WERROR=ON"]
-    if is_foreign(folder, compiler):
+    if is_foreign(folder, compiler, cxx):
         command.insert(1, "--fresh")
     if shutil.which("ccache"):
         command += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
@@ -245,6 +247,8 @@ def build(folder, compiler, cxx, build_type, sanitize="", targets=(), shows=True
     status, text = run_logged(configure_command(folder, compiler, cxx, build_type, sanitize), log)
     if status != 0:
         return "configure", tail_of(text)
+    if is_foreign(folder, compiler, cxx) or cached(folder, "SC_SANITIZE") != sanitize:
+        return "configure", "%s is not of %s with SC_SANITIZE=%s" % (folder, compiler, sanitize)
     command = ["nice", "-n", str(BUILD_NICE), "cmake", "--build", os.path.join(ROOT, folder), "-j",
                str(cores())]
     if targets:

@@ -173,6 +173,46 @@ class Arguments(unittest.TestCase):
         self.assertNotIn("slow", run_tests.ctest_command(stages[0], "j", slow))
 
 
+class Folders(unittest.TestCase):
+    """A build directory is what its stage says, or the stage fails."""
+
+    def make(self, root, **changed):
+        cache = {"CMAKE_HOME_DIRECTORY:INTERNAL": root, "CMAKE_GENERATOR:INTERNAL": "Ninja",
+                 "CMAKE_C_COMPILER:FILEPATH": "/usr/bin/clang",
+                 "CMAKE_CXX_COMPILER:FILEPATH": "/usr/bin/clang++",
+                 "SC_SANITIZE:STRING": "thread"}
+        for key in cache:
+            name = key.split(":")[0]
+            cache[key] = changed.get(name, cache[key])
+        os.makedirs(os.path.join(root, "b"), exist_ok=True)
+        with open(os.path.join(root, "b", "CMakeCache.txt"), "w", encoding="utf-8") as file:
+            file.writelines("%s=%s\n" % entry for entry in cache.items())
+
+    def in_root(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        patch = unittest.mock.patch.object(run_tests, "ROOT", folder.name)
+        patch.start()
+        self.addCleanup(patch.stop)
+        return folder.name
+
+    def test_another_compiler_or_tree_makes_a_folder_foreign(self):
+        root = self.in_root()
+        for changed, foreign in (({}, False), ({"CMAKE_C_COMPILER": "/usr/bin/cc"}, True),
+                                 ({"CMAKE_CXX_COMPILER": "/usr/bin/c++"}, True),
+                                 ({"CMAKE_HOME_DIRECTORY": "/elsewhere"}, True),
+                                 ({"CMAKE_GENERATOR": "Unix Makefiles"}, True)):
+            self.make(root, **changed)
+            self.assertEqual(run_tests.is_foreign("b", "clang", "clang++"), foreign, changed)
+
+    def test_a_configure_that_forgot_the_sanitizer_fails(self):
+        self.make(self.in_root(), SC_SANITIZE="")
+        with unittest.mock.patch.object(run_tests, "run_logged", lambda *_args: (0, "")):
+            step, why = run_tests.build("b", "clang", "clang++", "RelWithDebInfo", "thread")
+        self.assertEqual(step, "configure")
+        self.assertIn("SC_SANITIZE=thread", why)
+
+
 class Stages(unittest.TestCase):
     def run_all(self, build, test):
         with unittest.mock.patch.multiple(run_tests, build=build, test_stage=test,
