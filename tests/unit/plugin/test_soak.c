@@ -9,10 +9,12 @@
 
 #define SECOND UINT64_C(1000000000)
 #define MINUTE (60 * SECOND)
-#ifdef SC_SANITIZED
-#define HOUR 15u /* minutes: a sample; the whole of it runs without sanitizers */
+#ifdef SC_SANITIZED /* samples; the whole of it runs without sanitizers */
+#define HOUR            15u
+#define SAMPLE(minutes) ((minutes) / 2)
 #else
-#define HOUR 60u
+#define HOUR            60u
+#define SAMPLE(minutes) (minutes)
 #endif
 
 struct soak {
@@ -108,7 +110,7 @@ static void passes_of_one_token(void **state)
         "\"disk_bytes\": \"128MiB\", " LEASE "2000000000",
         "\"disk_bytes\": \"256MiB\", " LEASE "1500000000",
     };
-    static const uint64_t MINUTES[] = {30, 8, 12, 12};
+    static const uint64_t MINUTES[] = {SAMPLE(30), SAMPLE(8), SAMPLE(12), SAMPLE(12)};
     for (uint32_t i = 0; i < 4; i++) {
         struct soak soak;
         open_soak(&soak, EXTRAS[i], 150, 1, SECOND / (i == 0 ? 10 : 100));
@@ -240,7 +242,7 @@ static void whole_prompts(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         struct soak soak;
         open_soak(&soak, EXTRAS[i], 700, 700, SECOND / 500);
-        run_minutes(&soak, 20);
+        run_minutes(&soak, SAMPLE(20));
         rig_reopen(&soak.rig);
         run_minutes(&soak, 10);
         rig_done(&soak.rig);
@@ -268,7 +270,7 @@ static void short_rows_after_long_ones(void **state)
         rig_open(rig);
         soak.pass_tokens = 1;
         (void)run_for(&soak, 30 * SECOND); /* the long ones go, and their leases end */
-        run_minutes(&soak, 10);
+        run_minutes(&soak, SAMPLE(10));
         rig_done(rig);
     }
 }
@@ -326,7 +328,7 @@ static void a_file_system_that_is_smaller(void **state)
         open_soak(&soak, EXTRAS[i], 150, 1, SECOND / 50);
         disk_of(&soak, 24u << 20);
         (void)run_for(&soak, MINUTE); /* it finds out */
-        run_minutes(&soak, 12);
+        run_minutes(&soak, SAMPLE(12));
         struct sc_store_stats stats;
         sc_store_stats(soak.rig.conn->store, &stats);
         assert_true(stats.extent_bytes > 8u << 20);
@@ -393,8 +395,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(whole_prompts),
         cmocka_unit_test(short_rows_after_long_ones),
         cmocka_unit_test(a_share_that_is_too_small),
-        cmocka_unit_test(a_file_system_that_is_smaller),
         cmocka_unit_test(a_device_that_fails_for_minutes),
+        cmocka_unit_test(a_file_system_that_is_smaller),
         cmocka_unit_test(leases_that_are_longer_than_the_disk_is_large),
     };
     return parts_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
