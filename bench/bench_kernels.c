@@ -32,7 +32,7 @@
 #include "kernels/code.h"
 #include "kernels/columns.h"
 #include "kernels/cpu/unroll.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 #include "store/tag.h"
 
 #include <inttypes.h>

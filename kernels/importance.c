@@ -14,9 +14,9 @@
  * Holds: a row whose softmax is not a number (NaN or infinite scores) makes every sum NaN, on every
  *   rung; nothing else is touched. Work is done in one order, whatever thread does it.
  * Threads: any. Tests: tests/unit/kernels/test_importance.c */
+#include "kernels/importance.h"
 #include "kernels/code.h"
 #include "kernels/columns.h"
-#include "kernels/select.h"
 
 #include <math.h>
 #include <string.h>

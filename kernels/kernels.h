@@ -9,7 +9,7 @@
  * differ in their last bits (each rung always adds in the same order); no byte outside outputs is
  * written. Does not: check addresses (plugin/memory.c did), allocate, choose threads. Threads: any.
  * Tests: tests/unit/kernels/: test_rows.c, test_columns.c, test_widen.c, test_importance.c,
- * test_choose.c */
+ * test_topk.c */
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H
 

@@ -7,7 +7,7 @@
  *
  * Sums of softmax are plain, so that comparing them needs nothing but the bits.
  *
- * Threads: any. Tests: tests/unit/kernels/test_choose.c */
+ * Threads: any. Tests: tests/unit/kernels/test_topk.c */
 #ifndef SC_KERNELS_ORDER_H
 #define SC_KERNELS_ORDER_H
 

@@ -6,7 +6,7 @@
  * Threads: any. Tests: tests/unit/kernels/test_rows.c, test_columns.c */
 #include "base/stream.h"
 #include "kernels/columns.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 
 #include <stdbool.h>
 #include <string.h>

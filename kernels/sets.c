@@ -1,7 +1,7 @@
 /* Arithmetic of sets of rows, and sums of scores.
  *
- * Threads: any. Tests: tests/unit/kernels/test_choose.c */
-#include "kernels/select.h"
+ * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+#include "kernels/importance.h"
 
 #include <math.h>
 

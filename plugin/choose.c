@@ -9,7 +9,7 @@
  * infinite.
  *
  * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
- * total order of kernels/select.h makes sets unique.
+ * total order of kernels/importance.h makes sets unique.
  * Does not: allocate after open, read the disk.
  * Threads: any, a scratch each.
  * Tests: tests/unit/plugin/test_select.c */

@@ -10,7 +10,7 @@
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
 #include "base/stream.h"
 #include "kernels/columns.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 #include "plugin/connector.h"
 #include "plugin/provenance.h"
 

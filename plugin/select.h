@@ -19,7 +19,7 @@
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
 
-#include "kernels/select.h"
+#include "kernels/importance.h"
 #include "plugin/connector.h"
 #include "plugin/target.h"
 

@@ -14,7 +14,7 @@
 #ifndef SC_PLUGIN_TARGET_H
 #define SC_PLUGIN_TARGET_H
 
-#include "kernels/select.h"
+#include "kernels/importance.h"
 #include "plugin/memory.h"
 #include "store/store.h"
 

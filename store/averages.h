@@ -1,7 +1,7 @@
-/* Where the newest record of average importance of each piece lies in the log (average.c).
+/* Where the newest record of average importance of each piece lies in the log (averages.c).
  *
  * Threads: the log lock; replay.
- * Tests: tests/unit/store/test_average.c */
+ * Tests: tests/unit/store/test_averages.c */
 #ifndef SC_STORE_AVERAGES_H
 #define SC_STORE_AVERAGES_H
 

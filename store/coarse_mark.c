@@ -1,5 +1,5 @@
-/* What is known of an extent whose rows go, or went, while its codes stay (coarse.c): its mark, and
- * what its pieces are worth.
+/* What is known of an extent whose rows go, or went, while its codes stay (coarse_extent.c): its
+ * mark, and what its pieces are worth.
  *
  * Threads: the log lock, or replay; sc_store_coarse_worth any.
  * Tests: tests/unit/store/test_coarse.c */

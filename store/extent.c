@@ -6,9 +6,9 @@
  *
  * Holds: an object has its places from begin until it is committed or discarded; on_written runs
  * once for each begin.
- * Does not: know what lies in a layer (pack.c) or in the log (commit.c); wait, allocate after open.
- * Threads: one producer an extent; completions on the executor's. Pools: the space lock.
- * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+ * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); wait, allocate
+ * after open. Threads: one producer an extent; completions on the executor's. Pools: the space
+ * lock. Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/extent.h"
 #include "store/where.h"
 

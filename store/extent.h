@@ -2,7 +2,7 @@
  *
  *   pool     extent.c   take, begin [references] last one gone: on_written, discard, put back
  *   rows     pack.c     put_layer -> windows -> writes, each one a reference
- *   records  commit.c   what was written gets ids, and one append to the log tells of it
+ *   records  extent_commit.c   what was written gets ids, and one append to the log tells of it
  *
  * It has `pending` references: one of its producer, one a write. on_written runs, on an executor
  * thread, when the last is gone: after put_layer of the last layer, after a put_layer that failed,
@@ -80,7 +80,8 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
 void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
 void sc_store_extent_unref(struct sc_store_extent *extent);
 
-/* ---- Annexes (extent.c, commit.c) ------------------------------------------------------------ */
+/* ---- Annexes (extent.c, extent_commit.c)
+ * ------------------------------------------------------------ */
 
 /* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of
  * params.probe_row_bytes for an extent, whose rows from the

@@ -9,8 +9,8 @@
  *   where.h       where rows and tags lie            segment.h     segment files, places of extents
  *   demand.h      how much is asked for              room.c        how much is free, what may go
  *   quarantine.h  dropped pieces -> free pages       coarse_mark.h rows that go while codes stay
- *   extent.h      extents that are being written; pack.c: layers -> writes; commit.c -> log, table
- *   flight.h      operations in flight               readback.h    rows read back, verified
+ *   extent.h      extents that are being written; pack.c: layers -> writes; extent_commit.c -> log,
+ * table flight.h      operations in flight               readback.h    rows read back, verified
  *   plan.h        ranges -> reads                    picks.h       chosen rows -> reads
  *   reader.h      a load's rows, in order            sketch.h      a layer's probe rows or codes
  *   frames.h      staging; spare.h: a frame for who waits and starves; pool.h: memory of sketches
@@ -82,7 +82,7 @@ struct sc_store_counts {
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, code_bytes;
-    _Atomic uint64_t coarse_marks;  /* extents that were ever marked (coarse.c) */
+    _Atomic uint64_t coarse_marks;  /* extents that were ever marked (coarse_extent.c) */
     _Atomic uint64_t coarse_pieces; /* that live, and have no rows */
     _Atomic uint32_t loads;         /* that are begun and not complete */
 };

@@ -1,4 +1,4 @@
-/* Pieces that become one (merge.c).
+/* Pieces that become one (merger.c).
  *
  * Threads: open and close.
  * Tests: tests/unit/plugin/test_merge.c */

@@ -4,7 +4,8 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   coarse only         every page that is held, but its annexes' (coarse.c): a list of extents
+ *   coarse only         every page that is held, but its annexes' (coarse_extent.c): a list of
+ * extents
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -565,7 +566,7 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
 }
 
 /* Writes the records that could not be written before, up to AT_ONCE; also of ids that were left
- * free and came to nothing (commit.c). */
+ * free and came to nothing (extent_commit.c). */
 static uint64_t drop_again(struct sc_store *store)
 {
     uint64_t again[AT_ONCE], count = 0, void_count = 0;

@@ -364,7 +364,8 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
 
-/* ---- Pieces that become one (merge.c) -------------------------------------------------------- */
+/* ---- Pieces that become one (merger.c) --------------------------------------------------------
+ */
 
 struct sc_store_merge {
     const uint64_t *pieces; /* [piece_count] live ones, held as rows, whose rows follow each other
@@ -390,7 +391,8 @@ spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
  * may go once they are committed. Blocks. */
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);
 
-/* ---- Rows that go while codes stay (coarse.c) -------------------------------------------------
+/* ---- Rows that go while codes stay (coarse_extent.c)
+ * -------------------------------------------------
  */
 
 /* An extent gives its rows up in four steps of one caller at a time (writer, executor thread): its

@@ -4,7 +4,7 @@
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.
  *
- * Threads: any. Tests: tests/unit/kernels/test_choose.c */
+ * Threads: any. Tests: tests/unit/kernels/test_topk.c */
 #ifndef SC_KERNELS_CPU_ORDER_RUNG_H
 #define SC_KERNELS_CPU_ORDER_RUNG_H
 

@@ -1,7 +1,7 @@
 /* Sifting, ranking and marking keys, and sets as bits, plain C: the reference of every other rung.
  * Adds: nothing.
  *
- * Threads: any. Tests: tests/unit/kernels/test_choose.c */
+ * Threads: any. Tests: tests/unit/kernels/test_topk.c */
 #include "kernels/order.h"
 
 #include <stdbool.h>

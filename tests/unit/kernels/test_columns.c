@@ -2,7 +2,7 @@
  * scoring against the same of plain rows, moved element by element by the ABI's formula; bytes that
  * no element has keep their poison. */
 #include "kernels/columns.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

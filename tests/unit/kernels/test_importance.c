@@ -1,7 +1,7 @@
 /* Column sums against a float64 reference over a grid of shapes, types, layouts and masks, on every
  * rung this machine has; guard bytes around what is written; exp2 against libm's. */
 #include "kernels/exp2.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -144,7 +144,7 @@ static double score_of(const struct sc_kernels_importance *what, const uint8_t *
     return sum * (double)what->scale;
 }
 
-/* What kernels/select.h says of imp, word for word, in double. */
+/* What kernels/importance.h says of imp, word for word, in double. */
 static void reference(const struct sc_kernels_importance *what, uint64_t head, double *ret_sums)
 {
     uint64_t prefix = what->prefix.count, all = prefix + what->fresh.count;

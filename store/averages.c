@@ -8,7 +8,7 @@
  * Holds: a place tells of a record that is in the log, the last of its piece.
  * Does not: keep codes (who is told of them does), forget a place before the next checkpoint.
  * Threads: put: an executor's; places: the log lock, or open.
- * Tests: tests/unit/store/test_average.c, test_checkpoint.c, test_follow.c */
+ * Tests: tests/unit/store/test_averages.c, test_checkpoint.c, test_follow.c */
 #include "store/internal.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Choices against a sort of all scores, on every rung: ties, NaN, infinities, both zeros; votes;
  * mass; sets; granules; the papers' worked examples; moving chosen rows together. */
 #include "kernels/order.h"
-#include "kernels/select.h"
+#include "kernels/importance.h"
 
 #include <math.h>
 #include <setjmp.h>

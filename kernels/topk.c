@@ -10,9 +10,9 @@
  * that 32 more end any search.
  *
  * Holds: one pass over all scores for the edge (where the first bracket holds), one for the set.
- * Threads: any. Tests: tests/unit/kernels/test_choose.c */
+ * Threads: any. Tests: tests/unit/kernels/test_topk.c */
+#include "kernels/importance.h"
 #include "kernels/order.h"
-#include "kernels/select.h"
 
 #include <string.h>
 

@@ -12,9 +12,9 @@
  * the largest), never in a set made from equal scores.
  * Does not: check addresses, allocate (scratch is the caller's), choose threads.
  * Threads: any.
- * Tests: tests/unit/kernels/test_importance.c, test_choose.c */
-#ifndef SC_KERNELS_SELECT_H
-#define SC_KERNELS_SELECT_H
+ * Tests: tests/unit/kernels/test_importance.c, test_topk.c */
+#ifndef SC_KERNELS_IMPORTANCE_H
+#define SC_KERNELS_IMPORTANCE_H
 
 #include "kernels/code.h"
 

@@ -16,8 +16,8 @@
  * Does not: choose what is merged, commit, drop (plugin/merge.c).
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_merge.c */
-#include "store/extent.h"
 #include "store/merger.h"
+#include "store/extent.h"
 #include "store/readback.h"
 #include "store/tag.h"
 
