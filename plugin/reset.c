@@ -64,8 +64,7 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
     return raise_reader(conn, reterr);
 }
 
-/* ---- What we hear -----------------------------------------------------------------------------
- */
+/* ---- What we hear ---------------------------------------------------------------------------- */
 
 static void on_mail(const struct sc_store_mail *mail, void *user)
 {

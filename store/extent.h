@@ -80,8 +80,7 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
 void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
 void sc_store_extent_unref(struct sc_store_extent *extent);
 
-/* ---- Annexes (extent.c, extent_commit.c)
- * ------------------------------------------------------------ */
+/* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 
 /* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of
  * params.probe_row_bytes for an extent, whose rows from the

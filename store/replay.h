@@ -43,8 +43,7 @@ struct sc_store_replay {
     const char *refused_what;
 };
 
-/* ---- Reading a log (replay.c) -----------------------------------------------------------------
- */
+/* ---- Reading a log (replay.c) ---------------------------------------------------------------- */
 
 spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr); /* a writer's */
 spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr);
@@ -63,8 +62,7 @@ void sc_store_replay_sweep(struct sc_store *store, bool all);
 /* Follower: the ids mean something else from now on. Drops all, keeps their ids from being used. */
 void sc_store_replay_forget(struct sc_store *store);
 
-/* ---- What its files share ---------------------------------------------------------------------
- */
+/* ---- What its files share -------------------------------------------------------------------- */
 
 static inline bool sc_store_replay_is_writer(const struct sc_store *store)
 {

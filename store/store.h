@@ -364,8 +364,7 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
 
-/* ---- Pieces that become one (merger.c) --------------------------------------------------------
- */
+/* ---- Pieces that become one (merger.c) ------------------------------------------------------- */
 
 struct sc_store_merge {
     const uint64_t *pieces; /* [piece_count] live ones, held as rows, whose rows follow each other

@@ -85,8 +85,7 @@ enum sc_lab_answer sc_lab_guess(const struct sc_lab *lab, const struct sc_lab_as
 /* The ranking of a layer is the guess at the next one. */
 bool sc_lab_follows(const struct sc_lab *lab);
 
-/* ---- Learning: averages NULL is taken by each -------------------------------------------------
- */
+/* ---- Learning: averages NULL is taken by each ------------------------------------------------ */
 
 /* What one choice made of a layer's rows. */
 struct sc_lab_sample {
