@@ -4,8 +4,8 @@
  *
  *   open(config) -> with the group: the process's simulated disk; without: the real call
  *
- * Holds: all else is the real connector's; the disk lasts as long as the process, so that what was
- * closed is found again, by this process.
+ * Holds: all else is the real connector's; the disk lasts as long as the library is loaded, so that
+ * what was closed is found again, by this process.
  * Threads: as the real one; on the disk, one (base/exec.h).
  * Tests: conformance_stalled */
 #include "tests/sim/sim_connector.h"
@@ -23,6 +23,12 @@ static void disk_make(void)
     sc_alloc_init(&alloc);
     const struct sc_io_sim_disk_params params = {.alloc = &alloc, .seed = 1};
     (void)sc_io_sim_disk_open(&params, &the_disk, NULL);
+}
+
+/* The judge unloads what it judged, and nothing would know of the disk any more. */
+__attribute__((destructor)) static void disk_unmake(void)
+{
+    sc_io_sim_disk_close(the_disk);
 }
 
 static spec_status open_on_disk(const struct spec_open_params *params, spec_connector **ret_conn,
