@@ -382,7 +382,8 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
         bool is_dropped = false;
         for (struct sc_flight_read *read = slot->flight.reads; read != NULL && count == 0;
              read = read->next)
-            if (!read->is_started && read->unit == (slot->unit_first + i) % SC_READER_UNITS)
+            if (!read->is_started && !read->is_dropped &&
+                read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
         reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
     }

@@ -572,7 +572,8 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
  * in the order of the ranges. Nothing more is planned; operations that were not handed to the
  * device yet and hold no wanted row are dropped; reader_next gives wanted rows only. Sets the bits
  * of the wanted rows that will come in ret_covered_bits (zeroed by the caller); returns how many.
- * wanted_bits is kept by pointer; rows that the last reader_next gave are gone. */
+ * wanted_bits is kept by pointer; rows that the last reader_next gave are gone. It may be narrowed
+ * again, to rows that were wanted until then. */
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 

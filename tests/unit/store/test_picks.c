@@ -578,7 +578,12 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
 
     scene_begin(&scene, SC_LANE_SPECULATIVE); /* one row: one operation */
     wanted[scene.picks[3] / 64] |= 1ull << (scene.picks[3] % 64);
+    struct sc_store_read_cost once, again;
     assert_int_equal(sc_store_reader_narrow(scene.reader, wanted, covered), 1);
+    sc_store_reader_cost(scene.reader, &once);
+    assert_int_equal(sc_store_reader_narrow(scene.reader, wanted, covered), 1);
+    sc_store_reader_cost(scene.reader, &again); /* what was dropped is so once */
+    assert_int_equal(again.row_count, once.row_count);
     narrowed_check(&scene, wanted, covered, 1, 0);
     sc_store_stats(scene.world->store, &after);
     assert_int_equal(after.read_ops, before.read_ops + 1);
