@@ -22,6 +22,7 @@
 #define WORDS    (ROWS_MAX / 64)
 #define STEPS    1500u /* of a player */
 #define SEEDS    2u
+#define OVERS    100u /* loads begun over others */
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired",
@@ -554,10 +555,51 @@ static void loads_over_few_frames_are_right(void **state)
             world_play(&setups[i], seed);
 }
 
+/* ---- Loads that end while a block of them is copied ------------------------------------------ */
+
+/* By threads: what is copied for the load before changes nothing of the one that is begun over it.
+ */
+static void a_load_begun_over_another_is_its_own(void **state)
+{
+    (void)state;
+    for (uint32_t i = 3; i < SETUPS; i++) {
+        struct world *world = world_filled(&setups[i], i);
+        struct match matches[2] = {{.count = 0}, {.count = 0}};
+        uint64_t random = i;
+        if (world == NULL)
+            continue;
+        for (uint32_t f = 0; world->disk != NULL && f < SC_SIM_FAULTS; f++)
+            sc_io_sim_fault_ppm(world->disk, f, 0);
+        match_key(world, &matches[0], 1);
+        match_key(world, &matches[1], 2);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        for (uint32_t round = 0; round < OVERS; round++) {
+            for (uint32_t m = 0; m < 2; m++) {
+                struct sc_store_sketch_want want = {.lane = SC_LANE_DEMAND,
+                                                    .ranges = matches[m].ranges,
+                                                    .range_count = matches[m].count,
+                                                    .probe_row_bytes = PROBE};
+                assert_true(sc_store_sketch_begin(sketch, &want));
+                while (m == 0 && sc_store_sketch_state(sketch) == SPEC_PENDING &&
+                       atomic_load(&world->store->io->in_flight) > 0)
+                    ; /* its reads are done: it is copied now */
+                for (_Atomic uint64_t n = m == 0 ? random_below(&random, 3000) : 0; n > 0; n--)
+                    ;
+            }
+            assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+            match_check(world, &matches[1], 0, PROBE, sketch, round % 16 == 0);
+        }
+        sc_store_sketch_close(sketch);
+        nothing_is_held(world);
+        world_free(world);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(loads_over_few_frames_are_right),
+        cmocka_unit_test(a_load_begun_over_another_is_its_own),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
