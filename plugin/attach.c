@@ -92,9 +92,9 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
 }
 
 /* Errors: STALE, BUSY; PENDING. */
-static spec_status find(spec_connector *conn, const struct sc_plugin_lease *lease,
-                        struct sc_plugin_request *request, struct sc_radix_attached *ret_attached,
-                        struct spec_error *reterr)
+static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease *lease,
+                              struct sc_plugin_request *request,
+                              struct sc_radix_attached *ret_attached, struct spec_error *reterr)
 {
     struct sc_radix_room room = {.tokens = request->tokens,
                                  .token_capacity = conn->config.max_request_tokens,
@@ -123,8 +123,8 @@ static spec_status find(spec_connector *conn, const struct sc_plugin_lease *leas
                    conn->requests.segment_capacity, SC_PLUGIN_MARKS);
 }
 
-static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
-                 const struct sc_radix_attached *attached, uint64_t from_token)
+static void request_fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
+                         const struct sc_radix_attached *attached, uint64_t from_token)
 {
     request->token_count = lease->place.length;
     request->mark_count = attached->mark_count;
@@ -141,9 +141,9 @@ static void fill(struct sc_plugin_request *request, const struct sc_plugin_lease
 }
 
 /* The lease is ours, and of now. Errors: STALE, BUSY; PENDING. */
-static spec_status attach(spec_connector *conn, const struct spec_attach_params *params,
-                          const struct sc_plugin_lease *lease, uint64_t epoch,
-                          struct spec_lookup_result *ret_result, struct spec_error *reterr)
+static spec_status lease_attach(spec_connector *conn, const struct spec_attach_params *params,
+                                const struct sc_plugin_lease *lease, uint64_t epoch,
+                                struct spec_lookup_result *ret_result, struct spec_error *reterr)
 {
     spec_request handle;
     struct sc_radix_attached attached;
@@ -154,12 +154,12 @@ static spec_status attach(spec_connector *conn, const struct spec_attach_params 
                        conn->config.max_requests);
     request->pinned = (struct sc_radix_ref){0};
     request->epoch = epoch;
-    spec_status status = find(conn, lease, request, &attached, reterr);
+    spec_status status = lease_find(conn, lease, request, &attached, reterr);
     if (status != SPEC_OK) {
         sc_plugin_request_unhold(request);
         return status;
     }
-    fill(request, lease, &attached, params->from_token);
+    request_fill(request, lease, &attached, params->from_token);
     /* Of a promise that was made before rows went, they are there until it ends. */
     uint64_t coarse = sc_plugin_coarse_find(conn, request, attached.match.segment_count, UINT64_MAX,
                                             lease->expiry_ns);
@@ -199,7 +199,7 @@ static spec_status try_attach(spec_connector *conn, const struct spec_attach_par
         return sc_fail(reterr, SPEC_E_STALE, "attach: the lease was given before a reset");
     if (age == SC_LEASE_NEWER)
         return SPEC_PENDING; /* the reset is on its way */
-    return attach(conn, params, &lease, epoch, ret_result, reterr);
+    return lease_attach(conn, params, &lease, epoch, ret_result, reterr);
 }
 
 spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *host_params,

@@ -130,9 +130,9 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
     *ret_want = want;
 }
 
-static void resolve(const spec_connector *conn, const struct spec_select *select,
-                    const struct sc_plugin_request *request, uint32_t layer, uint64_t budget_bytes,
-                    struct sc_plugin_want *ret_want)
+static void want_resolve(const spec_connector *conn, const struct spec_select *select,
+                         const struct sc_plugin_request *request, uint32_t layer,
+                         uint64_t budget_bytes, struct sc_plugin_want *ret_want)
 {
     const struct sc_config *config = &conn->config;
     if (config->base == SC_BASE_COARSE) {
@@ -172,7 +172,7 @@ struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
                                            const struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_want want;
-    resolve(conn, &(struct spec_select){0}, request, layer, 0, &want);
+    want_resolve(conn, &(struct spec_select){0}, request, layer, 0, &want);
     return want;
 }
 
@@ -189,7 +189,7 @@ spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec
     struct spec_select select;
     spec_status status = read_select(in->select, &select, reterr);
     if (status == SPEC_OK)
-        resolve(conn, &select, request, in->layer, in->budget_bytes, ret_want);
+        want_resolve(conn, &select, request, in->layer, in->budget_bytes, ret_want);
     return status;
 }
 

@@ -25,7 +25,7 @@
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 
-static uint64_t rounded(uint64_t bytes)
+static uint64_t line_bytes(uint64_t bytes)
 {
     return (bytes + 63) & ~UINT64_C(63);
 }
@@ -48,7 +48,7 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                                slabs * sizeof(struct sc_kernels_slab)};
     for (uint32_t i = 0; i < 7; i++) {
         places[i] = memory != NULL ? memory + at : NULL;
-        at += rounded(bytes[i]);
+        at += line_bytes(bytes[i]);
     }
     if (memory != NULL)
         *scratch = (struct sc_plugin_scratch){.importance = places[0],
@@ -102,9 +102,9 @@ static bool is_kept(const struct sc_plugin_want *want, uint64_t row)
 }
 
 /* Every row gets its granule's sum, or its share of that. */
-static void spread(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                   const struct sc_plugin_want *want, const float *sums, bool is_share,
-                   float *ret_scores)
+static void sums_spread(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+                        const struct sc_plugin_want *want, const float *sums, bool is_share,
+                        float *ret_scores)
 {
     uint64_t unit = conn->config.unit, row = 0;
     uint64_t count =
@@ -133,7 +133,7 @@ static float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch
 {
     float *scores = scratch->scores;
     if (conn->config.unit > 1)
-        spread(conn, scratch, want, sums, false, scores);
+        sums_spread(conn, scratch, want, sums, false, scores);
     else
         memcpy(scores, sums, want->row_total * sizeof(float));
     kept_come_first(want, scores);
@@ -148,7 +148,7 @@ static uint64_t mass_rows(const spec_connector *conn, struct sc_plugin_scratch *
     double all = 0, kept = 0;
     uint64_t kept_count = 0;
     if (conn->config.unit > 1)
-        spread(conn, scratch, want, sums, true, scores);
+        sums_spread(conn, scratch, want, sums, true, scores);
     else
         memcpy(scores, sums, want->row_total * sizeof(float));
     for (uint64_t row = 0; row < want->row_total; row++) {

@@ -180,8 +180,8 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
 }
 
 /* A slab's K or V. */
-static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-                   uint8_t *scales, uint8_t *codes)
+static bool slab_encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
+                        uint8_t *scales, uint8_t *codes)
 {
     const spec_connector *conn = user;
     struct sc_kernels_code code = {.channels = conn->shape.kv_head_count * conn->shape.head_size,
@@ -216,7 +216,7 @@ static struct sc_store_codes codes_of(spec_connector *conn)
                   .k_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_k),
                   .v_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_v)},
         .with_rows = true,
-        .encode = encode,
+        .encode = slab_encode,
         .fits = codes_fit,
         .user = conn};
 }

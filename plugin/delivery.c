@@ -12,7 +12,7 @@
 
 _Static_assert(sizeof(struct sc_plugin_delivery) <= GRAIN, "a head is one grain at most");
 
-static uint64_t grains(uint64_t bytes)
+static uint64_t grain_bytes(uint64_t bytes)
 {
     return (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
@@ -115,8 +115,8 @@ static uint64_t score_bytes_of(uint64_t rows)
 /* Of the ring. */
 static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
 {
-    return grains(GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
-                  (rows + 63) / 64 * sizeof(uint64_t));
+    return grain_bytes(GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
+                       (rows + 63) / 64 * sizeof(uint64_t));
 }
 
 /* Of which the item's delivery keeps something. */

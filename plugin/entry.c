@@ -1,4 +1,4 @@
-/* The function table: what every call has in common stands here. A call enters through `enter`
+/* The function table: what every call has in common stands here. A call enters through `call_enter`
  * (NULL, fork, poison) and leaves by handing waiting log lines to the host on its own thread.
  *
  * Holds: the table is constant; nothing here has state.
@@ -13,7 +13,7 @@ static bool is_forked(const spec_connector *conn)
 
 /* The child's first call closes what it inherited: the parent's locks and the space of its removed
  * files hang on open descriptors. */
-static spec_status forked(spec_connector *conn, struct spec_error *reterr)
+static spec_status fail_forked(spec_connector *conn, struct spec_error *reterr)
 {
     if (atomic_exchange(&conn->fork_closed, 1) == 0) {
         sc_store_fork_close(conn->store);
@@ -22,12 +22,12 @@ static spec_status forked(spec_connector *conn, struct spec_error *reterr)
     return sc_fail(reterr, SPEC_E_FORKED, "the connector was opened before fork");
 }
 
-static spec_status enter(spec_connector *conn, struct spec_error *reterr)
+static spec_status call_enter(spec_connector *conn, struct spec_error *reterr)
 {
     if (conn == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "connector is NULL");
     if (is_forked(conn))
-        return forked(conn, reterr);
+        return fail_forked(conn, reterr);
     if (atomic_load_explicit(&conn->poison.broken, memory_order_relaxed) != 0)
         return sc_fail(reterr, SPEC_E_POISONED, "an invariant broke: %s at %s:%" PRIu32,
                        atomic_load(&conn->poison.expression), atomic_load(&conn->poison.file),
@@ -35,7 +35,7 @@ static spec_status enter(spec_connector *conn, struct spec_error *reterr)
     return SPEC_OK;
 }
 
-static spec_status leave(spec_connector *conn, spec_status status)
+static spec_status call_leave(spec_connector *conn, spec_status status)
 {
     sc_log_drain(&conn->log);
     return status;
@@ -43,7 +43,7 @@ static spec_status leave(spec_connector *conn, spec_status status)
 
 #define ENTER(conn, reterr)                                                                        \
     do {                                                                                           \
-        spec_status entered = enter((conn), (reterr));                                             \
+        spec_status entered = call_enter((conn), (reterr));                                        \
         if (entered != SPEC_OK)                                                                    \
             return entered;                                                                        \
     } while (0)
@@ -55,14 +55,14 @@ static void entry_close(spec_connector *conn)
     if (!is_forked(conn))
         sc_plugin_close(conn);
     else /* the threads that would have to end do not exist; the memory goes with the process */
-        (void)forked(conn, NULL);
+        (void)fail_forked(conn, NULL);
 }
 
 static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                                 struct spec_lookup_result *ret_result, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
+    return call_leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
 }
 
 static spec_status entry_begin_layer(spec_connector *conn, const spec_request *requests,
@@ -76,21 +76,21 @@ static spec_status entry_get_important(spec_connector *conn, struct spec_importa
                                        uint64_t count, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_get_important(conn, items, count, reterr));
+    return call_leave(conn, sc_plugin_get_important(conn, items, count, reterr));
 }
 
 static spec_status entry_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
                                 spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_submit(conn, items, count, ret_ticket, reterr));
+    return call_leave(conn, sc_plugin_submit(conn, items, count, ret_ticket, reterr));
 }
 
 static spec_status entry_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
                                      struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_submit_wait(conn, ticket, timeout_ns, reterr));
+    return call_leave(conn, sc_plugin_submit_wait(conn, ticket, timeout_ns, reterr));
 }
 
 static spec_status entry_prefetch_next(spec_connector *conn, spec_request request, uint32_t layer,
@@ -104,7 +104,7 @@ static spec_status entry_store(spec_connector *conn, const struct spec_store_par
                                uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_store(conn, params, count, ret_tickets, reterr));
+    return call_leave(conn, sc_plugin_store(conn, params, count, ret_tickets, reterr));
 }
 
 static spec_status entry_store_abort(spec_connector *conn, spec_request request,
@@ -118,7 +118,7 @@ static spec_status entry_poll(spec_connector *conn, const spec_ticket *tickets, 
                               spec_status *ret_statuses, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_poll(conn, tickets, count, ret_statuses, reterr));
+    return call_leave(conn, sc_plugin_poll(conn, tickets, count, ret_statuses, reterr));
 }
 
 static spec_status entry_wait(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
@@ -126,34 +126,34 @@ static spec_status entry_wait(spec_connector *conn, const spec_ticket *tickets, 
                               struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_wait(conn, tickets, count, timeout_ns, ret_statuses, reterr));
+    return call_leave(conn, sc_plugin_wait(conn, tickets, count, timeout_ns, ret_statuses, reterr));
 }
 
 static spec_status entry_release(spec_connector *conn, spec_request request,
                                  struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_release(conn, request, reterr));
+    return call_leave(conn, sc_plugin_release(conn, request, reterr));
 }
 
 static spec_status entry_attach(spec_connector *conn, const struct spec_attach_params *params,
                                 struct spec_lookup_result *ret_result, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_attach(conn, params, ret_result, reterr));
+    return call_leave(conn, sc_plugin_attach(conn, params, ret_result, reterr));
 }
 
 static spec_status entry_reset(spec_connector *conn, struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_reset(conn, reterr));
+    return call_leave(conn, sc_plugin_reset(conn, reterr));
 }
 
 static spec_status entry_maintain(spec_connector *conn, const struct spec_maintain_params *params,
                                   struct spec_error *reterr)
 {
     ENTER(conn, reterr);
-    return leave(conn, sc_plugin_maintain(conn, params, reterr));
+    return call_leave(conn, sc_plugin_maintain(conn, params, reterr));
 }
 
 #define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
@@ -200,7 +200,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                struct spec_error *reterr)
 {
     if (conn == NULL || is_forked(conn))
-        return enter(conn, reterr); /* a poisoned connector still tells its counters */
+        return call_enter(conn, reterr); /* a poisoned connector still tells its counters */
     spec_status status =
         sc_plugin_args_check_output(ret_stats, &sc_plugin_form_stats, "stats: ret_stats", reterr);
     if (status != SPEC_OK)
@@ -265,7 +265,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
 
 /* ---- Calls that later features fill: the arguments are not looked at ---- */
 
-static spec_status unsupported(spec_connector *conn, const char *feature, struct spec_error *reterr)
+static spec_status fail_unsupported(spec_connector *conn, const char *feature,
+                                    struct spec_error *reterr)
 {
     ENTER(conn, reterr);
     return sc_fail(reterr, SPEC_E_UNSUPPORTED, "version %u.%u has no %s yet", SPEC_ABI_MAJOR,
@@ -276,14 +277,14 @@ static spec_status entry_stage(spec_connector *conn, const struct spec_stage_par
                                spec_ticket *ret_ticket, struct spec_error *reterr)
 {
     (void)params, (void)ret_ticket;
-    return unsupported(conn, "host tier to stage into", reterr);
+    return fail_unsupported(conn, "host tier to stage into", reterr);
 }
 
 static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
                                     struct spec_error *reterr)
 {
     (void)chunk;
-    return unsupported(conn, "compute-or-load", reterr);
+    return fail_unsupported(conn, "compute-or-load", reterr);
 }
 
 static const struct spec_api API = {

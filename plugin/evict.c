@@ -35,7 +35,7 @@
 #define RUNS_PART    16u           /* of a full index */
 
 /* The most that anybody asked for since it was looked at last. */
-static void ask(_Atomic uint64_t *asked, uint64_t amount)
+static void asked_raise(_Atomic uint64_t *asked, uint64_t amount)
 {
     uint64_t old = atomic_load_explicit(asked, memory_order_relaxed);
     while (old < amount && !atomic_compare_exchange_weak(asked, &old, amount))
@@ -44,7 +44,7 @@ static void ask(_Atomic uint64_t *asked, uint64_t amount)
 
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
-    ask(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, rows));
+    asked_raise(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, rows));
     sc_store_room_missed(conn->store, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
@@ -59,11 +59,11 @@ void sc_plugin_evict_ask_runs(spec_connector *conn)
 {
     struct sc_radix_stats stats;
     sc_radix_stats(conn->radix, &stats);
-    ask(&conn->evict.asked_runs, stats.runs / RUNS_PART + 1);
+    asked_raise(&conn->evict.asked_runs, stats.runs / RUNS_PART + 1);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t sub_to_zero(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
 }
@@ -135,7 +135,7 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
     goal = goal > least ? goal : least;
     goal = goal > evict->goal_bytes ? goal : evict->goal_bytes;
     evict->goal_bytes = goal > to_be ? goal : 0;
-    uint64_t more = less(goal, to_be), share = less(room_wanted(room), to_be);
+    uint64_t more = sub_to_zero(goal, to_be), share = sub_to_zero(room_wanted(room), to_be);
     if (room->quarantine_bytes > 0 || share > 0 || more > 0)
         asked = 0; /* what is on its way may do */
     evict->left_bytes = asked > evict->left_bytes ? asked : evict->left_bytes;
@@ -173,8 +173,9 @@ bool sc_plugin_evict_some(spec_connector *conn)
         atomic_store(&evict->piece_new, none_is_old ? before.piece_new : 0);
     }
     sc_store_room(conn->store, &after);
-    evict->left_bytes = less(evict->left_bytes, less(room_to_be(&after), room_to_be(&before)));
-    evict->left_runs = less(evict->left_runs, leaf_count);
+    evict->left_bytes =
+        sub_to_zero(evict->left_bytes, sub_to_zero(room_to_be(&after), room_to_be(&before)));
+    evict->left_runs = sub_to_zero(evict->left_runs, leaf_count);
     /* Each drop has made the log longer; and what leases held in it may be void by now. */
     if (sc_store_checkpoint_due(conn->store))
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);

@@ -61,7 +61,8 @@ static struct sc_plugin_reader *reader_of(struct sc_plugin_guess *guess)
 }
 
 /* Makes deciles ascend: votes are not in use, and become its bits. */
-static void order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k, uint64_t row_total)
+static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uint64_t k,
+                          uint64_t row_total)
 {
     uint64_t *bits = scratch->sets;
     memset(bits, 0, (row_total + 63) / 64 * sizeof(*bits));
@@ -84,7 +85,7 @@ static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
 
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
-static void begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
+static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
 {
     const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
     const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
@@ -142,7 +143,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
     guess->is_whole =
         !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(conn, scratch, &want, *ret_k);
     sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
-    order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
+    deciles_order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
     sc_plugin_scratch_put(conn, scratch);
     return true;
 }
@@ -165,7 +166,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
     if (answer == SC_LAB_IMPORTANCE)
         sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
     if (answer != SC_LAB_NOTHING)
-        order(scratch, rows, k, want.row_total);
+        deciles_order(scratch, rows, k, want.row_total);
     sc_plugin_scratch_put(conn, scratch);
     *ret_k = k;
     return answer != SC_LAB_NOTHING;
@@ -173,7 +174,7 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
 
 /* ---- The task ------------------------------------------------------------------------------- */
 
-static void post(struct sc_plugin_guess *guess)
+static void task_post(struct sc_plugin_guess *guess)
 {
     if (state_move(guess, WAITS, POSTED))
         sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
@@ -202,7 +203,7 @@ static void hint_step(struct sc_task *task)
     spec_status status = sc_store_sketch_state(sketch);
     if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
         if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
-            post(guess);
+            task_post(guess);
         return;
     }
     /* The host may end the sketch while the task ranks by it. */
@@ -214,7 +215,7 @@ static void hint_step(struct sc_task *task)
         task_end(guess, IDLE);
         return;
     }
-    begin(conn, guess, k);
+    guess_begin(conn, guess, k);
     task_end(guess, DONE);
 }
 
@@ -223,11 +224,11 @@ void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user)
     struct sc_plugin_request *request = user;
     (void)sketch; /* whichever it is: the tasks look for their own */
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++)
-        post(&request->guesses[i]);
+        task_post(&request->guesses[i]);
 }
 
 /* The host takes the turn back. Afterwards: IDLE or DONE, or GONE, when the task is still there. */
-static void settle(struct sc_plugin_guess *guess)
+static void guess_settle(struct sc_plugin_guess *guess)
 {
     for (;;) {
         uint32_t state = atomic_load(&guess->state);
@@ -258,7 +259,7 @@ bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *requ
         if (guess->conn == NULL || guess->layer == SC_PLUGIN_NO_LAYER ||
             guess->layer % SC_PLUGIN_SKETCHES != sketch)
             continue;
-        settle(guess);
+        guess_settle(guess);
         while (waits && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
         leaves = atomic_load(&guess->state) != GONE && leaves;
@@ -295,7 +296,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
         return;
     uint32_t state = atomic_load(&guess->state);
     if (state == WAITS || state == POSTED)
-        settle(guess);
+        guess_settle(guess);
     state = atomic_load(&guess->state);
     if (state != IDLE && state != DONE)
         return; /* it has started */
@@ -314,7 +315,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     if (conn->config.predictor != SC_PREDICT_HINT) {
         guess->is_whole = sc_plugin_trust_parts(&conn->ahead.trusts[layer]);
         if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
-            begin(conn, guess, k);
+            guess_begin(conn, guess, k);
         return;
     }
     if (hint == NULL || guess->hint == NULL ||
@@ -326,14 +327,14 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_store(&guess->state, WAITS);
     if (!is_pending(guess))
-        post(guess);
+        task_post(guess);
 }
 
 void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer)
 {
     struct sc_plugin_guess *guess = guess_of(request, layer);
     if (guess->conn != NULL)
-        settle(guess);
+        guess_settle(guess);
 }
 
 void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -342,7 +343,7 @@ void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request
     struct sc_plugin_guess *guess = guess_of(request, layer);
     if (guess->conn == NULL)
         return;
-    settle(guess);
+    guess_settle(guess);
     if (guess->layer == layer && guess->asked_ns != 0)
         sc_plugin_window_learn(&conn->ahead.window, now_ns - guess->asked_ns);
     guess->asked_ns = 0;
@@ -408,7 +409,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     if (rows == NULL)
         return;
     sc_plugin_rank(conn, scratch, &item->want, sums, item->row_count, rows);
-    order(scratch, rows, item->row_count, item->want.row_total);
+    deciles_order(scratch, rows, item->row_count, item->want.row_total);
     if (next->layer != layer + 1)
         next->asked_ns = 0; /* that was for a layer nobody came for */
     next->layer = layer + 1;
@@ -435,7 +436,7 @@ uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *re
 void sc_plugin_guess_stop(struct sc_plugin_request *request)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD && request->guesses[i].conn != NULL; i++) {
-        settle(&request->guesses[i]);
+        guess_settle(&request->guesses[i]);
         (void)sc_plugin_guess_drop(request->guesses[i].conn, request, request->readers[i].layer,
                                    SC_LOAD_WHOLE); /* certain, not guessed */
     }

@@ -24,7 +24,7 @@ struct worst { /* of the codes that were delivered */
     uint32_t bits_k, bits_v;
 };
 
-static uint32_t fewer(uint32_t a, uint32_t b)
+static uint32_t bits_fewer(uint32_t a, uint32_t b)
 {
     return a == 0 || b < a ? b : a;
 }
@@ -140,8 +140,8 @@ static struct worst worst_of(const struct sc_plugin_item *item)
     struct sc_store_slab slab;
     for (uint64_t i = 0; i < item->request->range_count; i++)
         if (sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)) {
-            worst.bits_k = fewer(worst.bits_k, slab.bits_k);
-            worst.bits_v = fewer(worst.bits_v, slab.bits_v);
+            worst.bits_k = bits_fewer(worst.bits_k, slab.bits_k);
+            worst.bits_v = bits_fewer(worst.bits_v, slab.bits_v);
         }
     return worst;
 }
@@ -159,7 +159,7 @@ static bool has_forced(const struct sc_plugin_item *item)
     return true;
 }
 
-static void count(spec_connector *conn, const struct sc_plugin_item *item)
+static void delivery_count(spec_connector *conn, const struct sc_plugin_item *item)
 {
     struct sc_plugin_stats *stats = &conn->stats;
     uint64_t exact = item->in.exact_rows, total = item->want.row_total;
@@ -218,6 +218,6 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, worst.bits_k, worst.bits_v);
     sc_plugin_delivery_layered(conn, item, worst.bits_k, worst.bits_v);
-    count(conn, item);
+    delivery_count(conn, item);
     return SPEC_OK;
 }

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static bool loads(const struct sc_plugin_request *request)
+static bool has_loads(const struct sc_plugin_request *request)
 {
     return request->range_count > 0 && request->failed_position == UINT64_MAX;
 }
@@ -61,7 +61,7 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
             return sc_plugin_submitted(requests[i], reterr);
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
-            if (loads(found[i]))
+            if (has_loads(found[i]))
                 sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
     return SPEC_OK;
 }
@@ -87,9 +87,9 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     if (status != SPEC_OK)
         return status;
     for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        if (layer + ahead < conn->dims.layer_count && loads(request))
+        if (layer + ahead < conn->dims.layer_count && has_loads(request))
             sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
-    if (layer + 1 < conn->dims.layer_count && loads(request))
+    if (layer + 1 < conn->dims.layer_count && has_loads(request))
         sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
     return SPEC_OK;
 }
@@ -352,19 +352,19 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             item->is_late = work[j].want.selects && work[j].request == item->request;
         guess_leave(conn, item, begin_ns);
         item->route = SC_ROUTE_REFINE;
-        if (rescores_some(item) && loads(item->request)) /* of all items side by side */
+        if (rescores_some(item) && has_loads(item->request)) /* of all items side by side */
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (item->in.refine_of != 0)
             continue;
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
-        if (loads(item->request) && !item->want.selects)
+        if (has_loads(item->request) && !item->want.selects)
             item->was_started = sc_plugin_layer_start(
                 conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
-        else if (loads(item->request))
+        else if (has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
-        if (sc_plugin_is_ahead(&item->in) && count == 1 && loads(item->request))
+        if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
             codes_follow(conn, item); /* of other items, some may need that memory */
     }
 }
@@ -374,7 +374,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 {
     spec_status first_status = SPEC_OK;
     for (uint64_t i = 0; i < count; i++)
-        if (work[i].want.selects && !work[i].is_late && loads(work[i].request) &&
+        if (work[i].want.selects && !work[i].is_late && has_loads(work[i].request) &&
             !sc_plugin_item_is_over(conn, &work[i]))
             work[i].status =
                 start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);

@@ -125,12 +125,12 @@ static uint64_t coarse_first(const spec_connector *conn, const struct sc_plugin_
     return UINT64_MAX;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t position_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-static bool peeks(const struct spec_lookup_params *params)
+static bool is_peek(const struct spec_lookup_params *params)
 {
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
@@ -156,9 +156,10 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
     bool needs_rows = is_exact || !conn->choice.takes_coarse;
     end = sc_plugin_peers_match(conn, query, end);
-    request->stored_tokens = needs_rows ? least(end, coarse_first(conn, request, held_count)) : end;
-    end = needs_rows ? least(end, coarse) : end;
-    end = least(end, limit_of(params));
+    request->stored_tokens =
+        needs_rows ? position_least(end, coarse_first(conn, request, held_count)) : end;
+    end = needs_rows ? position_least(end, coarse) : end;
+    end = position_least(end, limit_of(params));
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     request->matched_tokens = end > request->from_token ? end : request->from_token;
@@ -234,7 +235,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
         return;
     struct sc_radix_query query = {.root = request->root,
-                                   .tokens = peeks(params) ? params->tokens : request->tokens,
+                                   .tokens = is_peek(params) ? params->tokens : request->tokens,
                                    .token_count = request->token_count,
                                    .marks = request->marks,
                                    .mark_count = request->mark_count,
@@ -344,9 +345,9 @@ static struct sc_plugin_request *take_slot(spec_connector *conn,
                                            const struct spec_lookup_params *params,
                                            spec_request *ret_handle, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = peeks(params) ? sc_plugin_request_take_peek(conn)
-                                                      : sc_plugin_request_take(conn, ret_handle);
-    if (request == NULL && peeks(params))
+    struct sc_plugin_request *request = is_peek(params) ? sc_plugin_request_take_peek(conn)
+                                                        : sc_plugin_request_take(conn, ret_handle);
+    if (request == NULL && is_peek(params))
         (void)sc_fail(reterr, SPEC_E_BUSY, "lookup: %u peeks run at the moment", SC_PLUGIN_PEEKS);
     else if (request == NULL)
         (void)sc_fail(reterr, SPEC_E_BUSY,
@@ -378,7 +379,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         sc_plugin_request_unhold(request);
         return status;
     }
-    if (!peeks(&params))
+    if (!is_peek(&params))
         memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
     request->token_count = params.token_count;
     request->from_token = params.from_token;
@@ -387,7 +388,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     find_root(conn, &params, request);
     match_request(conn, &params, request, &promise);
     count_lookup(conn, request);
-    if (peeks(&params))
+    if (is_peek(&params))
         write_peek(conn, request, &promise, ret_result);
     else
         sc_plugin_request_open(conn, request, handle, &promise, ret_result);

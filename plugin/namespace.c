@@ -20,7 +20,7 @@ struct description {
     bool failed; /* json-c had no memory */
 };
 
-static void add(struct description *d, const char *name, struct json_object *value)
+static void field_add(struct description *d, const char *name, struct json_object *value)
 {
     if (value == NULL || json_object_object_add(d->text, name, value) != 0)
         d->failed = true;
@@ -31,7 +31,7 @@ static void describe_u64(struct description *d, uint32_t tag, const char *name, 
     sc_digest_u64(&d->digest, tag, value);
     if (!d->of_rank)
         sc_digest_u64(&d->family, tag, value);
-    add(d, name, json_object_new_uint64(value));
+    field_add(d, name, json_object_new_uint64(value));
 }
 
 static void describe_text(struct description *d, uint32_t tag, const char *name, const char *value)
@@ -39,7 +39,7 @@ static void describe_text(struct description *d, uint32_t tag, const char *name,
     sc_digest_text(&d->digest, tag, value != NULL ? value : "");
     if (!d->of_rank)
         sc_digest_text(&d->family, tag, value != NULL ? value : "");
-    add(d, name, json_object_new_string(value != NULL ? value : ""));
+    field_add(d, name, json_object_new_string(value != NULL ? value : ""));
 }
 
 static void describe_hash(struct description *d, uint32_t tag, const char *name,
@@ -50,7 +50,7 @@ static void describe_hash(struct description *d, uint32_t tag, const char *name,
     sc_digest_hash(&d->digest, tag, hash);
     if (!d->of_rank)
         sc_digest_hash(&d->family, tag, hash);
-    add(d, name, json_object_new_string(hex));
+    field_add(d, name, json_object_new_string(hex));
 }
 
 static void describe_f64(struct description *d, uint32_t tag, double value)
@@ -72,10 +72,10 @@ static void describe_model(struct description *d, const spec_connector *conn,
     describe_u64(d, 8, "kv_layout", model->kv_layout);
     describe_u64(d, 9, "rope_kind", model->rope_kind);
     describe_f64(d, 10, model->rope_theta);
-    add(d, "rope_theta", json_object_new_double(model->rope_theta));
+    field_add(d, "rope_theta", json_object_new_double(model->rope_theta));
     describe_text(d, 11, "rope_scaling", model->rope_scaling_kind);
     struct json_object *scaling = json_object_new_array();
-    add(d, "rope_scaling_values", scaling);
+    field_add(d, "rope_scaling_values", scaling);
     for (uint32_t i = 0; i < 8 && !d->failed; i++) {
         describe_f64(d, 12 + i, model->rope_scaling[i]);
         json_object_array_add(scaling, json_object_new_double(model->rope_scaling[i]));

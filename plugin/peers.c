@@ -313,8 +313,8 @@ uint64_t sc_plugin_epoch_known(const spec_connector *conn)
 
 /* ---- Following ------------------------------------------------------------------------------- */
 
-static bool follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
-                   spec_status *last_status)
+static bool log_follow(spec_connector *conn, struct sc_store *store, uint32_t rank,
+                       spec_status *last_status)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
@@ -340,7 +340,7 @@ bool sc_plugin_follow_own(spec_connector *conn)
     if (conn->ranks.role != SPEC_ROLE_READER)
         return false;
     pthread_mutex_lock(&conn->ranks.follow_lock);
-    bool more = follow(conn, conn->store, conn->ranks.rank, &conn->ranks.follow_status);
+    bool more = log_follow(conn, conn->store, conn->ranks.rank, &conn->ranks.follow_status);
     sc_plugin_lease_seed_find(conn);
     atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
     pthread_mutex_unlock(&conn->ranks.follow_lock);
@@ -352,7 +352,7 @@ bool sc_plugin_peers_follow(spec_connector *conn)
     bool more = false;
     for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
         struct sc_plugin_peer *peer = &conn->ranks.peers[i];
-        more = follow(conn, peer->store, peer->rank, &peer->status) || more;
+        more = log_follow(conn, peer->store, peer->rank, &peer->status) || more;
         atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
         more = sc_plugin_roots_clear(peer->radix, &peer->lock, &peer->old_roots) || more;
     }

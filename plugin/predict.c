@@ -47,7 +47,7 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits)
 }
 
 /* Moves an average of `count` measurements towards one more. */
-static void average(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
+static void average_move(_Atomic uint32_t *ppm, uint32_t seen, uint64_t now_ppm)
 {
     int64_t share = seen + 1 < MEMORY ? seen + 1 : MEMORY;
     int64_t old = atomic_load_explicit(ppm, memory_order_relaxed);
@@ -74,7 +74,7 @@ void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, 
         for (; i < end && wanted != NULL; i++)
             right += bit_get(wanted, rows[i]);
         i = end;
-        average(&trust->right_ppm[decile], seen, right * PPM / (end - first));
+        average_move(&trust->right_ppm[decile], seen, right * PPM / (end - first));
     }
     count_up(&trust->count, seen);
 }
@@ -83,12 +83,12 @@ void sc_plugin_trust_whole_learn(struct sc_plugin_trust *trust, bool was_expecte
                                  uint64_t wanted_ppm)
 {
     uint32_t seen = atomic_load_explicit(&trust->parted_count, memory_order_relaxed);
-    average(&trust->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
+    average_move(&trust->parted_ppm, seen, wanted_ppm == PPM ? PPM : 0);
     count_up(&trust->parted_count, seen);
     if (!was_expected)
         return;
     seen = atomic_load_explicit(&trust->whole_count, memory_order_relaxed);
-    average(&trust->whole_ppm, seen, wanted_ppm);
+    average_move(&trust->whole_ppm, seen, wanted_ppm);
     count_up(&trust->whole_count, seen);
 }
 

@@ -18,7 +18,7 @@
 #include "plugin/provenance.h"
 #include "plugin/connector.h"
 
-static uint32_t larger(uint32_t a, uint32_t b)
+static uint32_t member_larger(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
@@ -47,21 +47,21 @@ void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_p
     bool lossy = is_lossy(worst), more_lossy = is_lossy(more);
     bool pruned = is_pruned(worst), more_pruned = is_pruned(more);
     *worst = (struct spec_provenance){
-        .kind = larger(worst->kind, more->kind),
-        .computed_on = larger(worst->computed_on, more->computed_on),
-        .held = larger(worst->held, more->held),
+        .kind = member_larger(worst->kind, more->kind),
+        .computed_on = member_larger(worst->computed_on, more->computed_on),
+        .held = member_larger(worst->held, more->held),
         .bits_k = smaller_of(worst->bits_k, worst->bits_k != 0, more->bits_k, more->bits_k != 0),
         .bits_v = smaller_of(worst->bits_v, worst->bits_v != 0, more->bits_v, more->bits_v != 0),
         .exact_ppm = smaller_of(worst->exact_ppm, lossy, more->exact_ppm, more_lossy),
         .retain_ppm = smaller_of(worst->retain_ppm, pruned, more->retain_ppm, more_pruned),
-        .metric = larger(pruned ? worst->metric : 0, more_pruned ? more->metric : 0),
+        .metric = member_larger(pruned ? worst->metric : 0, more_pruned ? more->metric : 0),
     };
 }
 
 uint32_t sc_plugin_provenance_kind(const struct sc_store_provenance *of)
 {
     uint32_t held = of->held == SPEC_HELD_ROWS ? SPEC_PROVENANCE_EXACT : SPEC_PROVENANCE_LOSSY;
-    return larger(of->computed_on, held);
+    return member_larger(of->computed_on, held);
 }
 
 void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct sc_store *store,

@@ -59,8 +59,8 @@ bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
 }
 
 /* The best of rest->rows, as many as the budget takes. */
-static uint64_t cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
-                    uint32_t *rows)
+static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
+                         uint32_t *rows)
 {
     uint64_t most = item->in.budget_bytes / conn->dims.row_bytes;
     if (item->in.budget_bytes == 0 || count <= most)
@@ -125,7 +125,7 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
     for (uint64_t i = 0; i < k; i++)
         if (!sc_plugin_bit_get(delivery->bits, request->set[i]))
             rows[count++] = request->set[i];
-    item->set_count = cut(conn, item, count, rows);
+    item->set_count = rows_cut(conn, item, count, rows);
     if (item->set_count > 0)
         sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, lane);
     return SPEC_OK;

@@ -147,7 +147,7 @@ static bool is_by_keys(const spec_connector *conn)
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
 /* What was read ahead of the layer in another way than this load is of no use. */
-static void drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
 {
     uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
     item->in.read_bytes += bytes;
@@ -164,7 +164,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
     item->covered_rows = 0;
-    drop(conn, item, SC_LOAD_PICKS);
+    guess_drop(conn, item, SC_LOAD_PICKS);
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
         memset(wanted, 0, 2 * words * sizeof(*wanted));
@@ -190,7 +190,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
 
 /* Whether reading the rows that a guess does not bring, each gap an operation more, costs less than
  * reading the layer in one run. */
-static bool saves(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
+static bool pieces_save(const spec_connector *conn, const uint64_t *covered, uint64_t row_total)
 {
     struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, 0);
     uint64_t gap_bytes = picks.gap_bytes > SC_IO_PAGE_BYTES ? picks.gap_bytes : SC_IO_PAGE_BYTES;
@@ -215,10 +215,10 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));
         item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
-        item->is_pieced = saves(conn, covered, total);
+        item->is_pieced = pieces_save(conn, covered, total);
     }
     if (!item->is_pieced) {
-        drop(conn, item, SC_LOAD_WHOLE);
+        guess_drop(conn, item, SC_LOAD_WHOLE);
         item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
         return;
     }
@@ -256,7 +256,7 @@ static void count_identify(spec_connector *conn, struct sc_plugin_item *item, ui
     atomic_fetch_add_explicit(&conn->stats.identify_ns, took_ns, memory_order_relaxed);
 }
 
-static spec_status late(struct spec_error *reterr)
+static spec_status fail_late(struct spec_error *reterr)
 {
     return sc_fail(reterr, SPEC_E_TIMEOUT, "get_important: the deadline came before the rows");
 }
@@ -276,7 +276,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     item->in.io_exposed_ns += wait_ns;
     atomic_fetch_add_explicit(&conn->stats.exposed_ns, wait_ns, memory_order_relaxed);
     if (status == SPEC_E_TIMEOUT)
-        return late(reterr);
+        return fail_late(reterr);
     struct sc_store_read_cost cost = {0};
     if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
         sc_store_sketch_cost(sketch, &cost);
@@ -300,7 +300,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
 {
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
-        return late(reterr);
+        return fail_late(reterr);
     const float *sums = NULL;
     uint64_t *bits = item->request->bits;
     uint32_t *set = item->request->set;
@@ -403,7 +403,7 @@ static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_
     return want->is_scored ? BY_CODES : by_lab ? BY_LAB : BY_PLACE;
 }
 
-/* choose, where codes of all heads' keys are read. */
+/* item_choose, where codes of all heads' keys are read. */
 static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr)
 {
@@ -442,8 +442,8 @@ bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)
 }
 
 /* Sets item->route, and for PICKS, UNION and LAYERED the set. */
-static spec_status choose(spec_connector *conn, struct sc_plugin_item *item,
-                          struct spec_error *reterr)
+static spec_status item_choose(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
 {
     uint32_t identify = conn->config.identify;
     bool by_lab = sc_lab_can_score(&conn->lab, item->want.metric);
@@ -475,7 +475,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
                                    enum sc_exec_lane lane, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    spec_status status = choose(conn, item, reterr);
+    spec_status status = item_choose(conn, item, reterr);
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
         return status;
@@ -483,7 +483,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
-        drop(conn, item, SC_LOAD_KEYS);
+        guess_drop(conn, item, SC_LOAD_KEYS);
         item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
     } else {
         all_begin(conn, item, lane);
@@ -522,7 +522,7 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
-        return late(reterr);
+        return fail_late(reterr);
     uint64_t begin_ns = sc_exec_now_ns(conn->exec), words = sc_plugin_words_of(item);
     uint64_t *any = request->bits;
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));

@@ -122,7 +122,8 @@ static spec_status check_one(spec_connector *conn, const struct spec_store_param
 }
 
 /* Nothing of what was noted for these happens. */
-static void forget(spec_connector *conn, struct sc_plugin_request *const *requests, uint64_t count)
+static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *requests,
+                         uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         if (requests[i]->step.params.layer == 0)
@@ -167,7 +168,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     for (uint64_t i = 0; i < count; i++) {
         spec_status status = check_one(conn, params, i, &requests[i], reterr);
         if (status != SPEC_OK) {
-            forget(conn, requests, i);
+            steps_forget(conn, requests, i);
             return status;
         }
     }

@@ -47,7 +47,7 @@ static bool is_again(const struct sc_plugin_item *work, uint64_t i)
 }
 
 /* The caller has moved it to RUNS. */
-static void run(struct sc_plugin_submission *submission)
+static void submission_run(struct sc_plugin_submission *submission)
 {
     spec_connector *conn = submission->conn;
     struct sc_plugin_item *work = submission->work;
@@ -70,7 +70,7 @@ static void run_step(struct sc_task *task)
                                                 offsetof(struct sc_plugin_submission, task));
     uint64_t generation = atomic_load(&submission->word) >> 32;
     if (state_move(submission, generation, QUEUED, RUNS))
-        run(submission);
+        submission_run(submission);
 }
 
 /* Does the work here, if no thread has begun it. */
@@ -80,13 +80,13 @@ static bool run_here(struct sc_plugin_submission *submission, uint64_t generatio
     if ((exec != NULL && !sc_exec_cancel(exec, &submission->task)) ||
         !state_move(submission, generation, QUEUED, RUNS))
         return false;
-    run(submission);
+    submission_run(submission);
     return true;
 }
 
 /* ---- Submit --------------------------------------------------------------------------------- */
 
-static struct sc_plugin_submission *take(spec_connector *conn, spec_ticket *ret_ticket)
+static struct sc_plugin_submission *submission_take(spec_connector *conn, spec_ticket *ret_ticket)
 {
     for (uint64_t i = 0; i < conn->submits.count; i++) {
         struct sc_plugin_submission *submission = &conn->submits.slots[i];
@@ -108,8 +108,8 @@ static void give_back(struct sc_plugin_submission *submission, spec_ticket ticke
 }
 
 /* All are out. What is wrong would be so later, too: that is said first. */
-static spec_status busy(spec_connector *conn, struct spec_important *items, uint64_t count,
-                        struct spec_error *reterr)
+static spec_status fail_busy(spec_connector *conn, struct spec_important *items, uint64_t count,
+                             struct spec_error *reterr)
 {
     spec_status status = sc_plugin_items_check(conn, items, count, true, NULL, reterr);
     if (status != SPEC_OK)
@@ -137,9 +137,9 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     if (ret_ticket == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important_submit: ret_ticket is NULL");
     spec_ticket ticket;
-    struct sc_plugin_submission *submission = take(conn, &ticket);
+    struct sc_plugin_submission *submission = submission_take(conn, &ticket);
     if (submission == NULL)
-        return busy(conn, items, count, reterr);
+        return fail_busy(conn, items, count, reterr);
     struct sc_plugin_item *work = submission->work;
     spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
     if (status != SPEC_OK) {
@@ -166,8 +166,8 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
 /* ---- Wait ----------------------------------------------------------------------------------- */
 
 /* The caller has moved it to TAKEN. */
-static spec_status report(struct sc_plugin_submission *submission, uint64_t generation,
-                          struct spec_error *reterr)
+static spec_status submission_report(struct sc_plugin_submission *submission, uint64_t generation,
+                                     struct spec_error *reterr)
 {
     spec_connector *conn = submission->conn;
     struct sc_plugin_item *work = submission->work;
@@ -185,7 +185,7 @@ static spec_status report(struct sc_plugin_submission *submission, uint64_t gene
     return status;
 }
 
-static spec_status unknown(spec_ticket ticket, struct spec_error *reterr)
+static spec_status fail_unknown(spec_ticket ticket, struct spec_error *reterr)
 {
     return sc_fail(reterr, SPEC_E_INVALID,
                    "get_important_wait: ticket %#" PRIx64
@@ -198,7 +198,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
 {
     uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
     if (slot >= conn->submits.count)
-        return unknown(ticket, reterr);
+        return fail_unknown(ticket, reterr);
     struct sc_plugin_submission *submission = &conn->submits.slots[slot];
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     bool is_bounded = timeout_ns <= SC_EXEC_FOREVER - now_ns, in_time = true;
@@ -208,11 +208,11 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
         uint64_t word = atomic_load(&submission->word);
         uint32_t state = (uint32_t)word;
         if (word >> 32 != generation || state == FREE || state == TAKEN)
-            return unknown(ticket, reterr);
+            return fail_unknown(ticket, reterr);
         if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
             continue; /* another waiter has it: nothing tells us when it is over */
         if (state == DONE)
-            return report(submission, generation, reterr);
+            return submission_report(submission, generation, reterr);
         uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
         bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
         bool may_run = conn->submits.exec == NULL || !is_bounded || is_over;

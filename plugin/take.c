@@ -109,7 +109,7 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
  * 2.15 -> 2.36. With io_uring and 8 MiB in flight 2.63 -> 2.59 and 2.68 -> 2.56 on an Intel Xeon;
  * 3.6 -> 4.1 on an AMD EPYC. Exact rows of a layered load are written by nobody else, and their
  * lines are not there. */
-static bool streams(const spec_connector *conn, const struct sc_plugin_item *item)
+static bool item_streams(const spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
     uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
@@ -130,7 +130,7 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                 .head_size = conn->shape.head_size,
                 .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
                 .widen = item->memory.widen,
-                .streams = streams(conn, item)},
+                .streams = item_streams(conn, item)},
         .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
     };
 }

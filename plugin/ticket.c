@@ -125,9 +125,9 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket)
 }
 
 /* Writes the statuses and counts those that are not done. */
-static spec_status report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
-                          spec_status *ret_statuses, uint64_t *ret_pending_count,
-                          struct spec_error *reterr)
+static spec_status tickets_report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                                  spec_status *ret_statuses, uint64_t *ret_pending_count,
+                                  struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     *ret_pending_count = 0;
@@ -149,7 +149,7 @@ spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uin
     if (status != SPEC_OK)
         return status;
     uint64_t pending_count;
-    return report(conn, tickets, count, ret_statuses, &pending_count, reterr);
+    return tickets_report(conn, tickets, count, ret_statuses, &pending_count, reterr);
 }
 
 static uint64_t count_pending(spec_connector *conn, const spec_ticket *tickets, uint64_t count)
@@ -180,7 +180,7 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
         in_time = sc_exec_wait(conn->exec, &conn->tickets.word, seen, deadline_ns);
     }
     uint64_t pending_count;
-    status = report(conn, tickets, count, ret_statuses, &pending_count, reterr);
+    status = tickets_report(conn, tickets, count, ret_statuses, &pending_count, reterr);
     if (status == SPEC_OK && pending_count > 0)
         return sc_fail(reterr, SPEC_E_TIMEOUT, "%" PRIu64 " of %" PRIu64 " tickets are pending",
                        pending_count, count);

@@ -7,7 +7,7 @@
 
 #define TURN_NS UINT64_C(25000000)
 
-static bool turn(spec_connector *conn)
+static bool turn_take(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
     if (sc_plugin_ghosts_end_due(conn))
@@ -25,7 +25,7 @@ static void turn_step(struct sc_task *task)
         (spec_connector *)(void *)((uint8_t *)task - offsetof(spec_connector, turn.task));
     bool more = false;
     if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
-        more = turn(conn);
+        more = turn_take(conn);
     if (atomic_load(&conn->turn.closing) != 0) {
         atomic_store(&conn->turn.ended, 1);
         sc_exec_wake(conn->exec, &conn->turn.ended);

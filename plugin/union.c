@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Of the heads' maps. */
-static void unite(const spec_connector *conn, struct sc_plugin_item *item)
+static void sets_unite(const spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_request *request = item->request;
     uint64_t words = sc_plugin_words_of(item), *any = request->bits;
@@ -33,7 +33,7 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 {
     uint64_t words = conn->shape.kv_head_count * sc_plugin_words_of(item);
     memcpy(sc_plugin_head_bits(item, 0), sets, words * sizeof(*sets));
-    unite(conn, item);
+    sets_unite(conn, item);
 }
 
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item)

@@ -420,7 +420,7 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
                                 &build->annex, reterr);
 }
 
-static void look(struct sc_store_build *build)
+static void extent_look(struct sc_store_build *build)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     if (build->extent_id == 0)
@@ -516,7 +516,7 @@ static void build_step(struct sc_task *task)
         build->extent_id = 0;
         run_end(build);
     } else if (build->state == LOOK) {
-        look(build);
+        extent_look(build);
     } else {
         read_on(build);
     }
@@ -539,7 +539,7 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
 }
 
 /* Space lock held. */
-static void start(struct sc_store_build *build, bool is_codes)
+static void run_start(struct sc_store_build *build, bool is_codes)
 {
     struct sc_store *store = build->store;
     build->runs = true;
@@ -565,7 +565,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
         build->again_codes = true;
     } else if (!build->closing) {
         build->rate = 0;
-        start(build, true);
+        run_start(build, true);
     }
     pthread_mutex_unlock(&store->disk.lock);
 }
@@ -581,7 +581,7 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
     if (build->runs)
         build->again = true;
     else if (!build->closing)
-        start(build, false);
+        run_start(build, false);
     pthread_mutex_unlock(&store->disk.lock);
 }
 

@@ -29,7 +29,7 @@ void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_ex
         atomic_fetch_sub_explicit(&store->counts.coarse_pieces, 1, memory_order_relaxed);
 }
 
-static uint32_t fewer(uint32_t a, uint32_t b)
+static uint32_t bits_fewer(uint32_t a, uint32_t b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
@@ -40,8 +40,8 @@ void sc_store_coarse_worth(const struct sc_store_extent_entry *extent,
     const struct sc_store_annex *annex = atomic_load_explicit(&extent->codes, memory_order_acquire);
     provenance->held = SC_STORE_HELD_MAX;
     provenance->bits_k =
-        fewer(provenance->bits_k, annex != NULL ? annex->code_shape.bits_k : extent->bits_k);
+        bits_fewer(provenance->bits_k, annex != NULL ? annex->code_shape.bits_k : extent->bits_k);
     provenance->bits_v =
-        fewer(provenance->bits_v, annex != NULL ? annex->code_shape.bits_v : extent->bits_v);
+        bits_fewer(provenance->bits_v, annex != NULL ? annex->code_shape.bits_v : extent->bits_v);
     provenance->exact_ppm = 0;
 }

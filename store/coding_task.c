@@ -143,7 +143,7 @@ static bool slab_code(struct sc_store_coder *coder)
 
 /* ---- Coders --------------------------------------------------------------------------------- */
 
-static void lose(struct sc_store_coder *coder)
+static void coder_lose(struct sc_store_coder *coder)
 {
     pthread_mutex_lock(&coder->store->coding->lock);
     coder->is_lost = true;
@@ -272,7 +272,7 @@ static bool layer_put(struct sc_store_coder *coder)
     if (sc_frames_used(store->frames) + sc_store_coder_frames(coder) >
         sc_store_coding_frames_most(store)) {
         if (++coder->waits > WAITS)
-            lose(coder);
+            coder_lose(coder);
         return false;
     }
     coding->current = NULL;
@@ -329,7 +329,7 @@ static bool coder_step(struct sc_store_coder *coder, bool is_lost)
     } else if (is_lost) {
         coder_give_up(coder);
     } else if (coding->current == NULL && !layer_begin(coder)) {
-        lose(coder);
+        coder_lose(coder);
     } else {
         while (coder->piece < coder->piece_count && bytes < STEP_BYTES) {
             bytes += coder->pieces[coder->piece].row_count * coder->store->shape.row_bytes;

@@ -244,7 +244,7 @@ static bool has_room(const struct sc_flight *flight)
 }
 
 /* given: a frame that was handed over, or NULL. */
-static void pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
+static void flight_pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
 {
     struct sc_store *store = flight->store;
     const struct sc_flight_client *client = flight->client;
@@ -274,7 +274,7 @@ static void pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batc
 
 void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch)
 {
-    pump(flight, NULL, batch);
+    flight_pump(flight, NULL, batch);
 }
 
 void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch)
@@ -303,7 +303,7 @@ static void on_frame(struct sc_task *task)
     uint8_t *frame = waiter->frame;
     waiter->frame = NULL;
     flight->is_armed = false;
-    pump(flight, frame, &batch);
+    flight_pump(flight, frame, &batch);
     sc_flight_signal(flight);
     sc_flight_submit(flight, &batch);
     pthread_mutex_unlock(&flight->lock);

@@ -277,8 +277,8 @@ static spec_status too_long(const char *verb, const struct sc_io_file *file,
                          file->path);
 }
 
-static spec_status injected(const struct sc_io_file *file, const char *verb, int sys_errno,
-                            struct spec_error *reterr)
+static spec_status fail_injected(const struct sc_io_file *file, const char *verb, int sys_errno,
+                                 struct spec_error *reterr)
 {
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno, "%s %s (injected)", verb,
                          file->path);
@@ -288,7 +288,7 @@ spec_status sc_io_file_reserve(struct sc_io *io, struct sc_io_file *file, uint64
                                struct spec_error *reterr)
 {
     if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
-        return injected(file, "reserve", ENOSPC, reterr);
+        return fail_injected(file, "reserve", ENOSPC, reterr);
     if (bytes > sc_io_file_limit())
         return too_long("reserve", file, reterr);
     return io->backend->file_reserve(io, file, bytes, reterr);
@@ -303,7 +303,7 @@ spec_status sc_io_file_truncate(struct sc_io *io, struct sc_io_file *file, uint6
 spec_status sc_io_file_sync(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr)
 {
     if (sc_fault_hit(io->fault, SC_FAULT_SYNC))
-        return injected(file, "sync", EIO, reterr);
+        return fail_injected(file, "sync", EIO, reterr);
     return io->backend->file_sync(io, file, reterr);
 }
 
@@ -327,7 +327,7 @@ spec_status sc_io_file_pread(struct sc_io *io, struct sc_io_file *file, void *bu
     if (status != SPEC_OK || bytes == 0)
         return status;
     if (sc_fault_hit(io->fault, SC_FAULT_READ))
-        return injected(file, "read", EIO, reterr);
+        return fail_injected(file, "read", EIO, reterr);
     return io->backend->file_pread(io, file, buffer, bytes, offset, reterr);
 }
 
@@ -336,9 +336,9 @@ static spec_status write_fault(struct sc_io *io, const struct sc_io_file *file,
                                struct spec_error *reterr)
 {
     if (sc_fault_hit(io->fault, SC_FAULT_WRITE))
-        return injected(file, "write", EIO, reterr);
+        return fail_injected(file, "write", EIO, reterr);
     if (sc_fault_hit(io->fault, SC_FAULT_RESERVE))
-        return injected(file, "write", ENOSPC, reterr);
+        return fail_injected(file, "write", ENOSPC, reterr);
     return SPEC_OK;
 }
 

@@ -38,18 +38,18 @@
 #define BYTE_NS_MAX       1e3
 #define OP_NS_MAX         1e9
 
-static double within(double value, double least, double most)
+static double value_within(double value, double least, double most)
 {
     return value < least ? least : value > most ? most : value;
 }
 
-static uint64_t counted(const _Atomic uint64_t *counter)
+static uint64_t counter_get(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 /* Of a byte, if all were the guess's gap. */
-static double slowness(const struct sc_io_cost_sample *sample)
+static double sample_slowness(const struct sc_io_cost_sample *sample)
 {
     return sample->ns / (sample->bytes + GUESS_GAP_BYTES);
 }
@@ -61,7 +61,7 @@ static struct sc_io_cost_sample median_of(const struct sc_io_cost_bin *bin)
     uint64_t count = bin->count < SC_IO_COST_LAST ? bin->count : SC_IO_COST_LAST;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = i;
-        for (; at > 0 && slowness(&sorted[at - 1]) > slowness(&bin->last[i]); at--)
+        for (; at > 0 && sample_slowness(&sorted[at - 1]) > sample_slowness(&bin->last[i]); at--)
             sorted[at] = sorted[at - 1];
         sorted[at] = bin->last[i];
     }
@@ -69,7 +69,7 @@ static struct sc_io_cost_sample median_of(const struct sc_io_cost_bin *bin)
 }
 
 /* is_sampling is the caller's. */
-static void believe(struct sc_io_cost_watch *watch)
+static void cost_believe(struct sc_io_cost_watch *watch)
 {
     struct sc_io_cost_sample points[SC_IO_COST_BINS];
     uint32_t count = 0;
@@ -79,14 +79,14 @@ static void believe(struct sc_io_cost_watch *watch)
     if (count == 0)
         return;
     const struct sc_io_cost_sample *small = &points[0], *large = &points[count - 1];
-    double byte_ns = slowness(large), op_ns = byte_ns * GUESS_GAP_BYTES;
+    double byte_ns = sample_slowness(large), op_ns = byte_ns * GUESS_GAP_BYTES;
     bool is_line = large->bytes >= 2 * small->bytes && large->ns > small->ns;
     if (is_line) {
         byte_ns = (large->ns - small->ns) / (large->bytes - small->bytes);
         op_ns = small->ns - byte_ns * small->bytes;
     }
-    byte_ns = within(byte_ns, BYTE_NS_MIN, BYTE_NS_MAX);
-    op_ns = within(op_ns, 1, OP_NS_MAX);
+    byte_ns = value_within(byte_ns, BYTE_NS_MIN, BYTE_NS_MAX);
+    op_ns = value_within(op_ns, 1, OP_NS_MAX);
     atomic_store_explicit(&watch->op_ns, (uint64_t)op_ns, memory_order_relaxed);
     atomic_store_explicit(&watch->bytes_per_s, (uint64_t)(1e9 / byte_ns), memory_order_relaxed);
     atomic_store_explicit(&watch->is_measured, is_line, memory_order_relaxed);
@@ -109,9 +109,9 @@ static bool is_enough(uint64_t ops, uint64_t bytes)
 static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left)
 {
     struct sc_io_cost_watch *watch = &io->cost;
-    uint64_t start_ns = counted(&watch->start_ns), now_ns = sc_exec_now_ns(io->exec);
-    uint64_t ops = counted(&watch->ops), bytes = counted(&watch->bytes);
-    uint64_t first_ns = counted(&watch->first_ns);
+    uint64_t start_ns = counter_get(&watch->start_ns), now_ns = sc_exec_now_ns(io->exec);
+    uint64_t ops = counter_get(&watch->ops), bytes = counter_get(&watch->bytes);
+    uint64_t first_ns = counter_get(&watch->first_ns);
     if (ops_left == 0 && atomic_load_explicit(&io->in_flight, memory_order_relaxed) > 0)
         return; /* another one has begun: what was read is of both */
     if (atomic_load_explicit(&watch->is_spoiled, memory_order_relaxed) || now_ns <= start_ns ||
@@ -125,12 +125,12 @@ static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left
     double ns = (double)(now_ns - start_ns);
     if (first_ns > start_ns && first_ns <= now_ns) {
         double most = ns / LAG_SHARE < LAG_NS_MAX ? ns / LAG_SHARE : LAG_NS_MAX;
-        ns -= within((double)(first_ns - start_ns) - ns / (double)ops, 0, most);
+        ns -= value_within((double)(first_ns - start_ns) - ns / (double)ops, 0, most);
     }
     struct sc_io_cost_bin *bin = &watch->bins[bin_of(ops, bytes)];
     bin->last[bin->count++ % SC_IO_COST_LAST] =
         (struct sc_io_cost_sample){.ns = ns / (double)ops, .bytes = (double)bytes / (double)ops};
-    believe(watch);
+    cost_believe(watch);
     atomic_store_explicit(&watch->is_sampling, false, memory_order_release);
 }
 
@@ -139,7 +139,7 @@ static void stretch_end(struct sc_io *io, uint64_t ops_left, uint64_t bytes_left
 static bool is_over(const struct sc_io_cost_watch *watch, uint64_t ops_flying,
                     uint64_t bytes_flying, uint64_t ops, uint64_t bytes)
 {
-    uint64_t had = counted(&watch->ops), had_bytes = counted(&watch->bytes);
+    uint64_t had = counter_get(&watch->ops), had_bytes = counter_get(&watch->bytes);
     if (ops_flying < BUSY_OPS && bytes_flying < BUSY_BYTES)
         return true;
     if (had <= ops_flying || had_bytes <= bytes_flying ||
@@ -186,7 +186,7 @@ void sc_io_cost_idle(struct sc_io *io)
 
 void sc_io_cost(const struct sc_io *io, struct sc_io_cost *ret_cost)
 {
-    uint64_t bytes_per_s = counted(&io->cost.bytes_per_s), op_ns = counted(&io->cost.op_ns);
+    uint64_t bytes_per_s = counter_get(&io->cost.bytes_per_s), op_ns = counter_get(&io->cost.op_ns);
     *ret_cost = (struct sc_io_cost){
         .bytes_per_s = bytes_per_s > 0 ? bytes_per_s : (uint64_t)(1e9 / GUESS_BYTE_NS),
         .op_ns = op_ns > 0 ? op_ns : (uint64_t)(GUESS_GAP_BYTES * GUESS_BYTE_NS),

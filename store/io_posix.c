@@ -29,8 +29,8 @@
 /* Never written: the source of zeros where fallocate is not supported. Aligned for O_DIRECT. */
 static uint8_t zeros[ZERO_BYTES] __attribute__((aligned(SC_IO_PAGE_BYTES)));
 
-static spec_status fail(const char *verb, const char *path, int sys_errno,
-                        struct spec_error *reterr)
+static spec_status file_fail(const char *verb, const char *path, int sys_errno,
+                             struct spec_error *reterr)
 {
     return sc_fail_errno(reterr, sc_io_status_of(sys_errno), sys_errno, "%s %s", verb, path);
 }
@@ -60,7 +60,7 @@ spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return fail("open directory", path, errno, reterr);
+        return file_fail("open directory", path, errno, reterr);
     atomic_store(&io->dir_fd, fd);
     return SPEC_OK;
 }
@@ -201,7 +201,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
     struct stat about;
     if (makes && (file->flags & SC_IO_OPEN_EXCLUSIVE) != 0) {
         if (fstatat(at.fd, at.name, &about, AT_SYMLINK_NOFOLLOW) == 0)
-            return fail("create", file->path, EEXIST, reterr);
+            return file_fail("create", file->path, EEXIST, reterr);
         flags |= O_EXCL;
     }
     if (makes) {
@@ -216,7 +216,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
             fd = openat(at.fd, at.name, flags, FILE_MODE);
     } while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return fail(makes ? "create" : "open", file->path, errno, reterr);
+        return file_fail(makes ? "create" : "open", file->path, errno, reterr);
     int sys_errno = fstat(fd, &about) == 0 ? 0 : errno;
     if (sys_errno == 0 && !S_ISREG(about.st_mode))
         sys_errno = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
@@ -225,7 +225,7 @@ spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
         sys_errno = errno;
     if (sys_errno != 0) {
         (void)close(fd);
-        return fail("open as a regular file", file->path, sys_errno, reterr);
+        return file_fail("open as a regular file", file->path, sys_errno, reterr);
     }
     spec_status status = io->allow_shared ? SPEC_OK : sc_owner_check(&about, file->path, reterr);
     if (status != SPEC_OK) {
@@ -258,7 +258,7 @@ spec_status sc_io_posix_file_size(struct sc_io *io, struct sc_io_file *file, uin
     (void)io;
     struct stat about;
     if (fstat(file->fd, &about) != 0)
-        return fail("size of", file->path, errno, reterr);
+        return file_fail("size of", file->path, errno, reterr);
     *ret_bytes = (uint64_t)about.st_size;
     return SPEC_OK;
 }
@@ -289,10 +289,10 @@ spec_status sc_io_posix_file_reserve(struct sc_io *io, struct sc_io_file *file, 
     if (bytes == 0)
         return SPEC_OK;
     if (bytes > INT64_MAX)
-        return fail("reserve", file->path, EFBIG, reterr);
+        return file_fail("reserve", file->path, EFBIG, reterr);
     struct stat about;
     if (fstat(file->fd, &about) != 0)
-        return fail("size of", file->path, errno, reterr);
+        return file_fail("size of", file->path, errno, reterr);
     int sys_errno;
     do {
         sys_errno = fallocate(file->fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
@@ -305,7 +305,7 @@ spec_status sc_io_posix_file_reserve(struct sc_io *io, struct sc_io_file *file, 
     } else if (sys_errno != 0 && (uint64_t)about.st_size < bytes) {
         (void)!ftruncate(file->fd, about.st_size); /* gives back what was allocated in part */
     }
-    return sys_errno == 0 ? SPEC_OK : fail("reserve", file->path, sys_errno, reterr);
+    return sys_errno == 0 ? SPEC_OK : file_fail("reserve", file->path, sys_errno, reterr);
 }
 
 spec_status sc_io_posix_file_truncate(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
@@ -316,7 +316,7 @@ spec_status sc_io_posix_file_truncate(struct sc_io *io, struct sc_io_file *file,
     do {
         result = ftruncate(file->fd, (off_t)bytes);
     } while (result != 0 && errno == EINTR);
-    return result == 0 ? SPEC_OK : fail("truncate", file->path, errno, reterr);
+    return result == 0 ? SPEC_OK : file_fail("truncate", file->path, errno, reterr);
 }
 
 /* A new name lasts only when its directory is synced too. 0 or the errno. */
@@ -347,11 +347,11 @@ spec_status sc_io_posix_file_sync(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr)
 {
     if (fdatasync(file->fd) != 0)
-        return fail("sync", file->path, errno, reterr);
+        return file_fail("sync", file->path, errno, reterr);
     if (atomic_load_explicit(&file->is_new, memory_order_relaxed)) {
         const int sys_errno = sync_directory_of(io, file->path);
         if (sys_errno != 0)
-            return fail("sync the directory of", file->path, sys_errno, reterr);
+            return file_fail("sync the directory of", file->path, sys_errno, reterr);
         atomic_store_explicit(&file->is_new, 0, memory_order_relaxed);
     }
     return SPEC_OK;
@@ -401,10 +401,10 @@ spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, con
     const struct place at = place_of(io, path);
     struct stat open_one, named;
     if (fstat(file->fd, &open_one) != 0)
-        return fail("look at", file->path, errno, reterr);
+        return file_fail("look at", file->path, errno, reterr);
     if (fstatat(at.fd, at.name, &named, AT_SYMLINK_NOFOLLOW) != 0) {
         if (errno != ENOENT)
-            return fail("look at", path, errno, reterr);
+            return file_fail("look at", path, errno, reterr);
         *ret_same = false;
         return SPEC_OK;
     }
@@ -426,17 +426,17 @@ spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_er
     const int sys_errno = errno;
     struct stat about;
     if (sys_errno != EEXIST)
-        return fail("make directory", path, sys_errno, reterr);
+        return file_fail("make directory", path, sys_errno, reterr);
     if (stat(path, &about) != 0)
-        return fail("make directory", path, errno, reterr);
+        return file_fail("make directory", path, errno, reterr);
     return S_ISDIR(about.st_mode) ? sc_io_posix_dir_check(io, path, reterr)
-                                  : fail("make directory", path, ENOTDIR, reterr);
+                                  : file_fail("make directory", path, ENOTDIR, reterr);
 }
 
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     const struct place at = place_of(io, path);
-    return unlinkat(at.fd, at.name, 0) == 0 ? SPEC_OK : fail("remove", path, errno, reterr);
+    return unlinkat(at.fd, at.name, 0) == 0 ? SPEC_OK : file_fail("remove", path, errno, reterr);
 }
 
 spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
@@ -444,9 +444,9 @@ spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *t
 {
     const struct place src = place_of(io, from), dst = place_of(io, to);
     if (renameat(src.fd, src.name, dst.fd, dst.name) != 0)
-        return fail("rename", from, errno, reterr);
+        return file_fail("rename", from, errno, reterr);
     const int sys_errno = sync_directory_of(io, to);
-    return sys_errno == 0 ? SPEC_OK : fail("sync the directory of", to, sys_errno, reterr);
+    return sys_errno == 0 ? SPEC_OK : file_fail("sync the directory of", to, sys_errno, reterr);
 }
 
 spec_status sc_io_posix_list(struct sc_io *io, const char *path,
@@ -461,7 +461,7 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
         const int list_errno = errno;
         if (fd >= 0)
             (void)close(fd);
-        return fail("list", path, list_errno, reterr);
+        return file_fail("list", path, list_errno, reterr);
     }
     int sys_errno;
     for (;;) {
@@ -474,7 +474,7 @@ spec_status sc_io_posix_list(struct sc_io *io, const char *path,
             on_name(entry->d_name, user);
     }
     (void)closedir(dir);
-    return sys_errno == 0 ? SPEC_OK : fail("list", path, sys_errno, reterr);
+    return sys_errno == 0 ? SPEC_OK : file_fail("list", path, sys_errno, reterr);
 }
 
 spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
@@ -482,7 +482,7 @@ spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t 
 {
     struct statvfs about;
     if ((is_kept(io, path) ? fstatvfs(io->dir_fd, &about) : statvfs(path, &about)) != 0)
-        return fail("free space of", path, errno, reterr);
+        return file_fail("free space of", path, errno, reterr);
     *ret_bytes = (uint64_t)about.f_bavail * (uint64_t)about.f_frsize;
     return SPEC_OK;
 }
@@ -529,7 +529,7 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
         return sc_io_holder_locked(file, text, bytes > 0 ? (uint64_t)bytes : 0, reterr);
     }
     if (result != 0)
-        return fail("lock", file->path, errno, reterr);
+        return file_fail("lock", file->path, errno, reterr);
 
     struct sc_io_holder holder;
     holder_self(&holder, sc_exec_wall_ns(io->exec));
@@ -542,5 +542,5 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
         return SPEC_OK;
     range.l_type = F_UNLCK;
     (void)fcntl(file->fd, F_OFD_SETLK, &range);
-    return fail("write the holder into", file->path, sys_errno, reterr);
+    return file_fail("write the holder into", file->path, sys_errno, reterr);
 }

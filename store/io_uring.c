@@ -43,7 +43,7 @@
 #define RETRY_NS        1000000u
 #define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
 
-static void count(_Atomic uint64_t *counter)
+static void counter_add(_Atomic uint64_t *counter)
 {
     (void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -285,7 +285,7 @@ static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int
     ring->flying_demand -= op->lane == SC_LANE_DEMAND;
     ring->released_bytes += op->bytes;
     ring->released_ops++;
-    count(&ring->uring->ops);
+    counter_add(&ring->uring->ops);
     if (sys_errno == 0)
         sc_io_posix_moved(op->file, op->bytes, op->offset);
     op->state = (uint64_t)(int64_t)sys_errno;
@@ -316,7 +316,7 @@ static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, 
         slot_end(ring, slot, 0);
         return;
     }
-    count(&ring->uring->short_ops);
+    counter_add(&ring->uring->short_ops);
     if (op->kind == SC_IO_READ && sc_io_posix_is_end(op->file, op->moved_bytes))
         slot_end(ring, slot, EIO);
     else
@@ -336,7 +336,7 @@ static void ring_reap(struct sc_uring_ring *ring)
         if (slot != NULL)
             slot_result(ring, slot, result);
         else
-            count(&ring->uring->late);
+            counter_add(&ring->uring->late);
     }
     io_uring_cq_advance(&ring->ring, seen);
 }
@@ -510,7 +510,7 @@ static void ring_refill(struct sc_uring_ring *ring)
         return;
     (void)ring_start(ring, ops, &none);
     if (io_uring_submit(&ring->ring) >= 0) /* else they stand there until the next enter */
-        count(&uring->enters);
+        counter_add(&uring->enters);
 }
 
 /* Runs the done functions of what ended; they may submit. */
@@ -551,7 +551,7 @@ static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
     struct io_uring_cqe *cqe = NULL; /* reap looks for itself */
     const int result =
         io_uring_submit_and_wait_timeout(&ring->ring, &cqe, wait_count, &limit, NULL);
-    count(&uring->enters);
+    counter_add(&uring->enters);
     (void)atomic_fetch_add(&uring->awake_count, 1);
     if (result >= 0 || result == -EINTR || result == -ETIME)
         return true;

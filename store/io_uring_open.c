@@ -180,7 +180,7 @@ static const struct sc_io_backend uring_backend = {
     .fork_close = uring_fork_close,
 };
 
-static spec_status refused(const char *what, int sys_errno, struct spec_error *reterr)
+static spec_status fail_refused(const char *what, int sys_errno, struct spec_error *reterr)
 {
     const char *hint = "";
     if (sys_errno == EPERM || sys_errno == EACCES)
@@ -202,7 +202,7 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
     memset(memory, 0, sizeof(memory));
     int result = io_uring_register_probe(ring, probe, OPS);
     if (result < 0)
-        return refused("io_uring_register_probe", -result, reterr);
+        return fail_refused("io_uring_register_probe", -result, reterr);
     for (uint32_t i = 0; i < sizeof(used); i++)
         if (!io_uring_opcode_supported(probe, used[i]))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring operation %u is not supported",
@@ -210,13 +210,14 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
 
     char wrote[8] = "io_uring", back[sizeof(wrote)] = "";
     if (sc_io_file_limit() < sizeof(wrote)) /* the signal that comes of it ends the process */
-        return refused("a file in memory to try io_uring on, beyond RLIMIT_FSIZE", EFBIG, reterr);
+        return fail_refused("a file in memory to try io_uring on, beyond RLIMIT_FSIZE", EFBIG,
+                            reterr);
     const int fd = memfd_create("spec-probe", MFD_CLOEXEC);
     if (fd < 0 || pwrite(fd, wrote, sizeof(wrote), 0) != (ssize_t)sizeof(wrote)) {
         const int sys_errno = errno;
         if (fd >= 0)
             (void)close(fd);
-        return refused("a file in memory to try io_uring on", sys_errno, reterr);
+        return fail_refused("a file in memory to try io_uring on", sys_errno, reterr);
     }
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
     io_uring_prep_read(sqe, fd, back, sizeof(back), 0);
@@ -230,7 +231,7 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
     }
     (void)close(fd);
     if (result < 0)
-        return refused("a read by io_uring", -result, reterr);
+        return fail_refused("a read by io_uring", -result, reterr);
     if (result != (int)sizeof(back) || memcmp(wrote, back, sizeof(back)) != 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a read by io_uring gave %d wrong bytes",
                        result);
@@ -257,11 +258,11 @@ static spec_status ring_open(struct sc_uring *uring, struct sc_uring_ring *ring,
         result = io_uring_queue_init_params(uring->slot_count, &ring->ring, &params);
     }
     if (result < 0)
-        return refused("io_uring_setup", -result, reterr);
+        return fail_refused("io_uring_setup", -result, reterr);
     spec_status status = SPEC_OK;
     result = io_uring_ring_dontfork(&ring->ring);
     if (result < 0)
-        status = refused("the rings' memory", -result, reterr);
+        status = fail_refused("the rings' memory", -result, reterr);
     else if ((params.features & features) != features || params.sq_entries < uring->slot_count)
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring of this kernel is too old");
     else if (ring == uring->rings) /* what works on the first works on all */

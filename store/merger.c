@@ -132,7 +132,8 @@ static uint64_t window_take(struct sc_store_merger *merger)
 
 /* ---- Layers --------------------------------------------------------------------------------- */
 
-static void pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count, uint8_t *dst)
+static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                      uint8_t *dst)
 {
     const struct sc_store_merger *merger = user;
     const struct sc_store *store = merger->store;
@@ -155,7 +156,7 @@ static bool layer_put(struct sc_store_merger *merger)
 {
     bool last = merger->layer + 1 == merger->store->shape.layer_count;
     merger->state = WRITE;
-    const struct sc_store_source source = {.pack = pack, .user = merger};
+    const struct sc_store_source source = {.pack = rows_pack, .user = merger};
     spec_status status = sc_store_extent_put_layer(merger->extent, merger->layer, &source, NULL);
     if (status != SPEC_OK || last)
         return false;
@@ -270,7 +271,7 @@ static spec_status memory_take(struct sc_store_merger *merger, struct spec_error
     return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a merge of %" PRIu64 " rows", rows);
 }
 
-static spec_status take(struct sc_store_merger *merger, struct spec_error *reterr)
+static spec_status merger_take(struct sc_store_merger *merger, struct spec_error *reterr)
 {
     struct sc_store *store = merger->store;
     pthread_mutex_lock(&store->disk.lock);
@@ -289,7 +290,7 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
                        store->dir);
     if (what->piece_count == 0 || what->piece_count > SC_LIMIT_CHUNK_TOKENS)
         return sc_fail(reterr, SPEC_E_INVALID, "a merge of %" PRIu64 " pieces", what->piece_count);
-    spec_status status = take(merger, reterr);
+    spec_status status = merger_take(merger, reterr);
     if (status != SPEC_OK)
         return status;
     merger->what = *what;

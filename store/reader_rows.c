@@ -112,7 +112,7 @@ static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
 }
 
 /* Whole rows, one behind the other. */
-static struct sc_store_rows together(const struct sc_store_reader *reader, const uint8_t *rows)
+static struct sc_store_rows rows_together(const struct sc_store_reader *reader, const uint8_t *rows)
 {
     uint64_t row_bytes = reader->flight.store->shape.row_bytes;
     return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
@@ -175,7 +175,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
     if (sink == NULL && is_apart)
         *ret_rows = (struct sc_store_rows){.rows = rows, .v = v, .stride = stride};
     else if (sink == NULL)
-        *ret_rows = together(reader, is_split ? reader->rows : rows);
+        *ret_rows = rows_together(reader, is_split ? reader->rows : rows);
     ret_rows->row_first = slot->plan.row_first + at;
     ret_rows->row_count = count;
     last_set(reader, rows, v, count * stride);
@@ -292,7 +292,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     last_set(reader, at, is_both ? v : NULL, count * stride);
     *ret_rows = (struct sc_store_rows){.rows = at, .v = is_both ? v : at, .stride = stride};
     if (is_paired || (is_both && reader->rows_least == 0))
-        *ret_rows = together(reader, is_paired ? at : reader->rows);
+        *ret_rows = rows_together(reader, is_paired ? at : reader->rows);
     uint8_t *dst = reader->rows;
     bool moves = ret_rows->rows == dst;
     for (uint64_t i = 0; moves && i < count; i++, dst += 2 * stride) {

@@ -28,7 +28,7 @@ static enum sc_lab_answer random_score(const struct sc_lab *lab, const struct sc
 }
 
 /* splitmix64 */
-static uint64_t mixed(uint64_t x)
+static uint64_t bits_mixed(uint64_t x)
 {
     x += UINT64_C(0x9e3779b97f4a7c15);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -45,7 +45,7 @@ static enum sc_lab_answer random_guess(const struct sc_lab *lab, const struct sc
     uint64_t seed = ask->token_count + ask->layer * 977u;
     memset(bits, 0, (rows + WORD_BITS - 1) / WORD_BITS * sizeof(*bits));
     for (uint64_t i = 0; i < ask->k; i++) {
-        uint64_t last = rows - ask->k + i, row = mixed(seed + i) % (last + 1);
+        uint64_t last = rows - ask->k + i, row = bits_mixed(seed + i) % (last + 1);
         if ((bits[row / WORD_BITS] >> (row % WORD_BITS) & 1) != 0)
             row = last;
         bits[row / WORD_BITS] |= UINT64_C(1) << (row % WORD_BITS);
@@ -133,7 +133,7 @@ spec_status sc_lab_open(struct sc_lab *lab, struct sc_alloc *alloc, uint32_t lay
     return sc_lab_averages_open(&params, &lab->averages, reterr);
 }
 
-static spec_status put(void *user, const struct sc_store_average *averages, uint64_t count)
+static spec_status averages_put(void *user, const struct sc_store_average *averages, uint64_t count)
 {
     struct sc_lab *lab = user;
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -147,11 +147,11 @@ static spec_status put(void *user, const struct sc_store_average *averages, uint
 
 bool sc_lab_write(struct sc_lab *lab)
 {
-    return sc_lab_averages_flush(lab->averages, false, put, lab);
+    return sc_lab_averages_flush(lab->averages, false, averages_put, lab);
 }
 
 void sc_lab_write_all(struct sc_lab *lab)
 {
-    while (sc_lab_averages_flush(lab->averages, true, put, lab))
+    while (sc_lab_averages_flush(lab->averages, true, averages_put, lab))
         ;
 }
