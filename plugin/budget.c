@@ -8,6 +8,7 @@
  * Holds: after the checks every address that scoring forms lies inside what the host described.
  * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
 #include "plugin/args.h"
+#include "plugin/dtype.h"
 #include "plugin/select.h"
 
 #include <math.h>

@@ -13,6 +13,7 @@
  * Does not: allocate after open, read the disk.
  * Threads: any, a scratch each.
  * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/dtype.h"
 #include "plugin/select.h"
 
 #include <float.h>

@@ -8,11 +8,10 @@
 #include "kernels/code.h"
 #include "plugin/args.h"
 #include "plugin/delivery.h"
+#include "plugin/dtype.h"
 #include "plugin/identify.h"
-#include "plugin/lease.h"
 #include "plugin/select.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 #define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */

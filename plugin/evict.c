@@ -25,6 +25,7 @@
  * device fails: drops could not be written down.
  * Threads: some: the executor's, one at a time. The others any.
  * Tests: conformance (abi_088_*), tests/unit/plugin/test_evict.c */
+#include "plugin/evict.h"
 #include "plugin/connector.h"
 
 #define LEAST_PART   8u            /* of what may be held: at least this is free or on its way, */

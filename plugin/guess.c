@@ -19,6 +19,7 @@
  * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
  * Threads: the request's host thread; the task on the executor's.
  * Tests: tests/unit/plugin/test_guess.c */
+#include "plugin/dtype.h"
 #include "plugin/reads.h"
 #include "plugin/select.h"
 

@@ -15,6 +15,7 @@
  * Threads: under index.lock, which on_piece takes (a reader that follows its writer); open has the
  * index to itself.
  * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
+#include "plugin/index.h"
 #include "plugin/connector.h"
 #include "plugin/provenance.h"
 

@@ -12,6 +12,7 @@
  * Does not: know what the jobs do (maintain.c); wait in a kick, whoever calls it.
  * Threads: kick any; steps on the executor's; open and close by one.
  * Tests: tests/unit/plugin/test_maintain.c */
+#include "plugin/jobs.h"
 #include "plugin/connector.h"
 
 enum job_state { JOB_IDLE, JOB_QUEUED, JOB_RUNNING, JOB_AGAIN };

@@ -9,6 +9,8 @@
 #include "base/exec.h"
 #include "base/status.h"
 
+#include <pthread.h>
+
 enum sc_plugin_job_kind {
     SC_JOB_TIDY,
     SC_JOB_EVICT,

@@ -1,5 +1,6 @@
 /* The lease's bytes. Contract: lease.h. Threads: any. Tests: tests/unit/plugin/test_lease.c */
 #include "plugin/lease.h"
+#include "base/limits.h"
 
 #include <string.h>
 

@@ -17,7 +17,6 @@
 #ifndef SC_PLUGIN_LEASE_H
 #define SC_PLUGIN_LEASE_H
 
-#include "base/limits.h"
 #include "hashing/radix.h"
 
 #define SC_PLUGIN_LEASE_BYTES 64u

@@ -5,7 +5,6 @@
 #ifndef SC_PLUGIN_LOADS_H
 #define SC_PLUGIN_LOADS_H
 
-#include "base/exec.h"
 #include "base/slots.h"
 #include "base/status.h"
 

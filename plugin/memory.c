@@ -4,6 +4,7 @@
 #include "plugin/memory.h"
 #include "hashing/digest.h"
 #include "plugin/args.h"
+#include "plugin/dtype.h"
 #include "plugin/target.h"
 
 /* Adds count * stride; false: it wraps. */

@@ -9,7 +9,6 @@
 
 #include "base/status.h"
 #include "kernels/kernels.h"
-#include "plugin/dtype.h"
 
 #include <stdbool.h>
 

@@ -6,8 +6,9 @@
  * Holds: a description that contradicts itself is INVALID, whatever this version supports; a good
  * one that is more than one group of plain rows is UNSUPPORTED.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*) */
+#include "base/limits.h"
 #include "plugin/args.h"
-#include "plugin/connector.h"
+#include "plugin/dtype.h"
 #include "plugin/identify.h"
 
 static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)

@@ -12,6 +12,7 @@
  * Does not: load rows of other ranks, write into their directories (but mail, outbox.c).
  * Threads: open and close by one; follow by the turn; match and promise_end any.
  * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
+#include "plugin/peers.h"
 #include "plugin/connector.h"
 #include "plugin/lease.h"
 #include "plugin/provenance.h"

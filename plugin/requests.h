@@ -6,7 +6,6 @@
 #define SC_PLUGIN_REQUESTS_H
 
 #include "hashing/radix.h"
-#include "kernels/kernels.h"
 #include "plugin/memory.h"
 #include "plugin/saves.h"
 #include "store/store.h"

@@ -10,11 +10,9 @@
  * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
 #include "base/stream.h"
 #include "kernels/columns.h"
-#include "kernels/importance.h"
 #include "plugin/connector.h"
+#include "plugin/dtype.h"
 #include "plugin/provenance.h"
-
-#include <string.h>
 
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 

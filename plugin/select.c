@@ -12,6 +12,7 @@
  * Does not: begin reads of rows (reads.c), take or verify them (take.c); guess (guess.c).
  * Threads: the request's host thread.
  * Tests: tests/unit/plugin/test_select.c */
+#include "plugin/select.h"
 #include "plugin/provenance.h"
 #include "plugin/reads.h"
 #include "plugin/submission.h"

@@ -10,6 +10,7 @@
  * Threads: the request's host thread, or whose turn its loads are.
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #include "base/stream.h"
+#include "plugin/dtype.h"
 #include "plugin/reads.h"
 #include "plugin/select.h"
 

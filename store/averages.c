@@ -12,7 +12,6 @@
 #include "store/internal.h"
 
 #include <math.h>
-#include <string.h>
 
 #define CODE_MAX   65535
 #define CODE_STEP  2047.96875 /* codes an octave: 65535 / 32 */

@@ -2,6 +2,7 @@
  *
  * Holds, Does not, Threads: store/coding.h.
  * Tests: tests/unit/store/test_coding.c, tests/fault/test_store_faults.c */
+#include "store/coding.h"
 #include "store/codes.h"
 #include "store/coding_state.h"
 

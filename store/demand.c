@@ -5,6 +5,7 @@
  *
  * Threads: the space lock.
  * Tests: tests/unit/store/test_quarantine.c */
+#include "store/demand.h"
 #include "store/internal.h"
 
 #define DEMAND_NS_MIN 1000000ull /* shorter leases: what goes is free at once */

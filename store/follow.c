@@ -14,6 +14,7 @@
  * Does not: sleep, wait, or call back with a lock held.
  * Threads: one at a time follows; sc_store_follow_ns from any.
  * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
+#include "store/follow.h"
 #include "store/identity.h"
 #include "store/internal.h"
 #include "store/replay.h"

@@ -11,10 +11,8 @@
  * Does not: repair a damaged identity beside data: that store cannot be told from a foreign one.
  * Threads: one open at a time in a process; several processes by the lock.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
-#include "store/internal.h"
-
 #include "store/identity.h"
-#include "store/tag.h"
+#include "store/internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,8 +4,6 @@
  * Tests: tests/unit/store/test_io.c */
 #include "store/io_backend.h"
 
-#include "base/config.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>

@@ -7,8 +7,6 @@
  * Holds: a file's place in the table is the same in every ring; an open that fails leaves nothing.
  * Does not: move bytes, but for the read that is tried. Threads: as store/io.h; the file table
  * under table_lock (rank 63). Tests: tests/unit/store/test_io_uring.c */
-#include "base/assert.h"
-#include "base/config.h"
 #include "store/io_uring.h"
 
 #include <errno.h>

@@ -8,6 +8,7 @@
  * Does not: sync (order, not barriers: a lost tail is a miss), know what records mean.
  * Threads: the log lock, or open.
  * Tests: tests/unit/store/test_log.c */
+#include "store/journal.h"
 #include "store/internal.h"
 
 #include <stdio.h>

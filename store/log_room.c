@@ -26,10 +26,9 @@
  * Does not: drop pieces or write a checkpoint (plugin/evict.c asks, and does).
  * Threads: any; the space lock or the log lock, as said, never both.
  * Tests: tests/unit/store/test_room.c, tests/unit/plugin/test_soak.c */
+#include "store/log_room.h"
 #include "store/internal.h"
 #include "store/where.h"
-
-#include <string.h>
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define SHARE_MIN     64u             /* segments leave at least so small a part */

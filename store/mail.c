@@ -23,6 +23,7 @@
  * Does not: wait for a lock: SPEC_PENDING, the caller asks again; sync.
  * Threads: post any executor thread; take and close one at a time.
  * Tests: tests/unit/store/test_mail.c */
+#include "store/mail.h"
 #include "store/internal.h"
 #include "store/tag.h"
 

@@ -16,6 +16,7 @@
  * Does not: choose what to drop (store/room.c, plugin/).
  * Threads: any; the log lock for states, then the space lock for pages, never both.
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
+#include "store/quarantine.h"
 #include "store/coarse_mark.h"
 #include "store/internal.h"
 #include "store/where.h"

@@ -14,7 +14,6 @@
 #define SC_STORE_READBACK_H
 
 #include "store/internal.h"
-#include "store/where.h"
 
 #define SC_STORE_STRETCHES 16u /* of a window */
 

@@ -2,6 +2,7 @@
  *
  * Holds, Does not, Threads: store/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
+#include "store/record.h"
 #include "store/wire.h"
 
 /* As our encoder puts them: the first three keys, in order. */

@@ -12,6 +12,7 @@
  * Does not: make a file under a lock, shrink a store that is open.
  * Threads: any, under the space lock; files are made by the maker task.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/segment.h"
 #include "store/identity.h"
 #include "store/internal.h"
 #include "store/where.h"

@@ -23,8 +23,6 @@
 #include "store/flight.h"
 #include "store/plan.h"
 
-#include <string.h>
-
 #define SLOTS 16u
 
 struct slot {

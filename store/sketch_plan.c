@@ -13,8 +13,6 @@
 #include "store/sketch.h"
 #include "store/where.h"
 
-#include <string.h>
-
 #define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
 #define GAP_BYTES (64ull << 10) /* read through rather than starting another operation */
 

@@ -9,6 +9,7 @@
  * Does not: know what a load is; serve one that nobody waits for.
  * Threads: any (rank 35).
  * Tests: tests/unit/store/test_store.c, test_sketch.c */
+#include "store/spare.h"
 #include "store/internal.h"
 
 bool sc_store_spare_take(struct sc_store *store, struct sc_store_starved *starved)

@@ -5,7 +5,9 @@
 #ifndef SC_STORE_SPARE_H
 #define SC_STORE_SPARE_H
 
-#include "base/exec.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 struct sc_store_starved {   /* a load that the spare frame may serve: the spare's lock */
     _Atomic uint32_t *word; /* changes when the frame came back; constant */

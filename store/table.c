@@ -4,8 +4,6 @@
  * Tests: tests/unit/store/test_store.c, test_log.c */
 #include "store/table.h"
 
-#include <string.h>
-
 #define PARTS_SLAB 1024u /* the longest list of one extent: one part a layer */
 _Static_assert(PARTS_SLAB >= SC_LIMIT_LAYERS, "a list lies in one slab");
 

@@ -18,7 +18,6 @@
 #ifndef SC_STORE_TAG_H
 #define SC_STORE_TAG_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum sc_store_tag_part {

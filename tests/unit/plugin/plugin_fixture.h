@@ -11,6 +11,7 @@
 #define SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 
 #include "plugin/connector.h"
+#include "plugin/dtype.h"
 #include "tests/sim/radix_check.h"
 #include "tests/sim/sim_connector.h"
 

@@ -1,6 +1,7 @@
 /* The lease's bytes: what goes in comes out, what is changed or another's is none.
  *
  * Threads: one. */
+#include "base/limits.h"
 #include "plugin/lease.h"
 
 #include <setjmp.h>

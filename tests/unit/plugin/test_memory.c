@@ -1,4 +1,5 @@
 /* Checking described memory: against a plain loop over every address in wide arithmetic. */
+#include "plugin/dtype.h"
 #include "plugin/memory.h"
 
 #include <setjmp.h>
