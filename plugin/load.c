@@ -94,7 +94,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     return SPEC_OK;
 }
 
-struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i)
+static struct spec_important *item_at(struct spec_important *items, uint64_t i)
 {
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
@@ -409,7 +409,7 @@ void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item 
         work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
         if (!work[i].is_gone)
             tell_request(&work[i]);
-        sc_plugin_args_write(sc_plugin_item_at(items, i), &work[i].in, sizeof(work[i].in));
+        sc_plugin_args_write(item_at(items, i), &work[i].in, sizeof(work[i].in));
     }
 }
 

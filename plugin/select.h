@@ -8,13 +8,12 @@
  *           (what a guess read ahead counts)     split layout K, then V of the union), each head is
  *                                                scored there and keeps its own
  *           UNION: a set a head, where all heads are probes: the union's rows are read, as of a set
+ *           LAYERED: all rows as codes decode, the set's exactly (layered.c)
  *
  * Holds: what is chosen follows from the item's rows, its queries and the configuration alone; a
  * doubt (no sketch, a damaged one, no memory for it) is DENSE: every row.
  * Does not: allocate after open; verify rows (the store does).
  * Threads: calls for one request do not overlap; a scratch is held while scores are computed.
- *           LAYERED: all rows as codes decode, the set's exactly (layered.c)
- *
  * Tests: tests/unit/plugin/test_select.c, test_guess.c, conformance (abi_061_* .. abi_069_*) */
 #ifndef SC_PLUGIN_SELECT_H
 #define SC_PLUGIN_SELECT_H
@@ -370,7 +369,6 @@ void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *item
 
 /* load.c: a get_important in four parts; the second never waits, the third may be another thread's
  */
-struct spec_important *sc_plugin_item_at(struct spec_important *items, uint64_t i);
 /* ret_work: NULL, or [count]. Changes nothing else. */
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
                                   uint64_t count, bool is_submitted,
