@@ -57,7 +57,7 @@ static uint64_t ratio_rows(uint64_t row_total, uint64_t ppm)
 }
 
 /* Rows that a choice would spare cost little beside what has to be computed anyway, or little at
- * all; what is computed on all of them is exact, and may be stored (decisions/0007). */
+ * all; what is computed on all of them is exact, and may be stored (docs/decisions/0007). */
 bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = request->matched_tokens - request->from_token;

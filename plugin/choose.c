@@ -22,7 +22,7 @@
 
 #define SHARED_VALUES  (1u << 20) /* of keys: fewer are scored before a worker wakes */
 #define HEADS_TOGETHER 8u /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
-#define SCRATCHES_MAX  8u /* who needs one when all are taken waits for a scoring to end */
+#define SCRATCHES_MAX  8u /* callers block until one is returned; holders never block */
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 

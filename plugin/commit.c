@@ -9,7 +9,8 @@
  * written; the first complete copy wins among equals, and what is computed on better rows replaces
  * the worse; what hangs on an inexact piece is at least as bad; what a commit hangs on is pinned
  * meanwhile; a save keeps its request's tokens alive; what collides with a stored prefix is
- * dropped, and nobody makes room for it. Threads: executor, but taking a save, which is the host's.
+ * dropped, and nobody makes room for it.
+ * Threads: executor, but taking a save, which is the host's.
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/connector.h"
 #include "plugin/provenance.h"

@@ -14,7 +14,7 @@
  *                  lab/       how papers rank rows without their keys (lab/lab.h)
  *                  save.c     store: passes -> extents
  *                  commit.c   extents written -> records -> index.c -> tickets
- *                  merge.c  pieces of a chunk that become one
+ *                  merge.c    pieces of a chunk that become one
  *                  evict.c    room for what comes; jobs.c, maintain.c: jobs in the background
  *                  coarse.c   extents that give their rows up, and who matches them
  *                  ticket.c   poll, wait

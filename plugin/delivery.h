@@ -2,7 +2,8 @@
  * Holds: a delivery that a call works at keeps its place; what another delivery wrote over is
  * refined no more.
  * Does not: allocate after open.
- * Threads: whose turn the request's loads are. */
+ * Threads: whose turn the request's loads are.
+ * Tests: tests/unit/plugin/test_refine.c, test_rescore.c */
 #ifndef SC_PLUGIN_DELIVERY_H
 #define SC_PLUGIN_DELIVERY_H
 

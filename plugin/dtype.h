@@ -4,8 +4,9 @@
  *   others   bytes: stored and delivered as they are, never looked at (ABI-180)
  *
  * Holds: every dtype that comes in is refused by this table: the model's at open, memory's,
- * queries' and hints' at their call. Threads: any. Tests: tests/unit/plugin/test_memory.c,
- * test_bytes.c */
+ * queries' and hints' at their call.
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_memory.c, test_bytes.c */
 #ifndef SC_PLUGIN_DTYPE_H
 #define SC_PLUGIN_DTYPE_H
 

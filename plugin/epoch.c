@@ -1,4 +1,4 @@
-/* The connector's epoch, and the roots that one makes old. Contract: connector.h, reset.c.
+/* The connector's epoch, and the roots that one makes old. Contract: index.h, reset.c.
  * Tests: tests/unit/plugin/test_reset.c */
 #include "plugin/connector.h"
 

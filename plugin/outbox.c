@@ -1,5 +1,5 @@
 /* What a reader has to tell writers: its epoch every rank's, failed ranges its own rank's.
- * Contract: connector.h, reset.c. What could not be posted is posted by a later turn, or at close.
+ * Contract: peers.h, reset.c. What could not be posted is posted by a later turn, or at close.
  * Threads: any. Tests: tests/unit/plugin/test_reset.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
 

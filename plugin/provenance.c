@@ -1,4 +1,4 @@
-/* Provenance (algorithms.md, section 8): what KV is worth.
+/* Provenance (struct spec_provenance of the ABI): what KV is worth.
  *
  *   piece   computed_on: fixed when it was stored, the worst that its request knew
  *           held:        rows, or codes alone

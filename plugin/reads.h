@@ -6,7 +6,8 @@
  *
  * Holds: beginning never waits; what a reader read before is given up.
  * Threads: the request's host thread, or whose turn its loads are; what is said of guesses also the
- * guess's task, while it has the turn of the reader of its parity (guess.c). */
+ * guess's task, while it has the turn of the reader of its parity (guess.c).
+ * Tests: tests/unit/plugin/test_load.c, test_select.c, test_guess.c */
 #ifndef SC_PLUGIN_READS_H
 #define SC_PLUGIN_READS_H
 

@@ -9,7 +9,7 @@
  * their place, and codes are needed to make them.
  *
  *   ahead    [codes' values, no scores yet] -> the first item with queries scores and chooses
- *            (decisions/0012) -> as above
+ *            (docs/decisions/0012) -> as above
  *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
  *            stays so
  *

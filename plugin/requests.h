@@ -17,7 +17,7 @@
 #define SC_PLUGIN_MARKS       256u /* distinct positions of extra keys in one request */
 #define SC_PLUGIN_PEEKS       16u  /* lookups without a request that run at the same moment */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
-#define SC_PLUGIN_FLAG_COARSE 0x80000000u /* in a request's segments: codes alone are to be had */
+#define SC_PLUGIN_FLAG_COARSE 0x80000000u /* of a request's segment: only codes are available */
 
 enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
 

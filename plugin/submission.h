@@ -1,5 +1,6 @@
 /* A submission, and whose turn it is with a request's loads. submit.c has its life.
- * Threads: any, but as the members say. */
+ * Threads: any, but as the members say.
+ * Tests: tests/unit/plugin/test_submit.c */
 #ifndef SC_PLUGIN_SUBMISSION_H
 #define SC_PLUGIN_SUBMISSION_H
 

@@ -9,7 +9,7 @@
  *   spec_ticket  [generation 32][SC_LIMIT_TICKETS + slot + 1 32]: poll and wait know no such ticket
  *
  * The work waits for reads, so it may not be a task of the connector's executor: its workers bring
- * those reads. It has an executor of its own, whose workers may sleep (decisions/0011).
+ * those reads. It has an executor of its own, whose workers may sleep (docs/decisions/0011).
  *
  * Whoever waits does the work of a submission that no thread has begun: at once if he waits for
  * ever, else when its deadlines have passed, so that it ends in time though the threads are at one

@@ -7,7 +7,8 @@
  *                 \________/-> aborted ->/
  *   a window  write's -> kept (free, with a ticket) -> claimed for a slab -> kept .. -> put
  *
- * Threads: store/coding.h. */
+ * Threads: store/coding.h.
+ * Tests: tests/unit/store/test_coding.c */
 #ifndef SC_STORE_CODING_STATE_H
 #define SC_STORE_CODING_STATE_H
 

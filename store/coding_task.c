@@ -17,7 +17,7 @@
 
 /* ---- Slabs ---------------------------------------------------------------------------------- */
 
-/* Lock held. Its bytes stay until unpin; false: somebody else has had them. */
+/* Lock held. Its bytes stay until unpin; false: the frame was reused, its bytes are gone. */
 static bool window_pin(struct sc_store *store, struct sc_store_coding_window *window)
 {
     if (window->has_left &&

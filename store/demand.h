@@ -1,7 +1,7 @@
 /* How much is asked for: what was stored, or missed for want of room, lately (demand.c).
  *
  * Threads: the space lock.
- * Tests: tests/unit/store/test_room.c */
+ * Tests: tests/unit/store/test_quarantine.c */
 #ifndef SC_STORE_DEMAND_H
 #define SC_STORE_DEMAND_H
 

@@ -17,11 +17,13 @@
  *
  * Holds: a frame has one owner at a time; as many frames lie in the stack, or are kept, as are free
  * or laid down; while somebody waits, no frame is free that its lane may have; nothing is allocated
- * after open. Does not: know what a frame holds; take a frame back from its owner. So the owner of
+ * after open.
+ * Does not: know what a frame holds; take a frame back from its owner. So the owner of
  * frames that were filled and not consumed must not wait for another owner to be served first:
  * callers that begin many demand loads and consume them one after the other bound the frames of
- * each. Threads: any (one short lock, rank 60; the executor is called with it released). Tests:
- * tests/unit/store/test_frames.c */
+ * each.
+ * Threads: any (one short lock, rank 60; the executor is called with it released).
+ * Tests: tests/unit/store/test_frames.c */
 #ifndef SC_STORE_FRAMES_H
 #define SC_STORE_FRAMES_H
 

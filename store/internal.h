@@ -4,8 +4,8 @@
  *   identity.h    store.msgpack, numbers of copies   open.c        open, close, statistics
  *   journal.h     the log's file: scan, append       replay.h      records -> table, space
  *   averages.h    average importance in the log      follow.h      another process's log
- *   checkpoint.h  logs that are written anew         log_room.h    room for the log and the next
- * one table.h       pieces and extents by id           mail.h        what others say to the writer
+ *   checkpoint.h  logs that are written anew         log_room.h    room for two logs
+ *   table.h       pieces and extents by id           mail.h        what others say to the writer
  *   where.h       where rows and tags lie            segment.h     segment files, places of extents
  *   demand.h      how much is asked for              room.c        how much is free, what may go
  *   quarantine.h  dropped pieces -> free pages       coarse_mark.h rows that go while codes stay
@@ -21,7 +21,8 @@
  * frame's (rank 35). The log lock is never held while space is taken: space freed by a drop is
  * given back after it.
  *
- * Threads: per member, below. */
+ * Threads: per member, below.
+ * Tests: tests/unit/store/, tests/fault/ */
 #ifndef SC_STORE_INTERNAL_H
 #define SC_STORE_INTERNAL_H
 

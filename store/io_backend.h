@@ -4,7 +4,8 @@
  *
  * Holds: in_flight counts operations between submit and done; a file object comes from the pool
  * made at open as long as that has any.
- * Threads: as store/io.h. */
+ * Threads: as store/io.h.
+ * Tests: tests/unit/store/test_io.c, test_io_cost.c */
 #ifndef SC_STORE_IO_BACKEND_H
 #define SC_STORE_IO_BACKEND_H
 

@@ -1,7 +1,8 @@
 /* Files, directories and the lock on a POSIX file system: what the pread back end and io_uring
  * share. The functions are entries of struct sc_io_backend.
  *
- * Threads: any. */
+ * Threads: any.
+ * Tests: tests/unit/store/test_io.c, test_io_uring.c */
 #ifndef SC_STORE_IO_POSIX_H
 #define SC_STORE_IO_POSIX_H
 

@@ -1,6 +1,6 @@
 /* What others say to a writer (mail.c; docs/peers.md).
  *
- * Threads: open and close.
+ * Threads: open and close; posting and taking are store.h's.
  * Tests: tests/unit/store/test_mail.c */
 #ifndef SC_STORE_MAIL_H
 #define SC_STORE_MAIL_H

@@ -1,6 +1,7 @@
 /* Pieces that become one (merger.c).
  *
- * Threads: open and close.
+ * Holds: one merge at a time; what it wrote is the caller's, the pieces stay as they were.
+ * Threads: open and close; a merge is asked for by store.h.
  * Tests: tests/unit/plugin/test_merge.c */
 #ifndef SC_STORE_MERGER_H
 #define SC_STORE_MERGER_H

@@ -32,8 +32,8 @@ struct sc_store_annex;
 void sc_store_extent_trim(struct sc_store *store, uint64_t extent);
 /* DROPPED pieces that are void in the log since then: their pages are held until lease_ns_max after
  * that time (a time to come counts as now), lease_ns_max 0: freed at once. Returns the bytes that
- * they will give back. The caller has counted them out of live_count, piece_count and log_reserved.
- * No lock held; allocates nothing. A follower has no space: no effect. */
+ * they will give back. The caller has counted them out of live_count, piece_count and
+ * share.reserved. No lock held; allocates nothing. A follower has no space: no effect. */
 uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces, uint64_t count,
                                  uint64_t dropped_wall_ns);
 /* The rows of an extent that has codes, and a piece that lives, are void in the log since then: all
@@ -54,8 +54,8 @@ uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *piec
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns);
 
-/* Its pages are the extent's from now on, and go with its last piece; false: the
- * extent holds nothing that lives, or has one. No lock held. */
+/* Its pages are the extent's from now on, and go with its last piece; false: the extent holds
+ * nothing that lives, or has one. No lock held. */
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex);
 bool sc_store_annex_is_held(struct sc_store *store, uint64_t id);
 

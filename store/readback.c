@@ -1,4 +1,6 @@
-/* Contract: readback.h. */
+/* Rows of pieces, read back and verified.
+ *
+ * Holds, Does not, Threads, Tests: store/readback.h. */
 #include "store/readback.h"
 
 #include "store/tag.h"

@@ -2,7 +2,8 @@
  * order, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
  * two include it.
  *
- * Holds, Threads: store/reader.c. Tests: tests/unit/store/test_store.c */
+ * Holds, Threads: store/reader.c.
+ * Tests: tests/unit/store/test_store.c, test_picks.c */
 #ifndef SC_STORE_READER_H
 #define SC_STORE_READER_H
 

@@ -6,7 +6,8 @@
  *   picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
- * Does not: wait, begin reads (reader.c). Threads: the consumer's, without the lock.
+ * Does not: wait, begin reads (reader.c).
+ * Threads: the consumer's, without the lock.
  * Tests: tests/unit/store/test_store.c, test_picks.c */
 #include "store/reader.h"
 #include "store/tag.h"

@@ -19,7 +19,8 @@
  * where it is looked for. Who copies the last part verifies the whole. A range without good codes
  * is marked so and fails nothing.
  *
- * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool. */
+ * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
 #ifndef SC_STORE_SKETCH_H
 #define SC_STORE_SKETCH_H
 

@@ -42,11 +42,11 @@
 #define SC_STORE_BITE_BYTES     (16ull << 10) /* packed or verified at once: stays in a L1 cache */
 
 struct sc_store;
-struct sc_store_extent;
+struct sc_store_extent; /* one pass's rows being written; from a pool made at open */
 
 enum sc_store_layout { SC_STORE_PAIRED, SC_STORE_SPLIT };
 
-/* One model's KV: rows of one shape. Its digest is the namespace of abi.md. */
+/* One model's KV: rows of one shape. Its digest: docs/hashing-spec.md. */
 struct sc_store_namespace {
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint32_t layer_count;
@@ -57,7 +57,8 @@ struct sc_store_namespace {
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
 };
 
-/* Provenance (algorithms.md section 8), kept in the extent's record. */
+/* What rows were computed on, and how they are held: `prov` of the extent's record
+ * (docs/store-format.md). */
 #define SC_STORE_COMPUTED_MAX 2u       /* 0 exact, 1 lossy, 2 pruned */
 #define SC_STORE_HELD_MAX     1u       /* 0 rows, 1 coarse only */
 #define SC_STORE_PPM_MAX      1000000u /* of exact_ppm, retain_ppm */
@@ -210,8 +211,6 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
 bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16]);
 
 /* ---- Writing -------------------------------------------------------------------------------- */
-
-struct sc_store_extent; /* one pass's rows being written; from a pool made at open */
 
 struct sc_store_piece_plan { /* what a pass intends to store, one a chunk */
     uint64_t first_position;
@@ -390,9 +389,7 @@ spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
  * may go once they are committed. Blocks. */
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);
 
-/* ---- Rows that go while codes stay (coarse_extent.c)
- * -------------------------------------------------
- */
+/* ---- Rows that go while codes stay (coarse_extent.c) ------------------------------------------ */
 
 /* An extent gives its rows up in four steps of one caller at a time (writer, executor thread): its
  * codes are read back, layer by layer; it is marked; the caller sees to it that nobody reads its

@@ -3,7 +3,8 @@
  *   src, dst   bytes that follow each other; or, where srcs or dsts is set, spans of span_count
  *              lines each: src or dst is the first one of them
  *
- * Does not: anything; the rungs' row_move does. Tests: tests/unit/store/test_tag.c */
+ * Does not: anything; the rungs' row_move does.
+ * Tests: tests/unit/store/test_tag.c */
 #ifndef SC_STORE_TAG_LINES_H
 #define SC_STORE_TAG_LINES_H
 

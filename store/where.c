@@ -1,4 +1,6 @@
-/* Contract: where.h. */
+/* Where the bytes of a layer are.
+ *
+ * Holds, Does not, Threads, Tests: store/where.h. */
 #include "store/where.h"
 
 #include "store/internal.h"

@@ -30,7 +30,8 @@ TEXT_SUFFIXES = CODE_SUFFIXES + (".md", ".txt", ".map", ".in", ".yml", ".yaml", 
 SKIPPED_NAMES = {".git", "build", ".cache", "__pycache__", "corpus", "corpora"}
 SKIPPED_PATHS = {"models", "tests/data"}
 
-# style.md section 1: which folders a folder may include, beside itself. ANY: measures or tests all.
+# The first table of docs/ARCHITECTURE.md: which folders a folder may include, beside itself.
+# ANY: measures or tests all.
 ANY = None
 BASE_LINKED = ("hashing", "store", "kernels", "plugin", "plugin/lab")
 ALLOWED = {
@@ -200,7 +201,7 @@ def c_functions(text):
 # ---- Rules for one file ------------------------------------------------------------------------
 
 def folder_of(path):
-    """The row of style.md that a path belongs to."""
+    """The row of ALLOWED that a path belongs to."""
     for inner in (*ROOMS, "conformance/engine", "tests/sim"):
         if path.startswith(inner + "/"):
             return inner

@@ -24,8 +24,7 @@
 #include "conformance/engine/error.h"
 #include "conformance/engine/halffloat.h"
 
-/* Relative distance of two scores that float32 sums may order otherwise: algorithms.md, section 1
- */
+/* Relative distance of two scores that float32 sums may order otherwise. */
 #define ENG_CHOOSE_NEAR 1e-5
 
 enum eng_metric { ENG_METRIC_H2O, ENG_METRIC_LAST, ENG_METRIC_RANDOM };

@@ -3,8 +3,8 @@
  *   heads [2^n] -> slot -> slot (same hash) ...      a hand goes round the slots for one to reuse:
  *                                                    a slot that was used since it came by stays
  *
- * Threads: any; one lock, of no call that a lookup waits for, and one for those who write. Tests:
- * tests/unit/plugin/ test_average.c */
+ * Threads: any; one lock, of no call that a lookup waits for, and one for those who write.
+ * Tests: tests/unit/plugin/test_average.c */
 #include "plugin/lab/average.h"
 #include "kernels/exp2.h"
 

@@ -12,7 +12,9 @@
  * is never wrong. Who reads takes the lock beside others who do. Only a choice waits for it, until
  * what somebody copies in or out is copied; a guess and a sample that find it taken are left out.
  * Does not: know the store (it is given a function), allocate after open. What the plugin calls of
- * it stands in lab.h. Threads: any. Tests: tests/unit/plugin/test_average.c */
+ * it stands in lab.h.
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_average.c */
 #ifndef SC_PLUGIN_LAB_AVERAGE_H
 #define SC_PLUGIN_LAB_AVERAGE_H
 

@@ -1,4 +1,7 @@
-/* The table of policies, and where averages come from and go to. See lab.h. */
+/* The table of policies, and where averages come from and go to.
+ *
+ * Holds, Does not, Threads: lab.h.
+ * Tests: tests/unit/plugin/test_lab.c, test_average.c */
 #include "plugin/lab/lab.h"
 #include "hashing/digest.h"
 #include "plugin/lab/average.h"
