@@ -389,7 +389,7 @@ spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
  * may go once they are committed. Blocks. */
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);
 
-/* ---- Rows that go while codes stay (coarse_extent.c) ------------------------------------------ */
+/* ---- Rows that go while codes stay (coarse_extent.c) ----------------------------------------- */
 
 /* An extent gives its rows up in four steps of one caller at a time (writer, executor thread): its
  * codes are read back, layer by layer; it is marked; the caller sees to it that nobody reads its
