@@ -12,8 +12,9 @@
 #include "store/extent.h"
 #include "store/where.h"
 
-#include "store/coding.h"
+#include "store/cache.h"
 #include "store/identity.h"
+#include "store/live.h"
 
 #include <string.h>
 
@@ -109,9 +110,18 @@ void sc_store_extent_put(struct sc_store_extent *extent)
     pthread_mutex_unlock(&store->disk.lock);
 }
 
+static void frame_put(struct sc_store *store, uint8_t *frame)
+{
+    if (store->cache != NULL)
+        sc_store_cache_put(store->cache, frame);
+    else
+        sc_frames_put(store->frames, frame);
+}
+
 struct sc_store_write *sc_store_write_take(struct sc_store *store)
 {
-    uint8_t *frame = sc_store_coding_take(store);
+    uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache)
+                                          : sc_frames_take(store->frames, SC_LANE_WRITER);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&store->disk.lock);
@@ -121,7 +131,7 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store)
     pthread_mutex_unlock(&store->disk.lock);
     SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
     if (write == NULL) {
-        sc_store_coding_put(store, frame);
+        frame_put(store, frame);
         return NULL;
     }
     write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .lane = SC_LANE_WRITER};
@@ -130,7 +140,7 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store)
 
 void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
 {
-    sc_store_coding_put(store, write->op.buffer);
+    frame_put(store, write->op.buffer);
     pthread_mutex_lock(&store->disk.lock);
     write->next = store->writing.writes_free;
     store->writing.writes_free = write;
@@ -264,7 +274,7 @@ static spec_status object_take(struct sc_store *store, struct sc_store_extent **
     (*ret_extent)->copy = sc_store_copy_next(store);
     (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
     (*ret_extent)->written = NULL;
-    (*ret_extent)->coder = NULL;
+    (*ret_extent)->live = NULL;
     return SPEC_OK;
 }
 
@@ -294,13 +304,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     status = extent_start(store, extent, pieces, piece_count, reterr);
     if (status != SPEC_OK)
         return status;
-    const struct sc_store_coder_plan plan = {.pieces = extent->pieces,
-                                             .parts = extent->parts,
-                                             .place = extent->place,
-                                             .piece_count = piece_count,
-                                             .part_count = extent->part_count,
-                                             .row_count = rows};
-    extent->coder = sc_store_coder_begin(store, &plan);
+    extent->live = sc_store_live_begin(store, extent);
     *ret_extent = extent;
     return SPEC_OK;
 }
@@ -348,7 +352,7 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
 void sc_store_extent_discard(struct sc_store_extent *extent)
 {
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
-    sc_store_coder_end(extent->coder, 0);
+    sc_store_live_end(extent->live, 0);
     sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);
     sc_store_extent_put(extent);

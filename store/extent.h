@@ -44,7 +44,7 @@ struct sc_store_extent {
     void *user;
     uint64_t annex_of; /* not 0: an annex to this extent: probe rows alone, or codes */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
-    struct sc_store_coder *coder;          /* of rows; NULL: nobody codes them now */
+    struct sc_store_live_job *live;        /* of rows; NULL: nobody codes them now */
     void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
 
     /* The producer's. */

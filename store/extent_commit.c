@@ -8,8 +8,8 @@
  * Does not: sync; allocate after open, but for table slabs.
  * Threads: any, one an extent; the log lock around the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
-#include "store/coding.h"
 #include "store/extent.h"
+#include "store/live.h"
 
 #include <string.h>
 
@@ -204,7 +204,7 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
         .part_count = extent->part_count,
         .row_count = (uint32_t)extent->row_count,
         .space = atomic_load(&store->log.space_id),
-        .is_coding = extent->coder != NULL && commit->skip == 0,
+        .is_coding = extent->live != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
         .live_count = extent->piece_count - commit->piece_first,
         .leaves_ids = ids->leaves,
@@ -287,7 +287,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         *ret_first_id = ids.piece;
         sc_store_extent_trim(store, ids.extent);
         /* Rows that are skipped are not coded: the first slab is another. */
-        sc_store_coder_end(extent->coder, commit->skip == 0 ? ids.extent : 0);
+        sc_store_live_end(extent->live, commit->skip == 0 ? ids.extent : 0);
         if (commit->behind != 0) /* a run may have passed it */
             store->codes_missed(store, ids.extent);
     }

@@ -9,17 +9,18 @@
  *   where.h       where rows and tags lie            segment.h     segment files, places of extents
  *   demand.h      how much is asked for              room.c        how much is free, what may go
  *   quarantine.h  dropped pieces -> free pages       coarse_mark.h rows that go while codes stay
- *   extent.h      extents that are being written; pack.c: layers -> writes; extent_commit.c -> log,
- * table flight.h      operations in flight               readback.h    rows read back, verified
+ *   extent.h      extents that are being written: pack.c, layers -> writes; extent_commit.c -> log
+ *   flight.h      operations in flight               readback.h    rows read back, verified
  *   plan.h        ranges -> reads                    picks.h       chosen rows -> reads
  *   reader.h      a load's rows, in order            sketch.h      a layer's probe rows or codes
  *   frames.h      staging; spare.h: a frame for who waits and starves; pool.h: memory of sketches
- *   build.h       sections that extents lack         coding.h      codes of rows that are stored
+ *   cache.h       what frames hold                   sidecar.h     probe rows, codes in the making
+ *   build.h       sidecars that extents lack         live.h        codes of rows that are stored
  *   merger.h      pieces that become one
  *
- * Locks: space (rank 40), log (rank 50), coding (rank 55), a flight's own (rank 30), the spare
- * frame's (rank 35). The log lock is never held while space is taken: space freed by a drop is
- * given back after it.
+ * Locks: space (rank 40), log (rank 50), live (rank 54), cache (rank 55), a flight's own (rank 30),
+ * the spare frame's (rank 35). The log lock is never held while space is taken: space freed by a
+ * drop is given back after it.
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/, tests/fault/ */
@@ -123,7 +124,8 @@ struct sc_store {
     /* What works in the background; NULL: not a writer. */
     struct sc_store_build *build;
     struct sc_store_merger *merger;
-    struct sc_store_coding *coding; /* NULL: rows are not coded while they are stored, either */
+    struct sc_store_live *live;   /* NULL: rows are not coded while they are stored, either */
+    struct sc_store_cache *cache; /* NULL: nobody asks it for anything */
 
     /* Set by open: what a commit tells others, no lock held. */
     void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */

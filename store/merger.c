@@ -100,7 +100,8 @@ static bool window_read(struct sc_store_merger *merger)
     }
     if (merger->part_count == 0)
         return false;
-    sc_store_readback_submit(&merger->back);
+    if (!sc_store_readback_submit(&merger->back)) /* it is there */
+        sc_exec_post(merger->store->params.exec, &merger->task, SC_LANE_BACKGROUND);
     return true;
 }
 
@@ -119,15 +120,15 @@ static bool part_take(struct sc_store_merger *merger, uint32_t i)
     return true;
 }
 
-/* What was read; returns its bytes, 0: something is not what it was. */
-static uint64_t window_take(struct sc_store_merger *merger)
+/* What was had; false: something is not what it was. ret_bytes: what of it was read. */
+static bool window_take(struct sc_store_merger *merger, uint64_t *ret_bytes)
 {
     bool good = true;
     for (uint32_t i = 0; i < merger->part_count && good; i++)
         good = part_take(merger, i);
     merger->part_count = 0;
-    uint64_t bytes = sc_store_readback_clear(&merger->back);
-    return good ? bytes : 0;
+    *ret_bytes = sc_store_readback_clear(&merger->back);
+    return good;
 }
 
 /* ---- Layers --------------------------------------------------------------------------------- */
@@ -217,12 +218,9 @@ static void read_on(struct sc_store_merger *merger)
 {
     struct sc_exec *exec = merger->store->params.exec;
     uint64_t bytes = 0;
-    if (merger->part_count > 0) {
-        bytes = window_take(merger);
-        if (bytes == 0) {
-            give_up(merger, SPEC_E_CORRUPT);
-            return;
-        }
+    if (merger->part_count > 0 && !window_take(merger, &bytes)) {
+        give_up(merger, SPEC_E_CORRUPT);
+        return;
     }
     if (merger->row == merger->what.plan.row_count && !layer_put(merger))
         return;

@@ -9,9 +9,9 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/build.h"
 #include "store/checkpoint.h"
-#include "store/coding.h"
 #include "store/extent.h"
 #include "store/identity.h"
+#include "store/live.h"
 #include "store/merger.h"
 #include "store/replay.h"
 #include "store/where.h"
@@ -204,7 +204,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_merger_open(store, reterr);
     if (status == SPEC_OK)
-        status = sc_store_coding_open(store, reterr);
+        status = sc_store_live_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_replay_log(store, reterr); /* last: it may cut a torn log */
     if (status == SPEC_OK)
@@ -215,7 +215,7 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    sc_store_coding_close(store);
+    sc_store_live_close(store);
     sc_store_merger_close(store);
     sc_store_build_close(store);
     sc_store_extents_close(store);
@@ -259,7 +259,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
             ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
             : EXTENTS_MAX;
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
-        store->writing.extent_max += SC_STORE_CODERS;
+        store->writing.extent_max += SC_STORE_LIVE_MAX;
     sc_store_shape_set(&store->shape, &params->space);
     pthread_mutex_init(&store->disk.lock, NULL);
     pthread_mutex_init(&store->log.lock, NULL);
@@ -282,7 +282,7 @@ void sc_store_close(struct sc_store *store)
 {
     if (store == NULL)
         return;
-    sc_store_coding_stop(store);
+    sc_store_live_stop(store);
     sc_store_build_stop(store);
     sc_store_merger_stop(store);
     for (;;) {
@@ -330,7 +330,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
         .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    bool is_coding = sc_store_coding_runs(store);
+    bool is_coding = sc_store_live_runs(store);
     pthread_mutex_lock(&store->disk.lock);
     stats.is_building = is_coding || (store->build != NULL && sc_store_build_runs(store));
     (void)sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX);

@@ -15,8 +15,8 @@
  * Does not: wait, allocate, order its writes, hold a lock.
  * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
-#include "store/coding.h"
 #include "store/extent.h"
+#include "store/live.h"
 #include "store/tag.h"
 #include "store/where.h"
 
@@ -123,7 +123,7 @@ static struct sc_store_window *window_at(struct sc_store_extent *extent,
     *window = (struct sc_store_window){.write = write,
                                        .start = start > part->offset ? start : part->offset,
                                        .end = end < part_end ? end : part_end};
-    sc_store_coder_window(extent->coder, write->op.buffer, part, window->start, window->end);
+    sc_store_live_window(extent->live, write->op.buffer, part, window->start, window->end);
     return window;
 }
 
@@ -387,7 +387,7 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     }
     ready_submit(extent);
     if (status == SPEC_OK)
-        sc_store_coder_packed(extent->coder);
+        sc_store_live_packed(extent->live);
     extent->layer_next++;
     if (status != SPEC_OK || extent->layer_next == store->shape.layer_count)
         producer_end(extent);

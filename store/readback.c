@@ -3,7 +3,10 @@
  * Holds, Does not, Threads, Tests: store/readback.h. */
 #include "store/readback.h"
 
+#include "store/cache.h"
 #include "store/tag.h"
+
+#include <string.h>
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
@@ -17,6 +20,7 @@ uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count
 
 void sc_store_readback_leave(struct sc_store_readback *readback)
 {
+    (void)sc_store_readback_clear(readback);
     sc_alloc_free(readback->store->params.alloc, readback->memory);
     readback->memory = NULL;
 }
@@ -26,11 +30,10 @@ bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes)
     sc_store_readback_leave(readback);
     readback->memory = sc_alloc_aligned(readback->store->params.alloc, bytes, PAGE);
     readback->memory_bytes = bytes;
-    readback->used = readback->stretch_count = 0;
     return readback->memory != NULL;
 }
 
-/* ---- Reads ---------------------------------------------------------------------------------- */
+/* ---- Bytes ---------------------------------------------------------------------------------- */
 
 static void on_read(struct sc_io_op *op)
 {
@@ -39,58 +42,93 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
 }
 
-/* An operation for bytes [start, end) of the segment, to where the window is used up to. */
-static void op_set(struct sc_store_readback *readback, struct sc_io_op *op, uint32_t segment,
-                   uint64_t start, uint64_t end)
+/* Bytes [start, start + bytes) of the segment, to where the window's memory is used up to. */
+static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
+                       uint32_t segment, uint64_t start, uint64_t bytes)
 {
     struct sc_store *store = readback->store;
-    struct sc_store_pages pages = sc_store_pages_of(start, end);
-    *op = (struct sc_io_op){.file = store->disk.segments[segment].file,
-                            .buffer = readback->memory + readback->used,
-                            .offset = pages.offset,
-                            .bytes = pages.bytes,
-                            .kind = SC_IO_READ,
-                            .lane = SC_LANE_BACKGROUND,
-                            .done = on_read,
-                            .user = readback};
+    struct sc_store_pages pages = sc_store_pages_of(start, start + bytes);
+    what->op = (struct sc_io_op){.file = store->disk.segments[segment].file,
+                                 .buffer = readback->memory + readback->used,
+                                 .offset = pages.offset,
+                                 .bytes = pages.bytes,
+                                 .kind = SC_IO_READ,
+                                 .lane = SC_LANE_BACKGROUND,
+                                 .done = on_read,
+                                 .user = readback};
+    what->bytes = what->op.buffer + pages.in;
+    readback->reads[readback->read_count++] = &what->op;
     readback->used += pages.bytes;
+    readback->read_bytes += pages.bytes;
     sc_store_count(&store->counts.read_bytes, pages.bytes);
     sc_store_count(&store->counts.read_ops, 1);
+}
+
+/* The same bytes, from the cache if it has them; `in`: where they begin in the layer. */
+static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
+                      const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
+                      uint64_t in, uint64_t bytes)
+{
+    struct sc_store_cache *cache = readback->store->cache;
+    *what = (struct sc_store_stretch_bytes){0};
+    if (cache != NULL)
+        what->bytes =
+            sc_store_cache_get(cache, rows->extent->copy, rows->layer * rows->extent->stride + in,
+                               bytes, readback->memory + readback->used, &what->pin);
+    if (what->bytes != NULL && what->pin != NULL && !readback->pins) {
+        memcpy(readback->memory + readback->used, what->bytes, bytes);
+        sc_store_cache_unpin(cache, what->pin);
+        what->bytes = readback->memory + readback->used;
+        what->pin = NULL;
+    }
+    if (what->bytes == NULL)
+        bytes_read(readback, what, layer.segment, layer.offset + in, bytes);
+    else if (what->pin == NULL)
+        readback->used += sc_store_up(bytes, PAGE);
 }
 
 void sc_store_readback_add(struct sc_store_readback *readback,
                            const struct sc_store_stretch_rows *what)
 {
-    struct sc_store *store = readback->store;
+    const struct sc_store *store = readback->store;
+    const struct sc_store_extent_entry *extent = what->extent;
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, what->layer);
     struct sc_store_slab_where from, to;
-    sc_store_slab_where(&store->shape, what->extent, what->layer, what->from, &from);
-    sc_store_slab_where(&store->shape, what->extent, what->layer, what->to, &to);
+    sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
+    sc_store_slab_where(&store->shape, extent, what->layer, what->to, &to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
-    op_set(readback, &stretch->rows, from.segment, from.base[0] + what->first * from.stride,
-           to.base[last] + what->end * to.stride);
-    op_set(readback, &stretch->tags, from.segment, from.tags + what->first * from.tag_stride,
-           from.tags + what->end * from.tag_stride);
+    stretch->rows_at = from.base[0] + what->first * from.stride;
+    stretch->tags_at = from.tags + what->first * from.tag_stride;
+    bytes_add(readback, &stretch->rows, what, layer, stretch->rows_at - layer.offset,
+              to.base[last] + what->end * to.stride - stretch->rows_at);
+    bytes_add(readback, &stretch->tags, what, layer, stretch->tags_at - layer.offset,
+              (what->end - what->first) * from.tag_stride);
     SC_ASSERT(store->params.poison, readback->used <= readback->memory_bytes);
 }
 
-void sc_store_readback_submit(struct sc_store_readback *readback)
+bool sc_store_readback_submit(struct sc_store_readback *readback)
 {
-    struct sc_io_op *ops[2 * SC_STORE_STRETCHES];
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < readback->stretch_count; i++) {
-        ops[count++] = &readback->stretches[i].rows;
-        ops[count++] = &readback->stretches[i].tags;
-    }
-    atomic_store(&readback->flying, (uint32_t)count);
-    sc_io_submit(readback->store->io, ops, count);
+    uint32_t count = readback->read_count;
+    readback->read_count = 0; /* the task may be another thread's, and begin a window */
+    if (count == 0)
+        return false;
+    atomic_store(&readback->flying, count);
+    sc_io_submit(readback->store->io, readback->reads, count);
+    return true;
 }
 
 uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
 {
-    uint64_t bytes = readback->used;
-    readback->used = readback->stretch_count = 0;
+    uint64_t bytes = readback->read_bytes;
+    for (uint32_t i = 0; i < readback->stretch_count; i++) {
+        sc_store_cache_unpin(readback->store->cache, readback->stretches[i].rows.pin);
+        sc_store_cache_unpin(readback->store->cache, readback->stretches[i].tags.pin);
+    }
+    readback->used = readback->read_bytes = 0;
+    readback->stretch_count = readback->read_count = 0;
     return bytes;
 }
 
@@ -105,18 +143,18 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store_stretch *stretch = &readback->stretches[i];
     struct sc_store_slab_where where;
     sc_store_slab_where(shape, stretch->what.extent, stretch->what.layer, piece, &where);
-    if (stretch->rows.status != SPEC_OK || stretch->tags.status != SPEC_OK)
+    if (stretch->rows.op.status != SPEC_OK || stretch->tags.op.status != SPEC_OK)
         return false;
     const uint64_t *tags =
-        (const uint64_t *)(const void *)(stretch->tags.buffer + where.tags +
-                                         first * where.tag_stride - stretch->tags.offset);
+        (const uint64_t *)(const void *)(stretch->tags.bytes + where.tags +
+                                         first * where.tag_stride - stretch->tags_at);
     uint64_t position = piece->first_position + (first - piece->extent_row);
     uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
     ret_back->stride = where.stride;
     for (uint32_t h = 0; h < halves; h++) {
         uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
         const uint8_t *rows =
-            stretch->rows.buffer + (where.base[h] + first * where.stride - stretch->rows.offset);
+            stretch->rows.bytes + (where.base[h] + first * where.stride - stretch->rows_at);
         uint64_t base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
                                           stretch->what.layer, part);
         if (sc_store_tag_verify(base, position, rows, where.stride, where.stride, count, tags + h,

@@ -1,15 +1,16 @@
-/* Rows of pieces, read back in the background and verified, for who writes them once more or makes
+/* Rows of pieces, had back in the background and verified, for who writes them once more or makes
  * something of them: probe rows and codes that an extent lacks, pieces that become one.
  *
  *   window   [stretch][stretch] ...      memory of its own, so that no load waits for a frame of it
  *   stretch  [rows, in whole pages][their tags, likewise]     of one layer of one extent, pieces of
  *                                                             it that lie in a row
  *
- * Holds: what take gives agrees with the tags of its piece; one task is posted when all of a window
- * has come, whatever came.
- * Does not: choose what is read, wait, keep to a rate.
- * Threads: one at a time; completions only count.
- * Tests: tests/unit/store/test_build.c, test_codes.c, tests/unit/plugin/test_merge.c */
+ * Bytes that the cache holds are taken from there. Only the others are read.
+ *
+ * Holds: what rows gives agrees with the tags of its piece, wherever it came from; one task is
+ * posted when all that is read of a window has come, whatever came. Does not: choose what is had,
+ * wait, keep to a rate. Threads: one at a time; completions only count. Tests:
+ * tests/unit/store/test_build.c, test_codes.c, test_live.c, tests/unit/plugin/test_merge.c */
 #ifndef SC_STORE_READBACK_H
 #define SC_STORE_READBACK_H
 
@@ -25,18 +26,27 @@ struct sc_store_stretch_rows {
     bool k_alone; /* of a split layout K alone, of one piece */
 };
 
+struct sc_store_stretch_bytes { /* [start, end) of a segment */
+    const uint8_t *bytes;       /* of start; once they are there */
+    struct sc_io_op op;         /* its status says whether they are */
+    struct sc_store_cache_entry *pin;
+};
+
 struct sc_store_stretch {
     struct sc_store_stretch_rows what;
-    struct sc_io_op rows, tags;
+    uint64_t rows_at, tags_at; /* of the segment: where the two begin */
+    struct sc_store_stretch_bytes rows, tags;
 };
 
 struct sc_store_readback {
     struct sc_store *store;
     struct sc_task *task; /* posted when a window has come; constant */
-    uint8_t *memory;      /* NULL: none is taken */
-    uint64_t memory_bytes, used;
+    bool pins;       /* frames of the cache, until clear: for who does that at once; constant */
+    uint8_t *memory; /* NULL: none is taken */
+    uint64_t memory_bytes, used, read_bytes;
     struct sc_store_stretch stretches[SC_STORE_STRETCHES];
-    uint32_t stretch_count;
+    struct sc_io_op *reads[2 * SC_STORE_STRETCHES];
+    uint32_t stretch_count, read_count;
     _Atomic uint32_t flying;
 };
 
@@ -54,9 +64,11 @@ void sc_store_readback_leave(struct sc_store_readback *readback);
 /* Adds rows to the window, which has room for them. */
 void sc_store_readback_add(struct sc_store_readback *readback,
                            const struct sc_store_stretch_rows *what);
-/* Reads what was added; there is something. The task is posted once. */
-void sc_store_readback_submit(struct sc_store_readback *readback);
-/* What has come was looked at: the window is empty. Returns how many bytes were read. */
+/* Reads what was added and is not there. true: the task is posted when it has come; false: all is
+ * there. */
+bool sc_store_readback_submit(struct sc_store_readback *readback);
+/* What has come was looked at: the window is empty. Returns how many bytes were read of the disk.
+ */
 uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
 
 /* Extent rows [first, + count) of the piece, from the window's stretch i, verified. false: they
