@@ -15,6 +15,7 @@
  * Tests: tests/unit/store/test_coarse.c, tests/unit/plugin/test_coarse.c */
 #include "store/coarse_mark.h"
 #include "store/codes.h"
+#include "store/tier.h"
 #include "store/where.h"
 
 /* ---- Finding -------------------------------------------------------------------------------- */
@@ -72,9 +73,8 @@ spec_status sc_store_coarse_check(struct sc_store *store, uint64_t id, uint32_t 
     uint8_t *memory = sc_alloc_aligned(store->params.alloc, pages.bytes, SC_IO_PAGE_BYTES);
     if (memory == NULL)
         return SPEC_E_NO_MEMORY;
-    spec_status status = sc_io_file_pread(store->io, store->disk.segments[where.segment].file,
-                                          memory, pages.bytes, pages.offset, NULL);
-    sc_store_count(&store->counts.read_bytes, pages.bytes);
+    where.offset = pages.offset;
+    spec_status status = sc_store_tier_read_now(store, memory, where, pages.bytes, NULL);
     for (uint64_t i = extent->piece_first; i <= extent->piece_last && status == SPEC_OK; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, i);
         if (piece == NULL || piece->extent != id ||
@@ -123,17 +123,6 @@ bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t id, uint64_
 
 /* ---- The record ----------------------------------------------------------------------------- */
 
-static spec_status codes_sync(struct sc_store *store, const struct sc_store_annex *annex,
-                              struct spec_error *reterr)
-{
-    spec_status status = SPEC_OK;
-    for (uint32_t i = 0; i < annex->part_count && status == SPEC_OK; i++)
-        if (i == 0 || annex->parts[i].segment != annex->parts[i - 1].segment)
-            status = sc_io_file_sync(store->io, store->disk.segments[annex->parts[i].segment].file,
-                                     reterr);
-    return status;
-}
-
 /* Log lock held. */
 static spec_status coarse_append(struct sc_store *store, uint64_t id, struct spec_error *reterr)
 {
@@ -159,7 +148,8 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct s
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     SC_ASSERT(store->params.poison, atomic_load(&extent->coarse_ns) == SC_STORE_COARSE_SOON);
-    spec_status status = codes_sync(store, atomic_load(&extent->codes), reterr);
+    const struct sc_store_annex *codes = atomic_load(&extent->codes);
+    spec_status status = sc_store_tier_sync(store, codes->parts, codes->part_count, reterr);
     if (status == SPEC_OK && !sc_store_log_reserve(store, sc_store_record_bytes_coarse()))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
                        store->dir);

@@ -3,6 +3,8 @@
  * Holds, Does not, Threads, Tests: store/flight.h. */
 #include "store/flight.h"
 
+#include "store/tier.h"
+
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
 
 /* ---- Slots ---------------------------------------------------------------------------------- */
@@ -47,7 +49,7 @@ static void slot_put(struct sc_flight_slot *slot)
 {
     struct sc_flight *flight = slot->flight;
     struct sc_frames *frames = flight->store->frames;
-    sc_io_release(flight->store->io, slot->held_bytes);
+    sc_store_tier_release(flight->store, slot->held_bytes);
     if (slot->is_spare)
         sc_store_spare_put(flight->store);
     else if (slot->has_right) /* its reads may have failed before they had a frame */
@@ -120,23 +122,18 @@ static void reads_put(struct sc_flight_slot *slot)
     }
 }
 
-struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t segment,
-                                          uint64_t offset, uint64_t bytes, uint64_t at,
+struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, struct sc_store_where where,
+                                          uint64_t bytes, uint64_t at,
                                           struct sc_flight_batch *batch)
 {
     struct sc_flight *flight = slot->flight;
     struct sc_flight_read *read = read_take(flight);
-    *read = (struct sc_flight_read){.op = {.file = flight->store->disk.segments[segment].file,
-                                           .offset = offset,
-                                           .bytes = bytes,
-                                           .kind = SC_IO_READ,
-                                           .lane = flight->lane,
-                                           .done = on_read_done,
-                                           .user = read,
-                                           .start = on_read_start},
-                                    .slot = slot,
-                                    .at = at,
-                                    .load = flight->load};
+    *read = (struct sc_flight_read){
+        .op = {.lane = flight->lane, .done = on_read_done, .user = read, .start = on_read_start},
+        .slot = slot,
+        .at = at,
+        .load = flight->load};
+    sc_store_tier_aim(flight->store, &read->op, where, bytes);
     *slot->read_end = read;
     slot->read_end = &read->next;
     slot->left++;
@@ -144,17 +141,13 @@ struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t 
     batch->ops[batch->count++] = &read->op;
     flight->cost.read_bytes += bytes;
     flight->cost.op_count++;
-    sc_store_count(&flight->store->counts.read_bytes, bytes);
-    sc_store_count(&flight->store->counts.read_ops, 1);
     return read;
 }
 
 /* The device never saw it. */
 static void read_uncount(struct sc_flight *flight, const struct sc_flight_read *read)
 {
-    struct sc_store *store = flight->store;
-    atomic_fetch_sub_explicit(&store->counts.read_bytes, read->op.bytes, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&store->counts.read_ops, 1, memory_order_relaxed);
+    sc_store_tier_unread(flight->store, &read->op);
     if (read->load != flight->load)
         return;
     flight->cost.read_bytes -= read->op.bytes;
@@ -183,7 +176,7 @@ static void slot_land(struct sc_flight_slot *slot)
     if (waits) {
         slot->is_landed = true;
         slot->held_bytes = slot->read_bytes;
-        sc_io_hold(flight->store->io, slot->held_bytes);
+        sc_store_tier_hold(flight->store, slot->held_bytes);
     } else if (sc_flight_is_wanted(slot)) {
         sc_flight_slot_free(slot);
     } else {
@@ -280,7 +273,7 @@ void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch)
 void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch)
 {
     if (batch->count > 0)
-        sc_io_submit(flight->store->io, batch->ops, batch->count);
+        sc_store_tier_read(flight->store, batch->ops, batch->count);
     batch->count = 0;
 }
 
@@ -415,7 +408,7 @@ void sc_flight_raise(struct sc_flight *flight)
         for (struct sc_flight_read *read = slot->reads; read != NULL; read = read->next)
             if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
                 ops[count++] = &read->op;
-    sc_io_raise(flight->store->io, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
+    sc_store_tier_raise(flight->store, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
     if (flight->is_armed)
         sc_frames_wait_raise(flight->store->frames, &flight->waiter, SC_LANE_DEMAND);
     pthread_mutex_unlock(&flight->lock);

@@ -138,9 +138,9 @@ void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch);
 /* The owner without the lock, or anybody with it: what is in the list and flies was submitted, or
  * will be by the owner, who is the one that raises it. */
 void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch);
-/* From fill: a read of [offset, + bytes) of a segment, `at` bytes into the slot's place. */
-struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, uint32_t segment,
-                                          uint64_t offset, uint64_t bytes, uint64_t at,
+/* From fill: a read of [where.offset, + bytes), `at` bytes into the slot's place. */
+struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, struct sc_store_where where,
+                                          uint64_t bytes, uint64_t at,
                                           struct sc_flight_batch *batch);
 /* It is of the load that runs, so it is in the list. */
 static inline bool sc_flight_is_wanted(const struct sc_flight_slot *slot)

@@ -7,6 +7,7 @@
  *   checkpoint.h  logs that are written anew         log_room.h    room for two logs
  *   table.h       pieces and extents by id           mail.h        what others say to the writer
  *   where.h       where rows and tags lie            segment.h     segment files, places of extents
+ *   tier.h        what reads and writes of extents go through
  *   demand.h      how much is asked for              room.c        how much is free, what may go
  *   quarantine.h  dropped pieces -> free pages       coarse_mark.h rows that go while codes stay
  *   extent.h      extents that are being written: pack.c, layers -> writes; extent_commit.c -> log

@@ -20,6 +20,7 @@
 #include "store/extent.h"
 #include "store/readback.h"
 #include "store/tag.h"
+#include "store/tier.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -348,13 +349,7 @@ void sc_store_merger_close(struct sc_store *store)
 
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr)
 {
-    struct sc_store *store = extent->store;
-    spec_status status = SPEC_OK;
-    for (uint32_t i = 0; i < extent->part_count && status == SPEC_OK; i++)
-        if (i == 0 || extent->parts[i].segment != extent->parts[i - 1].segment)
-            status = sc_io_file_sync(store->io, store->disk.segments[extent->parts[i].segment].file,
-                                     reterr);
-    return status;
+    return sc_store_tier_sync(extent->store, extent->parts, extent->part_count, reterr);
 }
 
 /* By a handle of its own: a checkpoint may put another log in place meanwhile, which is synced,

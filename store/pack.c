@@ -18,6 +18,7 @@
 #include "store/extent.h"
 #include "store/live.h"
 #include "store/tag.h"
+#include "store/tier.h"
 #include "store/where.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ static void on_write_done(struct sc_io_op *op)
 
 static void ready_submit(struct sc_store_extent *extent)
 {
-    sc_store_writes_submit(extent->store, extent->ready, extent->ready_count);
+    sc_store_tier_write(extent->store, extent->ready, extent->ready_count);
     extent->ready_count = 0;
 }
 

@@ -14,14 +14,6 @@
 
 #define GAP_BYTES_MAX (64ull << 10) /* more is another operation whatever one costs */
 
-void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_device)
-{
-    struct sc_io_cost cost;
-    sc_io_cost(store->io, &cost);
-    *ret_device = (struct sc_store_device){
-        .bytes_per_s = cost.bytes_per_s, .op_ns = cost.op_ns, .is_measured = cost.is_measured};
-}
-
 uint64_t sc_store_device_gap(const struct sc_store_device *device)
 {
     double bytes = (double)device->op_ns * (double)device->bytes_per_s / 1e9;

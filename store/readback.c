@@ -5,6 +5,7 @@
 
 #include "store/cache.h"
 #include "store/tag.h"
+#include "store/tier.h"
 
 #include <string.h>
 
@@ -42,26 +43,21 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
 }
 
-/* Bytes [start, start + bytes) of the segment, to where the window's memory is used up to. */
+/* Bytes [where.offset, + bytes), to where the window's memory is used up to. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
-                       uint32_t segment, uint64_t start, uint64_t bytes)
+                       struct sc_store_where where, uint64_t bytes)
 {
-    struct sc_store *store = readback->store;
-    struct sc_store_pages pages = sc_store_pages_of(start, start + bytes);
-    what->op = (struct sc_io_op){.file = store->disk.segments[segment].file,
-                                 .buffer = readback->memory + readback->used,
-                                 .offset = pages.offset,
-                                 .bytes = pages.bytes,
-                                 .kind = SC_IO_READ,
+    struct sc_store_pages pages = sc_store_pages_of(where.offset, where.offset + bytes);
+    what->op = (struct sc_io_op){.buffer = readback->memory + readback->used,
                                  .lane = SC_LANE_BACKGROUND,
                                  .done = on_read,
                                  .user = readback};
+    where.offset = pages.offset;
+    sc_store_tier_aim(readback->store, &what->op, where, pages.bytes);
     what->bytes = what->op.buffer + pages.in;
     readback->reads[readback->read_count++] = &what->op;
     readback->used += pages.bytes;
     readback->read_bytes += pages.bytes;
-    sc_store_count(&store->counts.read_bytes, pages.bytes);
-    sc_store_count(&store->counts.read_ops, 1);
 }
 
 /* The same bytes, from the cache if it has them; `in`: where they begin in the layer. */
@@ -82,7 +78,8 @@ static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretc
         what->pin = NULL;
     }
     if (what->bytes == NULL)
-        bytes_read(readback, what, layer.segment, layer.offset + in, bytes);
+        bytes_read(readback, what, (struct sc_store_where){layer.segment, layer.offset + in},
+                   bytes);
     else if (what->pin == NULL)
         readback->used += sc_store_up(bytes, PAGE);
 }
@@ -116,7 +113,7 @@ bool sc_store_readback_submit(struct sc_store_readback *readback)
     if (count == 0)
         return false;
     atomic_store(&readback->flying, count);
-    sc_io_submit(readback->store->io, readback->reads, count);
+    sc_store_tier_read(readback->store, readback->reads, count);
     return true;
 }
 

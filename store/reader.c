@@ -87,7 +87,8 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch
     reader->flight.cost.wanted_bytes +=
         plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
     for (uint32_t i = 0; i < plan->part_count; i++)
-        (void)sc_flight_read_add(&slot->flight, plan->segment, plan->parts[i].offset,
+        (void)sc_flight_read_add(&slot->flight,
+                                 (struct sc_store_where){plan->segment, plan->parts[i].offset},
                                  plan->parts[i].bytes, plan->parts[i].at, batch);
 }
 
@@ -99,7 +100,8 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
     uint64_t at = used;
     for (uint32_t i = 0; i < plan->part_count; i++) {
         struct sc_flight_read *read = sc_flight_read_add(
-            &slot->flight, plan->segment, plan->parts[i].offset, plan->parts[i].bytes, at, batch);
+            &slot->flight, (struct sc_store_where){plan->segment, plan->parts[i].offset},
+            plan->parts[i].bytes, at, batch);
         read->unit = reader->unit_next;
         at += plan->parts[i].bytes;
     }

@@ -15,6 +15,7 @@
 #include "store/segment.h"
 #include "store/identity.h"
 #include "store/internal.h"
+#include "store/tier.h"
 #include "store/where.h"
 
 #include <stdio.h>
@@ -549,7 +550,7 @@ static void maker_step(struct sc_task *task)
     sc_store_busy_end(store);
 }
 
-void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count)
+void sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes, uint64_t count)
 {
     struct sc_store_write *failed;
     SC_ASSERT(store->params.poison, count <= SC_STORE_WRITES_AT_ONCE);

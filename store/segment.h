@@ -71,9 +71,6 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
  * count, and the next extent takes them. true: the caller posts store->disk.maker, without the
  * lock. */
 bool sc_store_maker_wake(struct sc_store *store);
-/* Queues writes, in one call to the back end; those of a segment whose file is being made wait.
- * count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
-void sc_store_writes_submit(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
 /* Index of a file number, during replay; segment_max: no such file. */
 uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number);
 void sc_store_busy_end(struct sc_store *store);

@@ -101,9 +101,8 @@ static void sketch_fill(struct sc_flight_slot *slot, struct sc_flight_batch *bat
         *wanted_bytes += block->probes.end - block->probes.start +
                          (block->probe_tags.end - block->probe_tags.start);
     for (uint32_t i = 0; i < block->part_count; i++) {
-        struct sc_flight_read *read =
-            sc_flight_read_add(slot, block->parts[i].segment, block->parts[i].offset,
-                               block->parts[i].bytes, block->parts[i].at, batch);
+        struct sc_flight_read *read = sc_flight_read_add(
+            slot, block->parts[i].where, block->parts[i].bytes, block->parts[i].at, batch);
         read->op.is_long = sketch->plan.is_codes;
     }
 }

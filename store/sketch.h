@@ -49,8 +49,8 @@ struct sc_store_sketch_block {
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
     struct sc_store_sketch_section probes, probe_tags, tags;
     struct {
-        uint64_t offset, bytes, at; /* pages of the segment file, and of that */
-        uint32_t segment;
+        struct sc_store_where where; /* pages of it, */
+        uint64_t bytes, at;          /* so many, and where they go */
     } parts[SC_STORE_SKETCH_SECTIONS];
 };
 

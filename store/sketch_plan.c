@@ -95,12 +95,12 @@ static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_byte
             continue;
         uint64_t gap = first > end ? first - end : 0;
         bool is_near = block->part_count > 0 && first >= begin && gap <= gap_bytes && gap <= room &&
-                       block->parts[block->part_count - 1].segment == section->segment;
+                       block->parts[block->part_count - 1].where.segment == section->segment;
         if (!is_near) {
             begin = first;
             end = 0;
-            block->parts[block->part_count].segment = section->segment;
-            block->parts[block->part_count].offset = first;
+            block->parts[block->part_count].where =
+                (struct sc_store_where){section->segment, first};
             block->parts[block->part_count].at = at;
             block->part_count++;
         } else {
@@ -108,8 +108,8 @@ static void block_parts(struct sc_store_sketch_block *block, uint64_t frame_byte
         }
         uint32_t p = block->part_count - 1;
         end = last > end ? last : end;
-        block->parts[p].bytes = end - block->parts[p].offset;
-        section->at = block->parts[p].at + section->start - block->parts[p].offset;
+        block->parts[p].bytes = end - block->parts[p].where.offset;
+        section->at = block->parts[p].at + section->start - block->parts[p].where.offset;
         at = block->parts[p].at + block->parts[p].bytes;
     }
 }
