@@ -60,8 +60,6 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
         found->extent_id = 0;
         found->packed = 0;
         found->state = SC_STORE_LIVE_MAKING;
-        found->sidecar.annex = NULL;
-        found->sidecar.layer = 0;
     }
     pthread_mutex_unlock(&live->lock);
     if (found != NULL)

@@ -11,8 +11,11 @@
 #ifndef SC_STORE_LIVE_STATE_H
 #define SC_STORE_LIVE_STATE_H
 
+#include "store/internal.h"
 #include "store/live.h"
-#include "store/sidecar.h"
+
+struct sc_store_desk;
+struct sc_store_sidecar;
 
 enum sc_store_live_state { SC_STORE_LIVE_MAKING, SC_STORE_LIVE_WRITING, SC_STORE_LIVE_OVER };
 
@@ -28,10 +31,10 @@ struct sc_store_live_job {
     uint32_t packed; /* layers */
     spec_status written;
 
-    /* The task's; begin sets it. */
+    /* The task's, but for begin. */
     enum sc_store_live_state state;
     struct sc_store_extent_entry entry; /* as its commit will make it */
-    struct sc_store_sidecar sidecar;
+    struct sc_store_sidecar *sidecar;   /* begin leaves it as it is: of layer 0, without an annex */
 };
 
 struct sc_store_live {
@@ -46,7 +49,7 @@ struct sc_store_live {
 
     /* The task's. */
     struct sc_store_live_job *current; /* within a layer */
-    struct sc_store_desk desk;
+    struct sc_store_desk *desk;
 };
 
 /* Behind all that is wanted sooner; but where writes are the executor's own tasks, before those:

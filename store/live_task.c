@@ -5,6 +5,7 @@
 #include "store/cache.h"
 #include "store/extent.h"
 #include "store/live_state.h"
+#include "store/sidecar.h"
 
 #define STEPS_BYTES (1ull << 20) /* of rows that one step of the task codes */
 #define ROOM_NS     1000000ull   /* for frames of a layer */
@@ -54,7 +55,7 @@ static void job_done(struct sc_store_live_job *job)
 {
     struct sc_store_live *live = job->live;
     if (live->current == job)
-        sc_store_sidecar_leave(&job->sidecar);
+        sc_store_sidecar_leave(job->sidecar);
     live->current = live->current == job ? NULL : live->current;
     sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
 }
@@ -69,7 +70,8 @@ static void job_over(struct sc_store_live_job *job, bool has_codes)
     bool is_left = job->is_left;
     pthread_mutex_unlock(&live->lock);
     job_done(job);
-    if (is_left) /* else sc_store_live_end wakes the task */
+    job->sidecar->layer = 0; /* of the next job */
+    if (is_left)             /* else sc_store_live_end wakes the task */
         job_ended(job, has_codes);
 }
 
@@ -81,22 +83,22 @@ static void job_written(struct sc_store_live_job *job)
     uint64_t extent_id = job->extent_id;
     pthread_mutex_unlock(&job->live->lock);
     if (good)
-        good = sc_store_annex_commit_to(job->sidecar.annex, extent_id, NULL) == SPEC_OK;
+        good = sc_store_annex_commit_to(job->sidecar->annex, extent_id, NULL) == SPEC_OK;
     else
-        sc_store_extent_discard(job->sidecar.annex);
-    job->sidecar.annex = NULL;
+        sc_store_extent_discard(job->sidecar->annex);
+    job->sidecar->annex = NULL;
     job_over(job, good);
 }
 
 static void job_give_up(struct sc_store_live_job *job)
 {
-    if (job->sidecar.annex == NULL) {
+    if (job->sidecar->annex == NULL) {
         job_over(job, false);
         return;
     }
     job_done(job);
     job->state = SC_STORE_LIVE_WRITING;
-    sc_store_extent_abort(job->sidecar.annex);
+    sc_store_extent_abort(job->sidecar->annex);
 }
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
@@ -104,7 +106,7 @@ static void job_give_up(struct sc_store_live_job *job)
 /* false: its layers never have room, or there is no object for it. */
 static bool annex_begin(struct sc_store_live_job *job)
 {
-    struct sc_store_sidecar *sidecar = &job->sidecar;
+    struct sc_store_sidecar *sidecar = job->sidecar;
     const struct sc_store *store = job->live->store;
     uint64_t row = 0;
     sc_store_sidecar_set(sidecar, &job->entry, true);
@@ -121,9 +123,9 @@ static bool annex_begin(struct sc_store_live_job *job)
 static bool job_start(struct sc_store_live_job *job)
 {
     struct sc_store_live *live = job->live;
-    bool good = live->desk.back.memory != NULL ||
-                sc_store_desk_take(&live->desk, live->store->params.config->chunk_tokens);
-    good = good && (job->sidecar.annex != NULL || annex_begin(job));
+    bool good = live->desk->back.memory != NULL ||
+                sc_store_desk_take(live->desk, live->store->params.config->chunk_tokens);
+    good = good && (job->sidecar->annex != NULL || annex_begin(job));
     live->current = good ? job : NULL;
     return good;
 }
@@ -133,26 +135,26 @@ static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
 {
     struct sc_store_live *live = job->live;
     struct sc_store_cache *cache = live->store->cache;
-    uint64_t begin = sc_store_sidecar_at(&job->sidecar), read_bytes;
+    uint64_t begin = sc_store_sidecar_at(job->sidecar), read_bytes;
     enum sc_store_sidecar_next next;
     do {
-        next = sc_store_sidecar_step(&job->sidecar, &read_bytes);
+        next = sc_store_sidecar_step(job->sidecar, &read_bytes);
     } while (next == SC_STORE_SIDECAR_STEP &&
-             (job->sidecar.rows > 0 || sc_store_sidecar_at(&job->sidecar) - begin < STEPS_BYTES));
+             (job->sidecar->rows > 0 || sc_store_sidecar_at(job->sidecar) - begin < STEPS_BYTES));
     if (next == SC_STORE_SIDECAR_READ)
         return next; /* when it has come the task may run beside this */
     if (next == SC_STORE_SIDECAR_OVER) {
-        bool is_whole = job->sidecar.layer == live->store->shape.layer_count;
+        bool is_whole = job->sidecar->layer == live->store->shape.layer_count;
         job->state = SC_STORE_LIVE_WRITING;
         if (!is_whole)
             job_lose(job);
         job_done(job);
     } else if (next == SC_STORE_SIDECAR_LAYER) {
         live->current = NULL;
-        sc_store_cache_forget(cache, job->entry.copy, 0, job->sidecar.layer * job->entry.stride);
+        sc_store_cache_forget(cache, job->entry.copy, 0, job->sidecar->layer * job->entry.stride);
     } else { /* its tags stand before its rows, and are needed to its end */
-        sc_store_cache_forget(cache, job->entry.copy, sc_store_sidecar_rows_at(&job->sidecar),
-                              sc_store_sidecar_at(&job->sidecar));
+        sc_store_cache_forget(cache, job->entry.copy, sc_store_sidecar_rows_at(job->sidecar),
+                              sc_store_sidecar_at(job->sidecar));
     }
     return next;
 }
@@ -168,7 +170,7 @@ static bool has_work(const struct sc_store_live_job *job)
         return job->is_left;
     if (job->state == SC_STORE_LIVE_WRITING)
         return job->is_written && (job->is_left || job->is_lost);
-    return job->is_lost || job->sidecar.layer < job->packed;
+    return job->is_lost || job->sidecar->layer < job->packed;
 }
 
 /* Lock held. The one that goes on, or that began first; NULL: none. */
@@ -217,7 +219,7 @@ static void live_step(struct sc_task *task)
     struct sc_store_live_job *job = job_next(live);
     bool is_lost = job != NULL && job->is_lost;
     if (job == NULL && is_idle(live)) /* before anybody begins */
-        sc_store_desk_leave(&live->desk);
+        sc_store_desk_leave(live->desk);
     live->is_posted = job != NULL;
     pthread_mutex_unlock(&live->lock);
     if (job == NULL) {
@@ -243,25 +245,29 @@ static bool arrays_take(struct sc_store_live *live)
 {
     const struct sc_store *store = live->store;
     struct sc_alloc *alloc = store->params.alloc;
+    const uint64_t jobs = SC_STORE_LIVE_MAX;
     uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
     struct sc_store_live_job *first = &live->jobs[0];
-    first->pieces = sc_alloc_array(alloc, SC_STORE_LIVE_MAX * pieces, sizeof(*first->pieces));
-    first->parts = sc_alloc_array(alloc, SC_STORE_LIVE_MAX * layers, sizeof(*first->parts));
-    first->sidecar.plans =
-        sc_alloc_array(alloc, SC_STORE_LIVE_MAX * pieces, sizeof(*first->sidecar.plans));
-    first->sidecar.spans =
-        sc_alloc_array(alloc, SC_STORE_LIVE_MAX * pieces, sizeof(*first->sidecar.spans));
-    if (first->pieces == NULL || first->parts == NULL || first->sidecar.plans == NULL ||
-        first->sidecar.spans == NULL)
+    live->desk = sc_alloc_zero(alloc, sizeof(*live->desk));
+    first->pieces = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->pieces));
+    first->parts = sc_alloc_array(alloc, jobs * layers, sizeof(*first->parts));
+    first->sidecar = sc_alloc_array(alloc, jobs, sizeof(*first->sidecar));
+    if (live->desk == NULL || first->pieces == NULL || first->parts == NULL ||
+        first->sidecar == NULL)
         return false;
-    for (uint32_t i = 0; i < SC_STORE_LIVE_MAX; i++) {
+    first->sidecar->plans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->plans));
+    first->sidecar->spans = sc_alloc_array(alloc, jobs * pieces, sizeof(*first->sidecar->spans));
+    if (first->sidecar->plans == NULL || first->sidecar->spans == NULL)
+        return false;
+    for (uint64_t i = 0; i < jobs; i++) {
         struct sc_store_live_job *job = &live->jobs[i];
         job->live = live;
         job->pieces = first->pieces + i * pieces;
         job->parts = first->parts + i * layers;
-        job->sidecar.desk = &live->desk;
-        job->sidecar.plans = first->sidecar.plans + i * pieces;
-        job->sidecar.spans = first->sidecar.spans + i * pieces;
+        job->sidecar = first->sidecar + i;
+        job->sidecar->desk = live->desk;
+        job->sidecar->plans = first->sidecar->plans + i * pieces;
+        job->sidecar->spans = first->sidecar->spans + i * pieces;
     }
     return true;
 }
@@ -274,13 +280,14 @@ spec_status sc_store_live_open(struct sc_store *store, struct spec_error *reterr
     if (store->live == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
     struct sc_store_live *live = store->live;
-    live->store = live->desk.store = live->desk.back.store = store;
-    live->desk.back.task = &live->task;
-    live->desk.back.pins = true;
+    live->store = store;
     live->task.step = live_step;
     pthread_mutex_init(&live->lock, NULL);
     if (!arrays_take(live))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what codes rows");
+    live->desk->store = live->desk->back.store = store;
+    live->desk->back.task = &live->task;
+    live->desk->back.pins = true;
     return sc_store_cache_open(store->params.alloc, store->frames, store->limits.op_bytes,
                                &store->cache, reterr);
 }
@@ -319,11 +326,16 @@ void sc_store_live_close(struct sc_store *store)
     store->cache = NULL;
     if (live == NULL)
         return;
-    sc_store_desk_leave(&live->desk);
-    sc_alloc_free(alloc, live->jobs[0].sidecar.spans);
-    sc_alloc_free(alloc, live->jobs[0].sidecar.plans);
+    if (live->desk != NULL && live->desk->store != NULL)
+        sc_store_desk_leave(live->desk);
+    if (live->jobs[0].sidecar != NULL) {
+        sc_alloc_free(alloc, live->jobs[0].sidecar->spans);
+        sc_alloc_free(alloc, live->jobs[0].sidecar->plans);
+    }
+    sc_alloc_free(alloc, live->jobs[0].sidecar);
     sc_alloc_free(alloc, live->jobs[0].parts);
     sc_alloc_free(alloc, live->jobs[0].pieces);
+    sc_alloc_free(alloc, live->desk);
     pthread_mutex_destroy(&live->lock);
     sc_alloc_free(alloc, live);
     store->live = NULL;
