@@ -265,12 +265,18 @@ static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint6
                                       .head_stride_bytes = head_bytes};
 }
 
+static struct sc_kernels_move move_of(const struct job *job, const struct sc_kernels_memory *memory)
+{
+    return (struct sc_kernels_move){job->kernels, memory, MOVE_HEADS, HEAD_SIZE_MAX,
+                                    .element_bytes = element_bytes(job->dtype)};
+}
+
 /* a: bytes of a part */
 static void pack_run(const struct job *job)
 {
     struct sc_kernels_memory memory = move_memory(g_keys, job->dtype, job->a);
-    sc_kernels_rows_pack(job->kernels, &memory, 0, MOVE_ROWS, MOVE_HEADS,
-                         HEAD_SIZE_MAX * element_bytes(job->dtype), g_other);
+    struct sc_kernels_move how = move_of(job, &memory);
+    sc_kernels_rows_pack(&how, 0, MOVE_ROWS, g_other);
 }
 
 /* b: enum sc_kernels_widen */
@@ -279,12 +285,9 @@ static void unpack_run(const struct job *job)
     uint32_t to = job->b == SC_KERNELS_SAME ? job->dtype : (uint32_t)SC_KERNELS_F32;
     struct sc_kernels_memory memory =
         move_memory(g_other, to, MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(to));
-    struct sc_kernels_unpack how = {.kernels = job->kernels,
-                                    .head_count = MOVE_HEADS,
-                                    .head_size = HEAD_SIZE_MAX,
-                                    .element_bytes = element_bytes(job->dtype),
-                                    .widen = (uint32_t)job->b};
-    sc_kernels_rows_unpack(&how, &memory, 0, MOVE_ROWS, g_keys);
+    struct sc_kernels_move how = move_of(job, &memory);
+    how.widen = (uint32_t)job->b;
+    sc_kernels_rows_unpack(&how, 0, MOVE_ROWS, g_keys);
 }
 
 /* As vLLM's CPU cache has it: [block][head][K in columns | V in rows]; a: head size */
@@ -309,30 +312,29 @@ static void columns_unpack_run(const struct job *job)
     struct sc_kernels_memory memory = columns_memory(job);
     uint64_t row_bytes = 2 * MOVE_HEADS * HEAD_SIZE_MAX * memory.element_bytes;
     uint64_t bite = sc_kernels_rows_together(&memory);
-    struct sc_kernels_unpack how = {.kernels = job->kernels,
-                                    .head_count = MOVE_HEADS * HEAD_SIZE_MAX / job->a,
-                                    .head_size = job->a,
-                                    .element_bytes = memory.element_bytes};
+    struct sc_kernels_move how = {job->kernels, &memory, MOVE_HEADS * HEAD_SIZE_MAX / job->a,
+                                  job->a, .element_bytes = memory.element_bytes};
     for (uint64_t row = 0; row < MOVE_ROWS; row += bite)
-        sc_kernels_rows_unpack(&how, &memory, row, bite, g_keys + row * row_bytes);
+        sc_kernels_rows_unpack(&how, row, bite, g_keys + row * row_bytes);
 }
 
 static void columns_pack_run(const struct job *job)
 {
     struct sc_kernels_memory memory = columns_memory(job);
     uint64_t row_bytes = 2 * MOVE_HEADS * HEAD_SIZE_MAX * memory.element_bytes;
-    uint64_t heads = MOVE_HEADS * HEAD_SIZE_MAX / job->a, bite = sc_kernels_rows_together(&memory);
+    uint64_t bite = sc_kernels_rows_together(&memory);
+    struct sc_kernels_move how = {job->kernels, &memory, MOVE_HEADS * HEAD_SIZE_MAX / job->a,
+                                  job->a, .element_bytes = memory.element_bytes};
     for (uint64_t row = 0; row < MOVE_ROWS; row += bite)
-        sc_kernels_rows_pack(job->kernels, &memory, row, bite, heads, job->a * memory.element_bytes,
-                             g_scratch + row * row_bytes);
+        sc_kernels_rows_pack(&how, row, bite, g_scratch + row * row_bytes);
 }
 
 /* Every fourth row of four times as many moves down: what it writes is of the same value again. */
 static void compact_run(const struct job *job)
 {
     struct sc_kernels_memory memory = move_memory(g_other, job->dtype, 4 * job->a);
-    sc_kernels_rows_compact(&memory, MOVE_HEADS, HEAD_SIZE_MAX * element_bytes(job->dtype),
-                            UINT64_MAX, g_every_fourth, MOVE_ROWS);
+    struct sc_kernels_move how = move_of(job, &memory);
+    sc_kernels_rows_compact(&how, UINT64_MAX, g_every_fourth, MOVE_ROWS);
 }
 
 static void tag_run(const struct job *job)
@@ -392,19 +394,19 @@ static void decode_run(const struct job *job)
                                        .token_stride_bytes = 2 * CHANNELS,
                                        .head_stride_bytes = 2 * HEAD_SIZE_MAX};
     struct sc_kernels_decode how = {.kernels = job->kernels,
+                                    .memory = &memory,
                                     .head_count = ALL_HEADS,
                                     .head_size = HEAD_SIZE_MAX,
-                                    .dtype = SC_KERNELS_F16,
                                     .dst_dtype = SC_KERNELS_F16,
                                     .streams = true};
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint32_t part = 0; part < 2; part++) {
-            const uint8_t *scales = block_at(part, slab);
+            how.scales = block_at(part, slab);
+            how.codes = how.scales + sc_kernels_code_scale_bytes(CHANNELS);
             how.bits = part == 0 ? 4 : 2;
-            sc_store_tag_make(1, slab, scales, block_bytes(how.bits), block_bytes(how.bits), 1,
+            sc_store_tag_make(1, slab, how.scales, block_bytes(how.bits), block_bytes(how.bits), 1,
                               g_tags, 1);
-            sc_kernels_part_decode(&how, &memory, part, slab * SLAB_ROWS, SLAB_ROWS, scales,
-                                   scales + sc_kernels_code_scale_bytes(CHANNELS));
+            sc_kernels_part_decode(&how, part, slab * SLAB_ROWS, SLAB_ROWS);
         }
     sc_stream_end();
     g_sink = g_other[PART_BYTES];

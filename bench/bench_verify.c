@@ -39,8 +39,9 @@ struct state {
     uint8_t *dst; /* as large as what one round moves: cold again when its turn comes */
     uint64_t dst_bytes, dst_at;
     uint64_t row_bytes, heads, head_size, bite_bytes;
-    uint64_t *tags; /* of the frames' rows */
-    struct sc_kernels_unpack how;
+    uint64_t *tags;                  /* of the frames' rows */
+    struct sc_kernels_memory memory; /* where the next bite goes */
+    struct sc_kernels_move how;
 };
 
 static uint64_t rows_of_frame(const struct state *state)
@@ -81,13 +82,12 @@ static void frames_read(struct state *state)
 }
 
 /* What bite_move does, but for the tags. */
-static void bite_ask(const struct state *state, const struct sc_kernels_memory *memory,
-                     const uint8_t *rows, uint64_t count)
+static void bite_ask(const struct state *state, const uint8_t *rows, uint64_t count)
 {
     uint64_t half_bytes = state->row_bytes / 2;
     for (uint64_t row = 0; row < count; row++)
         for (uint32_t part = 0; part < 2; part++, rows += half_bytes) {
-            uint8_t *dst = (part == 0 ? memory->k_base : memory->v_base) + row * half_bytes;
+            uint8_t *dst = sc_kernels_base_of(&state->memory, part) + row * half_bytes;
             for (uint64_t at = 0, now; at < half_bytes; at += now) {
                 now = half_bytes - at < ASKED_BYTES ? half_bytes - at : ASKED_BYTES;
                 for (uint64_t i = 0; i < now; i += LINE_BYTES)
@@ -98,11 +98,11 @@ static void bite_ask(const struct state *state, const struct sc_kernels_memory *
     sc_stream_end();
 }
 
-static void bite_move(const struct state *state, const struct sc_kernels_memory *memory,
-                      uint32_t frame, const uint8_t *rows, uint64_t count, const uint64_t *tags)
+static void bite_move(const struct state *state, uint32_t frame, const uint8_t *rows,
+                      uint64_t count, const uint64_t *tags)
 {
     static uint8_t *spans[SC_STORE_BITE_BYTES / LINE_BYTES];
-    uint64_t span_bytes = sc_kernels_spans_bytes(&state->how, memory);
+    uint64_t span_bytes = sc_kernels_spans_bytes(&state->how);
     struct sc_store_tag_move move = {.base = frame,
                                      .rows = rows,
                                      .row_bytes = state->row_bytes,
@@ -114,7 +114,7 @@ static void bite_move(const struct state *state, const struct sc_kernels_memory 
                                      .span_step = state->row_bytes / span_bytes};
     if (count * move.span_step > sizeof(spans) / sizeof(spans[0]))
         bench_die("%" PRIu64 " rows at once are too many", count);
-    sc_kernels_rows_spans(&state->how, memory, 0, count, spans);
+    sc_kernels_rows_spans(&state->how, 0, count, spans);
     if (sc_store_tag_move(&move) != count)
         bench_die("a tag differs");
 }
@@ -124,27 +124,28 @@ static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t cou
     const uint8_t *rows = state->frames + frame * FRAME_BYTES + row * state->row_bytes;
     const uint64_t *tags = state->tags + frame * rows_of_frame(state) + row;
     uint64_t half_bytes = state->row_bytes / 2;
-    struct sc_kernels_memory memory = {.k_base = state->dst + state->dst_at,
-                                       .v_base = state->dst + state->dst_bytes / 2 + state->dst_at,
-                                       .token_stride_bytes = half_bytes,
-                                       .head_stride_bytes = state->head_size * 2};
+    state->memory =
+        (struct sc_kernels_memory){.k_base = state->dst + state->dst_at,
+                                   .v_base = state->dst + state->dst_bytes / 2 + state->dst_at,
+                                   .token_stride_bytes = half_bytes,
+                                   .head_stride_bytes = state->head_size * 2};
     if (way != UNPACK)
-        sc_kernels_rows_prefetch(&state->how, &memory, 0, count);
+        sc_kernels_rows_prefetch(&state->how, 0, count);
     for (uint64_t i = 0; way == ASKED && i < count * state->row_bytes; i += LINE_BYTES)
         __builtin_prefetch(rows + i + AHEAD_BYTES, 0, 3);
     state->dst_at += count * half_bytes;
     if (way == ASKED && state->how.streams) {
-        bite_ask(state, &memory, rows, count);
+        bite_ask(state, rows, count);
         return;
     }
     if (way == BOTH && state->how.streams) {
-        bite_move(state, &memory, frame, rows, count, tags);
+        bite_move(state, frame, rows, count, tags);
         return;
     }
     if (way == BOTH && sc_store_tag_verify(frame, 0, rows, state->row_bytes, state->row_bytes,
                                            count, tags, 1) != count)
         bench_die("a tag differs");
-    sc_kernels_rows_unpack(&state->how, &memory, 0, count, rows);
+    sc_kernels_rows_unpack(&state->how, 0, count, rows);
 }
 
 /* ns per round of `frames` frames. */
@@ -193,12 +194,13 @@ int main(int argc, char **argv)
     state.tags = malloc(FRAMES * rows_of_frame(&state) * sizeof(*state.tags));
     if (state.tags == NULL)
         bench_die("no memory for tags");
-    state.how = (struct sc_kernels_unpack){.kernels = sc_kernels_get(sc_kernels_level_best()),
-                                           .head_count = state.heads,
-                                           .head_size = state.head_size,
-                                           .element_bytes = 2,
-                                           .widen = SC_KERNELS_SAME,
-                                           .streams = is_pread || sc_stream_is_faster()};
+    state.how = (struct sc_kernels_move){.kernels = sc_kernels_get(sc_kernels_level_best()),
+                                         .memory = &state.memory,
+                                         .head_count = state.heads,
+                                         .head_size = state.head_size,
+                                         .element_bytes = 2,
+                                         .widen = SC_KERNELS_SAME,
+                                         .streams = is_pread || sc_stream_is_faster()};
     for (uint64_t i = 0; i < rounds * WAYS; i++)
         bench_series_add(&series[i % WAYS], sample(&state, frames, (enum way)(i % WAYS)));
     for (uint32_t way = 0; way < WAYS; way++) {

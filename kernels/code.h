@@ -76,21 +76,19 @@ struct sc_kernels_code_score {
     uint64_t ahead_channel; /* and from this channel on */
 };
 
-/* Decodes channels [channel_first, + channel_count) of rows into memory of their type or float32.
- *   code, scales, codes  of one part (0: K, 1: V) of a slab; codes at its first wanted row
- *   memory               a row is token token_first + i; negative slots are skipped */
+/* Rows of a slab that are decoded into a memory, of their type or float32: a row a token, from
+ * token_first on; negative slots are skipped. */
 struct sc_kernels_decode {
     const struct sc_kernels *kernels;
+    const struct sc_kernels_memory *memory;
     uint64_t head_count, head_size;
-    uint32_t bits;           /* of this part */
-    uint32_t dtype;          /* of the rows */
-    uint32_t dst_dtype;      /* the same, or SC_KERNELS_F32 */
+    const uint8_t *scales, *codes; /* of one part (0: K, 1: V); codes at the first wanted row */
+    uint32_t bits;                 /* of this part */
+    uint32_t dst_dtype;
     bool streams;            /* stores may go past the caches (base/stream.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */
 };
-void sc_kernels_part_decode(const struct sc_kernels_decode *how,
-                            const struct sc_kernels_memory *memory, uint32_t part,
-                            uint64_t token_first, uint64_t token_count, const uint8_t *scales,
-                            const uint8_t *codes);
+void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
+                            uint64_t token_first, uint64_t token_count);
 
 #endif

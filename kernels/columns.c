@@ -5,26 +5,16 @@
 
 #include <string.h>
 
-static bool is_skipped(const uint64_t *skipped, uint64_t token)
-{
-    return skipped != NULL && (skipped[token / 64] >> (token % 64) & 1) != 0;
-}
-
-static int64_t slot_of(const struct sc_kernels_memory *memory, uint64_t token)
-{
-    return memory->slots != NULL ? memory->slots[token] : (int64_t)token;
-}
-
 struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *memory,
                                              const uint64_t *skipped, uint64_t token,
                                              uint64_t token_end)
 {
     struct sc_kernels_run run = {.offset = UINT64_MAX};
-    int64_t slot = slot_of(memory, token);
+    int64_t slot = sc_kernels_slot_of(memory, token);
     uint64_t left = token_end - token, slots;
-    if (slot < 0 || is_skipped(skipped, token)) {
-        while (++run.count < left &&
-               (slot_of(memory, token + run.count) < 0 || is_skipped(skipped, token + run.count)))
+    if (slot < 0 || sc_kernels_is_skipped(skipped, token)) {
+        while (++run.count < left && (sc_kernels_slot_of(memory, token + run.count) < 0 ||
+                                      sc_kernels_is_skipped(skipped, token + run.count)))
             continue;
         return run;
     }
@@ -39,8 +29,9 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
         left = 1;
     slots = (uint64_t)INT64_MAX - (uint64_t)slot + 1; /* there is none behind the last */
     left = left < slots ? left : slots;
-    while (++run.count < left && slot_of(memory, token + run.count) == slot + (int64_t)run.count &&
-           !is_skipped(skipped, token + run.count))
+    while (++run.count < left &&
+           sc_kernels_slot_of(memory, token + run.count) == slot + (int64_t)run.count &&
+           !sc_kernels_is_skipped(skipped, token + run.count))
         continue;
     return run;
 }
@@ -66,47 +57,40 @@ static void turn(const struct sc_kernels *kernels, uint64_t element_bytes, uint8
 }
 
 /* The slice's first column, of the slot at `offset`. */
-static uint8_t *column_at(const struct sc_kernels_memory *memory, uint64_t offset,
-                          const struct sc_kernels_slice *slice)
+static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 {
+    const struct sc_kernels_memory *memory = slice->memory;
     return memory->k_base + offset + slice->head * memory->head_stride_bytes +
            slice->first * memory->k_element_stride_bytes;
 }
 
-void sc_kernels_columns_put(const struct sc_kernels *kernels,
-                            const struct sc_kernels_memory *memory,
-                            const struct sc_kernels_run *run, const struct sc_kernels_slice *slice,
+void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
-    turn(kernels, memory->element_bytes, column_at(memory, run->offset, slice),
-         memory->k_element_stride_bytes, src, src_stride, run->count, slice->count, streams);
+    turn(slice->kernels, slice->memory->element_bytes, column_at(slice, run->offset),
+         slice->memory->k_element_stride_bytes, src, src_stride, run->count, slice->count, streams);
 }
 
-void sc_kernels_columns_get(const struct sc_kernels *kernels,
-                            const struct sc_kernels_memory *memory, uint64_t token_first,
-                            uint64_t token_count, const struct sc_kernels_slice *slice,
-                            uint8_t *dst, uint64_t dst_stride)
+void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
+                            uint64_t token_count, uint8_t *dst, uint64_t dst_stride)
 {
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
-        struct sc_kernels_run run = sc_kernels_columns_run(memory, NULL, token, end);
-        turn(kernels, memory->element_bytes, dst, dst_stride, column_at(memory, run.offset, slice),
-             memory->k_element_stride_bytes, slice->count, run.count, false);
+        struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
+        turn(slice->kernels, slice->memory->element_bytes, dst, dst_stride,
+             column_at(slice, run.offset), slice->memory->k_element_stride_bytes, slice->count,
+             run.count, false);
         dst += run.count * dst_stride;
         token += run.count;
     }
 }
 
-void sc_kernels_columns_move(const struct sc_kernels_memory *memory,
-                             const struct sc_kernels_run *to, const struct sc_kernels_run *from,
-                             uint64_t head_first, uint64_t head_end, uint64_t head_size)
+void sc_kernels_columns_move(const struct sc_kernels_slice *slice, const struct sc_kernels_run *to,
+                             const struct sc_kernels_run *from)
 {
-    uint64_t bytes = to->count * memory->element_bytes;
-    for (uint64_t h = head_first; h < head_end; h++) {
-        uint8_t *base = memory->k_base + h * memory->head_stride_bytes;
-        for (uint64_t i = 0; i < head_size; i++) {
-            uint8_t *column = base + i * memory->k_element_stride_bytes;
-            memmove(column + to->offset, column + from->offset, bytes);
-        }
+    uint64_t bytes = to->count * slice->memory->element_bytes;
+    for (uint64_t i = 0; i < slice->count; i++) {
+        uint8_t *column = column_at(slice, i * slice->memory->k_element_stride_bytes);
+        memmove(column + to->offset, column + from->offset, bytes);
     }
 }

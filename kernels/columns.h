@@ -25,6 +25,12 @@ static inline bool sc_kernels_is_columns(const struct sc_kernels_memory *memory)
     return memory->k_element_stride_bytes != 0;
 }
 
+/* skipped: bits of tokens that are not written; NULL: none */
+static inline bool sc_kernels_is_skipped(const uint64_t *skipped, uint64_t token)
+{
+    return skipped != NULL && (skipped[token / 64] >> (token % 64) & 1) != 0;
+}
+
 /* Tokens that are best moved together: a line of each column; 0: it does not matter. */
 static inline uint64_t sc_kernels_rows_together(const struct sc_kernels_memory *memory)
 {
@@ -33,33 +39,28 @@ static inline uint64_t sc_kernels_rows_together(const struct sc_kernels_memory *
     return has_runs ? 64 / memory->element_bytes : 0;
 }
 
-/* The run that begins with a token, at most up to token_end, which is behind it.
- *   skipped  bits of tokens that are not written; NULL: none */
+/* The run that begins with a token, at most up to token_end, which is behind it. */
 struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *memory,
                                              const uint64_t *skipped, uint64_t token,
                                              uint64_t token_end);
 
-/* Elements of a head that are moved. */
+/* Columns of a memory: elements [first, + count) of a head. */
 struct sc_kernels_slice {
+    const struct sc_kernels *kernels;
+    const struct sc_kernels_memory *memory;
     uint64_t head, first, count;
 };
-/* Rows of a slice into the columns of a run (offset is not UINT64_MAX).
+/* Rows into a slice of a run (offset is not UINT64_MAX).
  *   src [run->count], src_stride bytes apart; of the memory's type
  *   streams  whole lines may go past the caches; sc_stream_end is the caller's */
-void sc_kernels_columns_put(const struct sc_kernels *kernels,
-                            const struct sc_kernels_memory *memory,
-                            const struct sc_kernels_run *run, const struct sc_kernels_slice *slice,
+void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams);
 /* Tokens [token_first, + token_count), of any runs, into rows.
  *   dst [token_count], dst_stride bytes apart. No slot is negative. */
-void sc_kernels_columns_get(const struct sc_kernels *kernels,
-                            const struct sc_kernels_memory *memory, uint64_t token_first,
-                            uint64_t token_count, const struct sc_kernels_slice *slice,
-                            uint8_t *dst, uint64_t dst_stride);
-/* Moves elements of all slices down, in place: those of the run's tokens of `from` to `to`, which
- * is as long. heads: first and end */
-void sc_kernels_columns_move(const struct sc_kernels_memory *memory,
-                             const struct sc_kernels_run *to, const struct sc_kernels_run *from,
-                             uint64_t head_first, uint64_t head_end, uint64_t head_size);
+void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
+                            uint64_t token_count, uint8_t *dst, uint64_t dst_stride);
+/* Moves a slice down, in place: of the tokens of `from` to those of `to`, which is as long. */
+void sc_kernels_columns_move(const struct sc_kernels_slice *slice, const struct sc_kernels_run *to,
+                             const struct sc_kernels_run *from);
 
 #endif

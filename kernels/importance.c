@@ -117,12 +117,9 @@ static void widen(const struct sc_kernels *kernels, uint32_t dtype, float *dst, 
 static const uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t j)
 {
     const struct sc_kernels_memory *memory = &keys->memory;
-    uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[j] : j;
-    const uint8_t *base = memory->k_base + kv_head * memory->head_stride_bytes;
-    if (memory->block_tokens == 0)
-        return base + slot * memory->token_stride_bytes;
-    return base + slot / memory->block_tokens * memory->block_stride_bytes +
-           slot % memory->block_tokens * memory->token_stride_bytes;
+    uint64_t slot = (uint64_t)sc_kernels_slot_of(memory, j);
+    return memory->k_base + sc_kernels_offsets_of(memory, slot).part[0] +
+           kv_head * memory->head_stride_bytes;
 }
 
 /* The slab that has the key. */
@@ -183,15 +180,14 @@ static void tile_turn(const struct parts *parts, const struct sc_kernels_keys *k
     const struct sc_kernels *kernels = parts->what->kernels;
     float rows[TURN_KEYS][TURN_COUNT]; /* or half of each, of 16 bits */
     uint64_t head_size = parts->what->head_size;
-    struct sc_kernels_slice slice = {.head = parts->kv_head};
+    struct sc_kernels_slice slice = {kernels, &keys->memory, .head = parts->kv_head};
     memset(parts->tile, 0, TILE * parts->head_padded * sizeof(float));
     for (; slice.first < head_size; slice.first += slice.count) {
         slice.count = head_size - slice.first < TURN_COUNT ? head_size - slice.first : TURN_COUNT;
         for (uint64_t key = 0, now; key < count; key += now) {
             float *dst = parts->tile + key * parts->head_padded + slice.first;
             now = count - key < TURN_KEYS ? count - key : TURN_KEYS;
-            sc_kernels_columns_get(kernels, &keys->memory, first + key, now, &slice,
-                                   (uint8_t *)rows, sizeof(rows[0]));
+            sc_kernels_columns_get(&slice, first + key, now, (uint8_t *)rows, sizeof(rows[0]));
             for (uint64_t i = 0; i < now; i++)
                 widen(kernels, keys->dtype, dst + i * parts->head_padded, (const uint8_t *)rows[i],
                       slice.count);
@@ -411,9 +407,9 @@ static void few_score_columns(const struct few *few, const struct sc_kernels_key
         what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
         for (uint64_t head = 0; head < few->head_count; head++) {
             uint64_t first = head * few->query_count;
-            struct sc_kernels_slice slice = {few->head_first + head, 0, head_size};
-            sc_kernels_columns_get(few->what->kernels, &keys->memory, key, what.key_count, &slice,
-                                   (uint8_t *)few->keys, head_bytes);
+            struct sc_kernels_slice slice = {few->what->kernels, &keys->memory,
+                                             few->head_first + head, 0, head_size};
+            sc_kernels_columns_get(&slice, key, what.key_count, (uint8_t *)few->keys, head_bytes);
             what.queries = few->queries + first * few->head_padded;
             what.scores = few->scores + first * few->stride + at + key;
             few->what->kernels->rows_score(&what);

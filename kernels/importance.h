@@ -115,10 +115,4 @@ void sc_kernels_add(const struct sc_kernels *kernels, float *dst, const float *s
 uint64_t sc_kernels_granules(const float *scores, uint64_t count, uint64_t position, uint64_t unit,
                              float *ret_sums);
 
-/* Moves rows rows[0..row_count) of one KV head (UINT64_MAX: of all heads), K and V, to slots
- * 0 .. row_count - 1 of the same memory. rows ascend. head_bytes: of one head in this memory. */
-void sc_kernels_rows_compact(const struct sc_kernels_memory *memory, uint64_t head_count,
-                             uint64_t head_bytes, uint64_t head, const uint32_t *rows,
-                             uint64_t row_count);
-
 #endif

@@ -14,6 +14,7 @@
 #define SC_KERNELS_KERNELS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct sc_kernels_code;
@@ -181,50 +182,74 @@ struct sc_kernels_memory {
     uint64_t element_bytes;                    /* of this memory; where the one above is not 0 */
 };
 
-/* Packs tokens [token_first, token_first + token_count) of the memory into consecutive rows.
- *   dst [token_count, 2, head_count, head_bytes]   written whole
- * No slot is negative. */
-void sc_kernels_rows_pack(const struct sc_kernels *kernels, const struct sc_kernels_memory *memory,
-                          uint64_t token_first, uint64_t token_count, uint64_t head_count,
-                          uint64_t head_bytes, uint8_t *dst);
-/* The same of one part alone, 0: K, 1: V; of the first heads where head_count is less than all.
- *   dst [token_count, head_count, head_bytes] */
-void sc_kernels_part_pack(const struct sc_kernels *kernels, const struct sc_kernels_memory *memory,
-                          uint32_t part, uint64_t token_first, uint64_t token_count,
-                          uint64_t head_count, uint64_t head_bytes, uint8_t *dst);
+/* Negative: the token has no place. */
+static inline int64_t sc_kernels_slot_of(const struct sc_kernels_memory *memory, uint64_t token)
+{
+    return memory->slots != NULL ? memory->slots[token] : (int64_t)token;
+}
+
+/* Where a slot's K and V begin, from their bases. */
+struct sc_kernels_offsets {
+    uint64_t part[2];
+};
+static inline struct sc_kernels_offsets
+sc_kernels_offsets_of(const struct sc_kernels_memory *memory, uint64_t slot)
+{
+    uint64_t v_stride = memory->v_token_stride_bytes, block = 0;
+    v_stride = v_stride != 0 ? v_stride : memory->token_stride_bytes;
+    if (memory->block_tokens != 0) {
+        block = slot / memory->block_tokens * memory->block_stride_bytes;
+        slot %= memory->block_tokens;
+    }
+    return (struct sc_kernels_offsets){
+        {block + slot * memory->token_stride_bytes, block + slot * v_stride}};
+}
+
+static inline uint8_t *sc_kernels_base_of(const struct sc_kernels_memory *memory, uint32_t part)
+{
+    return part == 0 ? memory->k_base : memory->v_base;
+}
 
 enum sc_kernels_widen { SC_KERNELS_SAME, SC_KERNELS_F16_TO_F32, SC_KERNELS_BF16_TO_F32 };
 
-/* The way back: rows to tokens of the memory, widened when asked; negative slots are skipped.
- *   src [token_count, 2, head_count, head_size elements]   element_bytes each */
-struct sc_kernels_unpack {
+/* How rows move between a memory and where they lie packed. Tokens [token_first, + token_count) of
+ * the memory are consecutive rows
+ *   [token_count, 2, head_count, head_size elements]   element_bytes each
+ * or of one part alone, 0: K, 1: V,
+ *   [token_count, head_count, head_size elements] */
+struct sc_kernels_move {
     const struct sc_kernels *kernels;
-    uint64_t head_count, head_size, element_bytes; /* of the source */
-    uint32_t widen;                                /* enum sc_kernels_widen */
-    uint32_t streams; /* 1: stores go past the caches (base/stream.h); the bytes are the same */
+    const struct sc_kernels_memory *memory;
+    uint64_t head_count;               /* packing: those of the memory, or the first of them */
+    uint64_t head_size, element_bytes; /* of the rows */
+    uint32_t widen;   /* unpacking: enum sc_kernels_widen, what the memory has of them */
+    uint32_t streams; /* unpacking: 1: stores go past the caches (base/stream.h); the same bytes */
 };
-void sc_kernels_rows_unpack(const struct sc_kernels_unpack *how,
-                            const struct sc_kernels_memory *memory, uint64_t token_first,
+
+/* dst: written whole. No slot is negative. */
+void sc_kernels_rows_pack(const struct sc_kernels_move *how, uint64_t token_first,
+                          uint64_t token_count, uint8_t *dst);
+void sc_kernels_part_pack(const struct sc_kernels_move *how, uint32_t part, uint64_t token_first,
+                          uint64_t token_count, uint8_t *dst);
+/* The way back; negative slots are skipped. src_stride: bytes from token to token */
+void sc_kernels_rows_unpack(const struct sc_kernels_move *how, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src);
-/* Where such an unpack puts its bytes, for who copies them in another way: each row's K and V are
+void sc_kernels_part_unpack(const struct sc_kernels_move *how, uint32_t part, uint64_t token_first,
+                            uint64_t token_count, const uint8_t *src, uint64_t src_stride);
+/* Where unpacking puts its bytes, for who copies them in another way: each row's K and V are
  * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened, or strided.
  *   ret_spans [token_count][spans of a row]   NULL: the token's slot is negative */
-uint64_t sc_kernels_spans_bytes(const struct sc_kernels_unpack *how,
-                                const struct sc_kernels_memory *memory);
-void sc_kernels_rows_spans(const struct sc_kernels_unpack *how,
-                           const struct sc_kernels_memory *memory, uint64_t token_first,
+uint64_t sc_kernels_spans_bytes(const struct sc_kernels_move *how);
+void sc_kernels_rows_spans(const struct sc_kernels_move *how, uint64_t token_first,
                            uint64_t token_count, uint8_t **ret_spans);
-/* The same of one part alone, 0: K, 1: V.
- *   src [token_count][head_count, head_size elements], src_stride bytes from token to token */
-void sc_kernels_part_unpack(const struct sc_kernels_unpack *how,
-                            const struct sc_kernels_memory *memory, uint32_t part,
-                            uint64_t token_first, uint64_t token_count, const uint8_t *src,
-                            uint64_t src_stride);
 /* Asks for the cache lines that such an unpack will write: for a caller that has something to
  * compute before it, so that the two wait for memory together. No effect on memory. */
-void sc_kernels_rows_prefetch(const struct sc_kernels_unpack *how,
-                              const struct sc_kernels_memory *memory, uint64_t token_first,
+void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_first,
                               uint64_t token_count);
+/* Moves rows rows[0..row_count) of one KV head (UINT64_MAX: of all heads), K and V, to slots
+ * 0 .. row_count - 1 of the same memory. rows ascend. */
+void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, const uint32_t *rows,
+                             uint64_t row_count);
 
 /* A rung's table, of functions that are named PREFIX_MEMBER. */
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \

@@ -232,34 +232,30 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
 
 struct pack_source {
     const spec_connector *conn;
-    const struct sc_kernels_memory *memory;
-    uint64_t first;               /* token of the memory that is the extent's row 0 */
-    struct sc_kernels_unpack how; /* spans: as they are */
+    uint64_t first; /* token of the memory that is the extent's row 0 */
+    struct sc_kernels_move how;
 };
 
 static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
                       uint8_t *dst)
 {
     const struct pack_source *source = user;
-    const struct sc_plugin_shape *shape = &source->conn->shape;
-    uint64_t first = source->first + row_first, head_count = shape->kv_head_count;
-    uint64_t head_bytes = (uint64_t)shape->head_size * sc_plugin_dtype_bytes(shape->dtype);
-    const struct sc_kernels *kernels = source->conn->kernels;
+    struct sc_kernels_move how = source->how;
+    uint64_t first = source->first + row_first;
     if (part == SC_STORE_PART_ROW) {
-        sc_kernels_rows_pack(kernels, source->memory, first, row_count, head_count, head_bytes,
-                             dst);
+        sc_kernels_rows_pack(&how, first, row_count, dst);
         return;
     }
     if (part == SC_STORE_PART_PROBE)
-        head_count = sc_store_probe_row_bytes(source->conn->store) / head_bytes;
-    sc_kernels_part_pack(kernels, source->memory, part == SC_STORE_PART_V ? 1 : 0, first, row_count,
-                         head_count, head_bytes, dst);
+        how.head_count =
+            sc_store_probe_row_bytes(source->conn->store) / (how.head_size * how.element_bytes);
+    sc_kernels_part_pack(&how, part == SC_STORE_PART_V ? 1 : 0, first, row_count, dst);
 }
 
 static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
 {
     const struct pack_source *source = user;
-    sc_kernels_rows_spans(&source->how, source->memory, source->first + row, count, ret_spans);
+    sc_kernels_rows_spans(&source->how, source->first + row, count, ret_spans);
 }
 
 /* Where stores past the caches are faster rows go into their frames that way: nobody looks at them
@@ -267,19 +263,17 @@ static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret
 static struct sc_store_source source_of(struct pack_source *source)
 {
     const struct sc_plugin_shape *shape = &source->conn->shape;
-    source->how = (struct sc_kernels_unpack){
-        .head_count = shape->kv_head_count,
-        .head_size = shape->head_size,
-        .element_bytes = sc_plugin_dtype_bytes(shape->dtype),
-        .widen = SC_KERNELS_SAME,
-    };
-    uint64_t span_bytes = sc_kernels_spans_bytes(&source->how, source->memory);
+    source->how.kernels = source->conn->kernels;
+    source->how.head_count = shape->kv_head_count;
+    source->how.head_size = shape->head_size;
+    source->how.element_bytes = sc_plugin_dtype_bytes(shape->dtype);
+    uint64_t span_bytes = sc_kernels_spans_bytes(&source->how);
     bool moves = sc_stream_is_faster() && span_bytes > 0 &&
                  source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
     return (struct sc_store_source){.pack = pack_rows,
                                     .spans = moves ? source_spans : NULL,
                                     .span_bytes = span_bytes,
-                                    .rows_least = sc_kernels_rows_together(source->memory),
+                                    .rows_least = sc_kernels_rows_together(source->how.memory),
                                     .user = source};
 }
 
@@ -294,7 +288,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
         if (last) /* before it can be committed */
             request->pass[i]->provenance = so_far;
         struct pack_source from = {.conn = conn,
-                                   .memory = &request->step.memory.at,
+                                   .how.memory = &request->step.memory.at,
                                    .first = request->pass[i]->first - request->pass_first};
         const struct sc_store_source source = source_of(&from);
         struct spec_error why = {.struct_size = sizeof(why)};

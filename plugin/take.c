@@ -127,6 +127,7 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
     return (struct sc_plugin_placing){
         .memory = &item->memory,
         .how = {.kernels = conn->kernels,
+                .memory = &item->memory.at,
                 .head_count = conn->shape.kv_head_count,
                 .head_size = conn->shape.head_size,
                 .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),

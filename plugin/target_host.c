@@ -14,10 +14,10 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
 static uint64_t host_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {
-    const struct sc_kernels_memory *at = &to->memory->at;
+    const struct sc_kernels_memory *at = to->how.memory;
     uint64_t together = sc_kernels_rows_together(at);
     if (ahead > 0)
-        sc_kernels_rows_prefetch(&to->how, at, row, ahead);
+        sc_kernels_rows_prefetch(&to->how, row, ahead);
     if (together == 0 || row >= count)
         return together;
     uint64_t slot = at->slots != NULL ? (uint64_t)at->slots[row] : row;
@@ -28,13 +28,13 @@ static uint64_t host_expect(const struct sc_plugin_placing *to, uint64_t row, ui
 static void host_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
 {
     const struct sc_plugin_placing *to = user;
-    sc_kernels_rows_spans(&to->how, &to->memory->at, row, count, ret_spans);
+    sc_kernels_rows_spans(&to->how, row, count, ret_spans);
 }
 
 static struct sc_store_sink host_sink(struct sc_plugin_placing *to)
 {
     uint64_t row_bytes = 2 * to->how.head_count * to->how.head_size * to->how.element_bytes;
-    uint64_t span_bytes = to->how.streams ? sc_kernels_spans_bytes(&to->how, &to->memory->at) : 0;
+    uint64_t span_bytes = to->how.streams ? sc_kernels_spans_bytes(&to->how) : 0;
     bool fits = span_bytes > 0 && row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
     return (struct sc_store_sink){host_spans, to, fits ? span_bytes : 0};
 }
@@ -42,33 +42,35 @@ static struct sc_store_sink host_sink(struct sc_plugin_placing *to)
 static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_store_rows *rows,
                             uint64_t from, uint64_t count, uint32_t wanted, uint64_t at)
 {
-    const struct sc_kernels_memory *memory = &to->memory->at;
     const uint8_t *src = rows->rows + from * rows->stride;
-    if (wanted == SC_STORE_WANT_ROWS && !sc_kernels_is_columns(memory)) {
-        sc_kernels_rows_unpack(&to->how, memory, at, count, src);
+    if (wanted == SC_STORE_WANT_ROWS && !sc_kernels_is_columns(to->how.memory)) {
+        sc_kernels_rows_unpack(&to->how, at, count, src);
         return;
     }
-    sc_kernels_part_unpack(&to->how, memory, wanted == SC_STORE_WANT_V ? 1 : 0, at, count, src,
+    sc_kernels_part_unpack(&to->how, wanted == SC_STORE_WANT_V ? 1 : 0, at, count, src,
                            rows->stride);
     if (wanted == SC_STORE_WANT_ROWS)
-        sc_kernels_part_unpack(&to->how, memory, 1, at, count, rows->v + from * rows->stride,
-                               rows->stride);
+        sc_kernels_part_unpack(&to->how, 1, at, count, rows->v + from * rows->stride, rows->stride);
 }
 
 static void host_place_codes(const struct sc_plugin_placing *to, const struct sc_store_slab *slab,
                              uint64_t count, uint64_t at, const uint64_t *skipped)
 {
     struct sc_kernels_decode how = {.kernels = to->how.kernels,
+                                    .memory = to->how.memory,
                                     .head_count = to->how.head_count,
                                     .head_size = to->how.head_size,
+                                    .scales = slab->k_scales,
+                                    .codes = slab->k_codes,
                                     .bits = slab->bits_k,
-                                    .dtype = to->dtype,
                                     .dst_dtype = dtype_there(to),
                                     .streams = to->how.streams != 0,
                                     .skipped = skipped};
-    sc_kernels_part_decode(&how, &to->memory->at, 0, at, count, slab->k_scales, slab->k_codes);
+    sc_kernels_part_decode(&how, 0, at, count);
+    how.scales = slab->v_scales;
+    how.codes = slab->v_codes;
     how.bits = slab->bits_v;
-    sc_kernels_part_decode(&how, &to->memory->at, 1, at, count, slab->v_scales, slab->v_codes);
+    sc_kernels_part_decode(&how, 1, at, count);
 }
 
 /* The host's own stores are in order; those past the caches are not. */
@@ -83,7 +85,7 @@ static void host_score(const struct sc_plugin_placing *to, const struct sc_kerne
                        uint64_t head_first, uint64_t head_end, void *scratch, float *ret_sums)
 {
     struct sc_kernels_importance all = *what;
-    all.prefix.memory = to->memory->at;
+    all.prefix.memory = *to->how.memory;
     all.prefix.dtype = dtype_there(to);
     sc_kernels_importance_heads(&all, head_first, head_end, scratch, ret_sums);
 }
@@ -91,10 +93,7 @@ static void host_score(const struct sc_plugin_placing *to, const struct sc_kerne
 static void host_compact(const struct sc_plugin_placing *to, uint64_t head, const uint32_t *rows,
                          uint64_t count)
 {
-    bool is_wider = to->how.widen != SC_KERNELS_SAME;
-    uint64_t element_bytes = is_wider ? sizeof(float) : to->how.element_bytes;
-    sc_kernels_rows_compact(&to->memory->at, to->how.head_count, to->how.head_size * element_bytes,
-                            head, rows, count);
+    sc_kernels_rows_compact(&to->how, head, rows, count);
 }
 
 const struct sc_plugin_target sc_plugin_target_host = {.expect = host_expect,

@@ -1,8 +1,8 @@
 /* Coarse codes: the reference against the formulas in double, every rung against the reference bit
  * by bit, slabs that have no codes, ranges of channels, every described memory; scores of codes
  * against their values in double. */
-#include "kernels/code.h"
 #include "base/stream.h"
+#include "kernels/code.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -303,13 +303,15 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
                                            .block_stride_bytes = BLOCK * sizeof(out[0]),
                                            .slots = slots};
         struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
+                                        .memory = &memory,
                                         .head_count = HEADS,
                                         .head_size = SIZE,
+                                        .scales = slab->scales,
+                                        .codes = slab->codes,
                                         .bits = 4,
-                                        .dtype = SC_KERNELS_F16,
                                         .dst_dtype = SC_KERNELS_F32,
                                         .skipped = skipped};
-        sc_kernels_part_decode(&how, &memory, 1, 5, ROWS, slab->scales, slab->codes);
+        sc_kernels_part_decode(&how, 1, 5, ROWS);
         for (uint64_t i = 0; i < ROWS; i++) {
             uint8_t *dst = (uint8_t *)row;
             int64_t slot = slots[5 + i];

@@ -248,18 +248,20 @@ static void for_all(check_fn *check)
 static void check_pack(enum layout layout, const struct shape *shape, uint64_t element,
                        enum order order, uint32_t level)
 {
-    const struct sc_kernels *kernels = sc_kernels_get(level);
     struct place place = make(layout, shape, element, order);
+    struct sc_kernels_move how = {sc_kernels_get(level), &place.memory, .head_size = shape->size,
+                                  .element_bytes = element};
     uint64_t head = shape->size * element, part_bytes = shape->heads * head;
     uint8_t *rows = rows_make(shape, element), *got = must(malloc(shape->tokens * 2 * part_bytes));
     move_slowly(&place, shape, rows, false);
     for (uint64_t first = 0, count; first < shape->tokens; first += count) {
         count = 1 + random_below(shape->tokens - first);
-        sc_kernels_rows_pack(kernels, &place.memory, first, count, shape->heads, head, got);
+        how.head_count = shape->heads;
+        sc_kernels_rows_pack(&how, first, count, got);
         assert_memory_equal(got, rows + first * 2 * part_bytes, count * 2 * part_bytes);
-        uint64_t heads = 1 + random_below(shape->heads);
+        uint64_t heads = how.head_count = 1 + random_below(shape->heads);
         for (uint32_t part = 0; part < 2; part++) {
-            sc_kernels_part_pack(kernels, &place.memory, part, first, count, heads, head, got);
+            sc_kernels_part_pack(&how, part, first, count, got);
             for (uint64_t j = 0; j < count; j++)
                 assert_memory_equal(got + j * heads * head,
                                     rows + (2 * (first + j) + part) * part_bytes, heads * head);
@@ -277,7 +279,7 @@ static void pack_finds_every_element(void **state)
 }
 
 static void expect_unpacked(enum layout layout, const struct shape *shape, enum order order,
-                            const struct sc_kernels_unpack *how, uint8_t *rows, uint8_t *wide,
+                            struct sc_kernels_move *how, uint8_t *rows, uint8_t *wide,
                             bool by_parts)
 {
     uint64_t element = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
@@ -289,19 +291,20 @@ static void expect_unpacked(enum layout layout, const struct shape *shape, enum 
         if (random_below(9) == 0)
             want.slots[j] = got.slots[j] = random_below(2) ? -1 : INT64_MIN;
     move_slowly(&want, shape, wide, false);
-    sc_kernels_rows_prefetch(how, &got.memory, 0, shape->tokens); /* writes nothing */
+    how->memory = &got.memory;
+    sc_kernels_rows_prefetch(how, 0, shape->tokens); /* writes nothing */
     for (uint64_t first = 0, count; first < shape->tokens; first += count) {
         const uint8_t *src = rows + first * 2 * part_bytes;
         count = 1 + random_below(shape->tokens - first);
         if (!by_parts)
-            sc_kernels_rows_unpack(how, &got.memory, first, count, src);
+            sc_kernels_rows_unpack(how, first, count, src);
         for (uint32_t part = 2; by_parts && part-- > 0;)
-            sc_kernels_part_unpack(how, &got.memory, part, first, count, src + part * part_bytes,
+            sc_kernels_part_unpack(how, part, first, count, src + part * part_bytes,
                                    2 * part_bytes);
     }
     assert_memory_equal(got.bytes, want.bytes, want.byte_count);
     bool has_spans = layout == V_APART && how->widen == SC_KERNELS_SAME;
-    assert_int_equal(sc_kernels_spans_bytes(how, &got.memory) != 0, has_spans);
+    assert_int_equal(sc_kernels_spans_bytes(how) != 0, has_spans);
     unmake(&want);
     unmake(&got);
 }
@@ -309,10 +312,10 @@ static void expect_unpacked(enum layout layout, const struct shape *shape, enum 
 static void check_unpack(enum layout layout, const struct shape *shape, uint64_t element,
                          enum order order, uint32_t level)
 {
-    struct sc_kernels_unpack how = {.kernels = sc_kernels_get(level),
-                                    .head_count = shape->heads,
-                                    .head_size = shape->size,
-                                    .element_bytes = element};
+    struct sc_kernels_move how = {.kernels = sc_kernels_get(level),
+                                  .head_count = shape->heads,
+                                  .head_size = shape->size,
+                                  .element_bytes = element};
     uint64_t numbers = shape->tokens * 2 * shape->heads * shape->size;
     uint8_t *rows = rows_make(shape, element), *wide = must(malloc(numbers * sizeof(float)));
     uint32_t widens = element == 2 ? SC_KERNELS_BF16_TO_F32 : SC_KERNELS_SAME;
@@ -344,10 +347,11 @@ static void spans_follow_v_s_own_stride(void **state)
     (void)state;
     const struct shape shape = {9, 2, 8};
     struct place place = make(V_APART, &shape, 2, BACKWARDS);
-    struct sc_kernels_unpack how = {.head_count = 2, .head_size = 8, .element_bytes = 2};
+    struct sc_kernels_move how = {NULL, &place.memory, .head_count = 2, .head_size = 8,
+                                  .element_bytes = 2};
     uint8_t *spans[18];
-    assert_int_equal(sc_kernels_spans_bytes(&how, &place.memory), 32);
-    sc_kernels_rows_spans(&how, &place.memory, 0, 9, spans);
+    assert_int_equal(sc_kernels_spans_bytes(&how), 32);
+    sc_kernels_rows_spans(&how, 0, 9, spans);
     for (uint64_t j = 0; j < 9; j++)
         for (uint32_t part = 0; part < 2; part++)
             assert_ptr_equal(spans[2 * j + part], address(&place, part, j, 0, 0));
@@ -377,7 +381,9 @@ static void check_compact(enum layout layout, const struct shape *shape, uint64_
                     for (uint64_t d = 0; d < shape->size && (of == UINT64_MAX || of == h); d++)
                         memmove(address(&want, part, r, h, d), address(&want, part, kept[r], h, d),
                                 element);
-        sc_kernels_rows_compact(&got.memory, shape->heads, shape->size * element, of, kept, count);
+        struct sc_kernels_move how = {NULL, &got.memory, shape->heads, shape->size,
+                                      .element_bytes = element};
+        sc_kernels_rows_compact(&how, of, kept, count);
         assert_memory_equal(got.bytes, want.bytes, want.byte_count);
         free(rows);
         free(kept);
@@ -395,18 +401,17 @@ static void compacting_moves_every_element(void **state)
 /* ---- Codes --------------------------------------------------------------------------------------
  */
 
-static void codes_make(const struct shape *shape, uint32_t dtype, uint32_t bits, uint8_t **scales,
-                       uint8_t **codes)
+static void codes_make(const struct shape *shape, uint32_t bits, uint8_t **scales, uint8_t **codes)
 {
-    struct sc_kernels_code code = {shape->heads * shape->size, bits, dtype};
-    *scales = must(calloc(1, sc_kernels_code_scale_bytes(code.channels)));
-    *codes = must(calloc(shape->tokens, sc_kernels_code_row_bytes(code.channels, bits)));
-    for (uint64_t c = 0; c < code.channels; c++)
+    uint64_t channels = shape->heads * shape->size;
+    *scales = must(calloc(1, sc_kernels_code_scale_bytes(channels)));
+    *codes = must(calloc(shape->tokens, sc_kernels_code_row_bytes(channels, bits)));
+    for (uint64_t c = 0; c < channels; c++)
         for (uint32_t i = 0; i < 2; i++) { /* min and step: small numbers in f16 */
             uint16_t half = (uint16_t)(0x3000 + random_below(0x800));
-            memcpy(*scales + (i * sc_kernels_code_padded(code.channels) + c) * 2, &half, 2);
+            memcpy(*scales + (i * sc_kernels_code_padded(channels) + c) * 2, &half, 2);
         }
-    for (uint64_t i = 0; i < shape->tokens * sc_kernels_code_row_bytes(code.channels, bits); i++)
+    for (uint64_t i = 0; i < shape->tokens * sc_kernels_code_row_bytes(channels, bits); i++)
         (*codes)[i] = (uint8_t)random_below(256);
 }
 
@@ -420,7 +425,6 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
                                         .head_count = shape->heads,
                                         .head_size = shape->size,
                                         .bits = part == 0 ? 4 : 3,
-                                        .dtype = SC_KERNELS_F16,
                                         .dst_dtype = element == 2 ? SC_KERNELS_F16 : SC_KERNELS_F32,
                                         .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
@@ -438,10 +442,14 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
                 skipped[j / 64] |= UINT64_C(1) << (j % 64);
         for (uint64_t j = 0; order == RUNS && j < shape->tokens; j += 13)
             want.slots[j] = got.slots[j] = -1;
-        codes_make(shape, how.dtype, how.bits, &scales, &codes);
-        sc_kernels_part_decode(&how, &plain, part, 0, shape->tokens, scales, codes);
+        codes_make(shape, how.bits, &scales, &codes);
+        how.memory = &plain;
+        how.scales = scales;
+        how.codes = codes;
+        sc_kernels_part_decode(&how, part, 0, shape->tokens);
+        how.memory = &got.memory;
         how.skipped = skipped;
-        sc_kernels_part_decode(&how, &got.memory, part, 0, shape->tokens, scales, codes);
+        sc_kernels_part_decode(&how, part, 0, shape->tokens);
         for (uint64_t j = 0; j < shape->tokens; j++)
             for (uint64_t h = 0; h < shape->heads; h++)
                 for (uint64_t d = 0; d < shape->size; d++)
@@ -576,19 +584,22 @@ static void a_stride_that_is_not_needed_leads_nowhere(void **state)
                                        .element_bytes = 4};
     for (uint32_t columns = 0; columns < 2; columns++) {
         memory.k_element_stride_bytes = columns != 0 ? UINT64_MAX - 7 : 0;
-        sc_kernels_rows_compact(&memory, one.heads, 4, columns != 0 ? 0 : UINT64_MAX, ROWS, 3);
+        struct sc_kernels_move how = {NULL, &memory, 1, 1, .element_bytes = 4};
+        sc_kernels_rows_compact(&how, columns != 0 ? 0 : UINT64_MAX, ROWS, 3);
         for (uint32_t i = 0; i < 3; i++)
             assert_true(k[i] == (columns == 0 ? (float)ROWS[i] : k[i]));
     }
+    uint8_t *scales, *codes;
+    codes_make(&one, 4, &scales, &codes);
     struct sc_kernels_decode how = {.kernels = sc_kernels_get(SC_KERNELS_REF),
+                                    .memory = &memory,
                                     .head_count = 1,
                                     .head_size = 1,
+                                    .scales = scales,
+                                    .codes = codes,
                                     .bits = 4,
-                                    .dtype = SC_KERNELS_F32,
                                     .dst_dtype = SC_KERNELS_F32};
-    uint8_t *scales, *codes;
-    codes_make(&one, how.dtype, how.bits, &scales, &codes);
-    sc_kernels_part_decode(&how, &memory, 1, 0, one.tokens, scales, codes);
+    sc_kernels_part_decode(&how, 1, 0, one.tokens);
     free(scales);
     free(codes);
 }
@@ -610,7 +621,8 @@ static void rows_over_each_other_are_moved(void **state)
         memmove(want + 3 * i, want + 3 * ROWS[i], 8);
         memmove(want + 32 + 3 * i, want + 32 + 3 * ROWS[i], 8);
     }
-    sc_kernels_rows_compact(&memory, 1, 8, UINT64_MAX, ROWS, 2);
+    struct sc_kernels_move how = {NULL, &memory, 1, 8, .element_bytes = 1};
+    sc_kernels_rows_compact(&how, UINT64_MAX, ROWS, 2);
     assert_memory_equal(bytes, want, sizeof(bytes));
 }
 

@@ -117,8 +117,10 @@ static void pack_follows_the_formula(void **state)
                     uint8_t *dst = malloc(count * row + 128);
                     assert_non_null(dst);
                     memset(dst, POISON, count * row + 128);
-                    sc_kernels_rows_pack(sc_kernels_get(SC_KERNELS_REF), &made.memory, first, count,
-                                         shape->heads, head, dst + 64);
+                    struct sc_kernels_move how = {sc_kernels_get(SC_KERNELS_REF), &made.memory,
+                                                  shape->heads, shape->size,
+                                                  .element_bytes = element};
+                    sc_kernels_rows_pack(&how, first, count, dst + 64);
                     for (uint64_t n = 0; n < count * row; n++) {
                         uint64_t in = n % row;
                         assert_int_equal(dst[64 + n], byte_of(first + n / row, in >= row / 2,
@@ -135,7 +137,7 @@ static void pack_follows_the_formula(void **state)
 }
 
 /* What unpack must leave, made by plain loops. */
-static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_unpack *how,
+static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_move *how,
                             const struct shape *shape, const uint16_t *src, uint64_t element)
 {
     for (uint64_t j = 0; j < shape->tokens; j++) {
@@ -161,7 +163,7 @@ static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_u
 }
 
 /* V of all tokens, then K of all, token by token: the same memory. */
-static void expect_parts(const struct bench_memory *want, const struct sc_kernels_unpack *how,
+static void expect_parts(const struct bench_memory *want, const struct sc_kernels_move *how,
                          uint32_t layout, const struct shape *shape, uint64_t element,
                          const uint16_t *src)
 {
@@ -169,29 +171,33 @@ static void expect_parts(const struct bench_memory *want, const struct sc_kernel
     for (uint64_t j = 0; j < shape->tokens && want->memory.slots != NULL; j++)
         got.slots[j] = want->slots[j];
     uint64_t part_elements = shape->heads * shape->size;
+    struct sc_kernels_move here = *how;
+    here.memory = &got.memory;
     for (uint32_t part = 2; part-- > 0;)
         for (uint64_t j = 0; j < shape->tokens; j++)
-            sc_kernels_part_unpack(how, &got.memory, part, j, 1,
+            sc_kernels_part_unpack(&here, part, j, 1,
                                    (const uint8_t *)(src + (2 * j + part) * part_elements), 0);
     assert_memory_equal(got.bytes, want->bytes, want->byte_count);
     unmake(&got);
 }
 
 /* Whoever copies by the spans that unpack names leaves what unpack does. */
-static void expect_spans(const struct bench_memory *want, const struct sc_kernels_unpack *how,
+static void expect_spans(const struct bench_memory *want, const struct sc_kernels_move *how,
                          uint32_t layout, const struct shape *shape, const uint16_t *src)
 {
     struct bench_memory got = make(layout, shape, 2);
     for (uint64_t j = 0; j < shape->tokens && want->memory.slots != NULL; j++)
         got.slots[j] = want->slots[j];
-    uint64_t span_bytes = sc_kernels_spans_bytes(how, &got.memory);
+    struct sc_kernels_move here = *how;
+    here.memory = &got.memory;
+    uint64_t span_bytes = sc_kernels_spans_bytes(&here);
     uint64_t row_bytes = 2 * shape->heads * shape->size * 2, count = row_bytes / span_bytes;
     assert_int_equal(row_bytes / 2 % span_bytes, 0);
     uint8_t **spans = calloc(2 * count, sizeof(*spans));
     assert_non_null(spans);
     for (uint64_t j = 0; j < shape->tokens; j += 2) {
         uint64_t now = shape->tokens - j < 2 ? shape->tokens - j : 2;
-        sc_kernels_rows_spans(how, &got.memory, j, now, spans);
+        sc_kernels_rows_spans(&here, j, now, spans);
         for (uint64_t i = 0; i < now * count; i++)
             if (spans[i] != NULL)
                 memcpy(spans[i], (const uint8_t *)src + j * row_bytes + i * span_bytes, span_bytes);
@@ -214,19 +220,20 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
     assert_non_null(src);
     for (uint64_t i = 0; i < shape->tokens * row_elements; i++)
         src[i] = (uint16_t)(i * 40503u + level);
-    struct sc_kernels_unpack how = {.kernels = sc_kernels_get(level),
-                                    .head_count = shape->heads,
-                                    .head_size = shape->size,
-                                    .element_bytes = 2,
-                                    .widen = widen,
-                                    .streams = streams};
-    sc_kernels_rows_prefetch(&how, &got.memory, 0, shape->tokens);
+    struct sc_kernels_move how = {.kernels = sc_kernels_get(level),
+                                  .memory = &got.memory,
+                                  .head_count = shape->heads,
+                                  .head_size = shape->size,
+                                  .element_bytes = 2,
+                                  .widen = widen,
+                                  .streams = streams};
+    sc_kernels_rows_prefetch(&how, 0, shape->tokens);
     assert_memory_equal(got.bytes, want.bytes, want.byte_count); /* it writes nothing */
     expect_unpacked(&want, &how, shape, src, element);
     uint64_t step = shape->tokens / 3 + 1; /* in parts, as a reader hands rows out */
     for (uint64_t first = 0; first < shape->tokens; first += step) {
         uint64_t left = shape->tokens - first;
-        sc_kernels_rows_unpack(&how, &got.memory, first, left < step ? left : step,
+        sc_kernels_rows_unpack(&how, first, left < step ? left : step,
                                (const uint8_t *)(src + first * row_elements));
     }
     assert_memory_equal(got.bytes, want.bytes, want.byte_count);
@@ -234,7 +241,7 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
     if (widen == SC_KERNELS_SAME)
         expect_spans(&want, &how, layout, shape, src);
     else
-        assert_int_equal(sc_kernels_spans_bytes(&how, &got.memory), 0);
+        assert_int_equal(sc_kernels_spans_bytes(&how), 0);
     free(src);
     unmake(&want);
     unmake(&got);

@@ -1,7 +1,7 @@
 /* Choices against a sort of all scores, on every rung: ties, NaN, infinities, both zeros; votes;
  * mass; sets; granules; the papers' worked examples; moving chosen rows together. */
-#include "kernels/order.h"
 #include "kernels/importance.h"
+#include "kernels/order.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -395,7 +395,8 @@ static void compact_once(uint32_t layout, uint64_t head)
         place(&memory, part, j, h)[i % HEAD] = byte_of(j, part, h, i % HEAD);
     }
     memcpy(before, bytes, sizeof(bytes));
-    sc_kernels_rows_compact(&memory, HEADS, HEAD, head, ROWS, row_count);
+    struct sc_kernels_move how = {NULL, &memory, HEADS, HEAD, .element_bytes = 1};
+    sc_kernels_rows_compact(&how, head, ROWS, row_count);
     old = memory;
     old.k_base = before;
     old.v_base = before + 4096;
@@ -433,8 +434,9 @@ static void probe_rows_hold_the_first_heads_keys(void **state)
             place(&memory, 0, i / (HEADS * HEAD), i / HEAD % HEADS)[i % HEAD] =
                 byte_of(i / (HEADS * HEAD), 0, i / HEAD % HEADS, i % HEAD);
         memset(packed, 0xa5, sizeof(packed));
-        sc_kernels_part_pack(sc_kernels_get(SC_KERNELS_REF), &memory, 0, 3, TOKENS - 3, 2, HEAD,
-                             packed);
+        struct sc_kernels_move how = {sc_kernels_get(SC_KERNELS_REF), &memory, 2, HEAD,
+                                      .element_bytes = 1};
+        sc_kernels_part_pack(&how, 0, 3, TOKENS - 3, packed);
         for (uint64_t i = 0; i < (TOKENS - 3) * 2 * HEAD; i++)
             assert_int_equal(packed[i], byte_of(3 + i / (2 * HEAD), 0, i / HEAD % 2, i % HEAD));
         assert_int_equal(packed[(TOKENS - 3) * 2 * HEAD], 0xa5);
