@@ -37,23 +37,17 @@ struct sc_kernels_run sc_kernels_columns_run(const struct sc_kernels_memory *mem
 }
 
 /* Elements of one byte are in no engine's columns that we know: they need be right, not fast. */
-static void turn8(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                  uint64_t row_count, uint64_t column_count)
+static void turn8(const struct sc_kernels_turn *what)
 {
-    for (uint64_t r = 0; r < row_count; r++)
-        for (uint64_t c = 0; c < column_count; c++)
-            dst[c * dst_stride + r] = src[r * src_stride + c];
+    for (uint64_t r = 0; r < what->row_count; r++)
+        for (uint64_t c = 0; c < what->column_count; c++)
+            what->dst[c * what->dst_stride + r] = what->src[r * what->src_stride + c];
 }
 
-static void turn(const struct sc_kernels *kernels, uint64_t element_bytes, uint8_t *dst,
-                 uint64_t dst_stride, const uint8_t *src, uint64_t src_stride, uint64_t row_count,
-                 uint64_t column_count, bool streams)
+static void turn(const struct sc_kernels_slice *slice, const struct sc_kernels_turn *what)
 {
-    if (element_bytes == 1)
-        turn8(dst, dst_stride, src, src_stride, row_count, column_count);
-    else
-        (element_bytes == 2 ? kernels->turn16 : kernels->turn32)(dst, dst_stride, src, src_stride,
-                                                                 row_count, column_count, streams);
+    uint64_t bytes = slice->memory->element_bytes;
+    (bytes == 1 ? turn8 : bytes == 2 ? slice->kernels->turn16 : slice->kernels->turn32)(what);
 }
 
 /* The slice's first column, of the slot at `offset`. */
@@ -67,8 +61,13 @@ static uint8_t *column_at(const struct sc_kernels_slice *slice, uint64_t offset)
 void sc_kernels_columns_put(const struct sc_kernels_slice *slice, const struct sc_kernels_run *run,
                             const uint8_t *src, uint64_t src_stride, bool streams)
 {
-    turn(slice->kernels, slice->memory->element_bytes, column_at(slice, run->offset),
-         slice->memory->k_element_stride_bytes, src, src_stride, run->count, slice->count, streams);
+    turn(slice, &(struct sc_kernels_turn){.dst = column_at(slice, run->offset),
+                                          .dst_stride = slice->memory->k_element_stride_bytes,
+                                          .src = src,
+                                          .src_stride = src_stride,
+                                          .row_count = run->count,
+                                          .column_count = slice->count,
+                                          .streams = streams});
 }
 
 void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token_first,
@@ -77,9 +76,12 @@ void sc_kernels_columns_get(const struct sc_kernels_slice *slice, uint64_t token
     uint64_t end = token_first + token_count;
     for (uint64_t token = token_first; token < end;) {
         struct sc_kernels_run run = sc_kernels_columns_run(slice->memory, NULL, token, end);
-        turn(slice->kernels, slice->memory->element_bytes, dst, dst_stride,
-             column_at(slice, run.offset), slice->memory->k_element_stride_bytes, slice->count,
-             run.count, false);
+        turn(slice, &(struct sc_kernels_turn){.dst = dst,
+                                              .dst_stride = dst_stride,
+                                              .src = column_at(slice, run.offset),
+                                              .src_stride = slice->memory->k_element_stride_bytes,
+                                              .row_count = slice->count,
+                                              .column_count = run.count});
         dst += run.count * dst_stride;
         token += run.count;
     }

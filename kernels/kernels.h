@@ -68,21 +68,25 @@ struct sc_kernels_rows_score {
     uint64_t score_stride;
 };
 
+/* Rows to columns: element r of dst's column c = element c of src's row r. An element may be
+ * written more than once, the same. */
+struct sc_kernels_turn {
+    uint8_t *dst;       /* [column_count], row_count elements each; nothing beside them */
+    const uint8_t *src; /* [row_count], column_count elements each */
+    uint64_t dst_stride, src_stride; /* bytes */
+    uint64_t row_count, column_count;
+    bool streams; /* whole lines of dst may go past the caches; sc_stream_end is the caller's */
+};
+
 struct sc_kernels {
     /* dst[i] = (float)src[i], exact. f16 NaNs become quiet, payload kept, as hardware does it;
      * bf16 bits are kept as they are.  src, dst [count] */
     void (*widen_f16)(float *dst, const uint16_t *src, uint64_t count);
     void (*widen_bf16)(float *dst, const uint16_t *src, uint64_t count);
 
-    /* Rows to columns: element r of dst's column c = element c of src's row r; of 2 or 4 bytes.
-     *   src  [row_count], src_stride bytes apart, column_count elements each
-     *   dst  [column_count], dst_stride bytes apart, row_count elements each; nothing beside them
-     * An element may be written more than once, the same. streams: whole lines of dst may go past
-     * the caches; sc_stream_end is the caller's. */
-    void (*turn16)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                   uint64_t row_count, uint64_t column_count, bool streams);
-    void (*turn32)(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                   uint64_t row_count, uint64_t column_count, bool streams);
+    /* Elements of 2 or 4 bytes. */
+    void (*turn16)(const struct sc_kernels_turn *what);
+    void (*turn32)(const struct sc_kernels_turn *what);
 
     /* Scoring a tile of keys, which are rows of float32, key_stride apart; SC_KERNELS_TILE_KEYS of
      * them can be read (what lies behind key_count takes no part in any result).
@@ -271,12 +275,8 @@ extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 /* The reference, for its table, for what is left over in others, and for tests. */
 void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
 void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_ref_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                           uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                           bool streams);
-void sc_kernels_ref_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src,
-                           uint64_t src_stride, uint64_t row_count, uint64_t column_count,
-                           bool streams);
+void sc_kernels_ref_turn16(const struct sc_kernels_turn *what);
+void sc_kernels_ref_turn32(const struct sc_kernels_turn *what);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
 void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,

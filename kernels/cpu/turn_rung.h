@@ -200,64 +200,64 @@ INLINE void lines_stream(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, 
 
 /* Rows and columns of at most a line each. Of whole lines the source is read once, into a copy:
  * strides are large powers of two as a rule, and such lines push each other out of the cache. */
-INLINE void block_turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                       uint64_t row_count, uint64_t column_count, uint32_t element, bool streams)
+INLINE void block_turn(const struct sc_kernels_turn *what, uint32_t element)
 {
     __m256i copy[LINE_BYTES];
-    uint64_t columns = 16 / element;
-    streams = streams && row_count * element == LINE_BYTES &&
-              ((uintptr_t)dst | dst_stride) % LINE_BYTES == 0;
-    for (uint64_t r = 0; column_count * element == LINE_BYTES && r < row_count; r++) {
-        copy[2 * r] = _mm256_loadu_si256((const void *)(src + r * src_stride));
-        copy[2 * r + 1] = _mm256_loadu_si256((const void *)(src + r * src_stride + 32));
-    }
-    if (column_count * element == LINE_BYTES) {
+    const uint8_t *src = what->src;
+    uint64_t columns = 16 / element, src_stride = what->src_stride;
+    bool streams = what->streams && what->row_count * element == LINE_BYTES &&
+                   ((uintptr_t)what->dst | what->dst_stride) % LINE_BYTES == 0;
+    if (what->column_count * element == LINE_BYTES) {
+        for (uint64_t r = 0; r < what->row_count; r++) {
+            copy[2 * r] = _mm256_loadu_si256((const void *)(src + r * src_stride));
+            copy[2 * r + 1] = _mm256_loadu_si256((const void *)(src + r * src_stride + 32));
+        }
         src = (const uint8_t *)copy;
         src_stride = LINE_BYTES;
     }
-    for (uint64_t c = 0; c < column_count; c += columns) {
-        uint64_t at = inside(c, columns, column_count);
-        uint8_t *to = dst + at * dst_stride;
+    for (uint64_t c = 0; c < what->column_count; c += columns) {
+        uint64_t at = inside(c, columns, what->column_count);
+        uint8_t *to = what->dst + at * what->dst_stride;
         if (streams)
-            lines_stream(to, dst_stride, src + at * element, src_stride, (uint32_t)columns,
+            lines_stream(to, what->dst_stride, src + at * element, src_stride, (uint32_t)columns,
                          element);
         else if (element == 2)
-            rows_turn16(to, dst_stride, src + at * 2, src_stride, row_count);
+            rows_turn16(to, what->dst_stride, src + at * 2, src_stride, what->row_count);
         else
-            rows_turn32(to, dst_stride, src + at * 4, src_stride, row_count);
+            rows_turn32(to, what->dst_stride, src + at * 4, src_stride, what->row_count);
     }
 }
 
-INLINE void turn(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                 uint64_t row_count, uint64_t column_count, uint32_t element, bool streams)
+INLINE void turn(const struct sc_kernels_turn *what, uint32_t element)
 {
-    uint64_t most = LINE_BYTES / element, rows = row_count < most ? row_count : most;
-    uint64_t columns = column_count < most ? column_count : most;
-    for (uint64_t r = 0; r < row_count; r += rows)
-        for (uint64_t c = 0; c < column_count; c += columns) {
-            uint64_t row = inside(r, rows, row_count), column = inside(c, columns, column_count);
-            block_turn(dst + column * dst_stride + row * element, dst_stride,
-                       src + row * src_stride + column * element, src_stride, rows, columns,
-                       element, streams);
+    uint64_t most = LINE_BYTES / element;
+    struct sc_kernels_turn block = *what;
+    block.row_count = what->row_count < most ? what->row_count : most;
+    block.column_count = what->column_count < most ? what->column_count : most;
+    for (uint64_t r = 0; r < what->row_count; r += block.row_count)
+        for (uint64_t c = 0; c < what->column_count; c += block.column_count) {
+            uint64_t row = inside(r, block.row_count, what->row_count);
+            uint64_t column = inside(c, block.column_count, what->column_count);
+            block.dst = what->dst + column * what->dst_stride + row * element;
+            block.src = what->src + row * what->src_stride + column * element;
+            block_turn(&block, element);
         }
 }
 
-static void rung_turn16(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                        uint64_t row_count, uint64_t column_count, bool streams)
+static void rung_turn16(const struct sc_kernels_turn *what)
 {
-    if (row_count < 4 || column_count < 8)
-        sc_kernels_ref_turn16(dst, dst_stride, src, src_stride, row_count, column_count, false);
+    if (what->row_count < 4 || what->column_count < 8)
+        sc_kernels_ref_turn16(what);
     else
-        turn(dst, dst_stride, src, src_stride, row_count, column_count, 2, streams);
+        turn(what, 2);
 }
 
-static void rung_turn32(uint8_t *dst, uint64_t dst_stride, const uint8_t *src, uint64_t src_stride,
-                        uint64_t row_count, uint64_t column_count, bool streams)
+static void rung_turn32(const struct sc_kernels_turn *what)
 {
-    if (row_count < 4 || column_count < 4)
-        sc_kernels_ref_turn32(dst, dst_stride, src, src_stride, row_count, column_count, false);
+    if (what->row_count < 4 || what->column_count < 4)
+        sc_kernels_ref_turn32(what);
     else
-        turn(dst, dst_stride, src, src_stride, row_count, column_count, 4, streams);
+        turn(what, 4);
 }
 
 #endif
