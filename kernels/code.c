@@ -20,38 +20,40 @@ static uint8_t *token_at(const struct sc_kernels_decode *how, uint32_t part, uin
            sc_kernels_offsets_of(how->memory, (uint64_t)slot).part[part];
 }
 
-/* Channels of a head of a run, at most TURN_ROWS of them. codes: of its first row */
-static void run_decode(const struct sc_kernels_decode *how, const struct sc_kernels_code *code,
-                       const struct sc_kernels_run *run, uint64_t head, const uint8_t *codes)
+/* Channels of a head of a run, at most TURN_ROWS of them. what: has the codes of its first row */
+static void run_decode(const struct sc_kernels_decode *how, struct sc_kernels_code_decode *what,
+                       const struct sc_kernels_run *run, uint64_t head)
 {
     float values[TURN_ROWS][TURN_CHANNELS]; /* or half of each, of 16 bits */
     uint8_t *dst[TURN_ROWS];
     struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head};
     for (uint64_t i = 0; i < run->count; i++)
         dst[i] = (uint8_t *)values[i];
+    what->dst = dst;
+    what->row_count = run->count;
     for (; slice.first < how->head_size; slice.first += slice.count) {
         uint64_t left = how->head_size - slice.first;
         slice.count = left < TURN_CHANNELS ? left : TURN_CHANNELS;
-        how->kernels->code_decode(code, how->scales, codes, run->count,
-                                  head * how->head_size + slice.first, slice.count, how->dst_dtype,
-                                  false, dst);
+        what->channel_first = head * how->head_size + slice.first;
+        what->channel_count = slice.count;
+        how->kernels->code_decode(what);
         sc_kernels_columns_put(&slice, run, (const uint8_t *)values, sizeof(values[0]), false);
     }
 }
 
 /* K in columns. */
-static void columns_decode(const struct sc_kernels_decode *how, const struct sc_kernels_code *code,
+static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernels_code_decode *what,
                            uint64_t token_first, uint64_t token_count)
 {
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
     uint64_t end = token_first + token_count;
-    const uint8_t *codes = how->codes;
+    what->streams = false;
     for (uint64_t token = token_first; token < end;) {
         uint64_t stop = end - token < TURN_ROWS ? end : token + TURN_ROWS;
         struct sc_kernels_run run = sc_kernels_columns_run(how->memory, how->skipped, token, stop);
         for (uint64_t h = 0; h < how->head_count && run.offset != UINT64_MAX; h++)
-            run_decode(how, code, &run, h, codes);
-        codes += run.count * row_bytes;
+            run_decode(how, what, &run, h);
+        what->codes += run.count * row_bytes;
         token += run.count;
     }
 }
@@ -65,21 +67,28 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
     uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+    struct sc_kernels_code_decode what = {.code = &code,
+                                          .scales = how->scales,
+                                          .codes = how->codes,
+                                          .channel_count = channels,
+                                          .dst = dst,
+                                          .dst_dtype = how->dst_dtype,
+                                          .streams = how->streams};
     if (part == 0 && sc_kernels_is_columns(how->memory)) {
-        columns_decode(how, &code, token_first, token_count);
+        columns_decode(how, &what, token_first, token_count);
         return;
     }
-    for (uint64_t done = 0, n; done < token_count; done += n) {
+    for (uint64_t done = 0, n; done < token_count; done += n, what.codes += n * row_bytes) {
         n = token_count - done;
-        n = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
+        n = what.row_count = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
         for (uint64_t i = 0; i < n; i++)
             dst[i] = token_at(how, part, token_first + done + i);
         for (uint64_t run = 0; run < runs; run++) {
             for (uint64_t i = 0; run > 0 && i < n; i++) /* of one head any stride will do */
                 if (dst[i] != NULL)
                     dst[i] += how->memory->head_stride_bytes;
-            how->kernels->code_decode(&code, how->scales, how->codes + done * row_bytes, n,
-                                      run * channels, channels, how->dst_dtype, how->streams, dst);
+            what.channel_first = run * channels;
+            how->kernels->code_decode(&what);
         }
     }
 }

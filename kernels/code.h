@@ -54,6 +54,18 @@ static inline uint64_t sc_kernels_code_row_bytes(uint64_t channels, uint32_t bit
     return sc_kernels_code_padded(channels) * bits / 8;
 }
 
+/* Channels [channel_first, + channel_count) of rows that are codes, to float32 or the type of the
+ * rows. */
+struct sc_kernels_code_decode {
+    const struct sc_kernels_code *code;
+    const uint8_t *scales, *codes; /* codes at the first row; rows follow each other */
+    uint64_t row_count, channel_first, channel_count;
+    uint8_t *const *dst; /* [row_count]; NULL: the row is skipped */
+    uint32_t dst_dtype;
+    bool streams; /* stores may go past the caches (avx512's do, where every dst lies on a line's
+                   * border); sc_stream_end is the caller's */
+};
+
 /* Scores of keys that are codes, with the scales folded into the query, once a slab:
  *
  *   sum over c of q[c] * value[c] = sum of q * middle  +  sum of (q * step) * (code - levels / 2 +

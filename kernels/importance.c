@@ -151,12 +151,16 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
         const struct sc_kernels_slab *slab = &keys->slabs[s];
         struct sc_kernels_code code = {keys->channels, slab->bits, keys->dtype};
         stop = s + 1 < keys->slab_count && slab[1].key_first < end ? slab[1].key_first : end;
-        what->kernels->code_decode(&code, slab->scales,
-                                   slab->codes +
-                                       (key - slab->key_first) *
-                                           sc_kernels_code_row_bytes(keys->channels, slab->bits),
-                                   stop - key, parts->kv_head * what->head_size, what->head_size,
-                                   SC_KERNELS_F32, false, dst + (key - first));
+        what->kernels->code_decode(&(struct sc_kernels_code_decode){
+            .code = &code,
+            .scales = slab->scales,
+            .codes = slab->codes + (key - slab->key_first) *
+                                       sc_kernels_code_row_bytes(keys->channels, slab->bits),
+            .row_count = stop - key,
+            .channel_first = parts->kv_head * what->head_size,
+            .channel_count = what->head_size,
+            .dst = dst + (key - first),
+            .dst_dtype = SC_KERNELS_F32});
     }
 }
 

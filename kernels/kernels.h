@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 struct sc_kernels_code;
+struct sc_kernels_code_decode;
 struct sc_kernels_code_score;
 
 enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
@@ -150,15 +151,7 @@ struct sc_kernels {
      * the slab has no codes (a value or a scale is not finite). */
     bool (*code_encode)(const struct sc_kernels_code *code, const uint8_t *const *rows,
                         uint64_t row_count, uint8_t *scales, uint8_t *codes);
-    /* Decodes channels [channel_first, + channel_count) of row_count rows to dst[i], of type
-     * dst_dtype: code->dtype or SC_KERNELS_F32. A row whose dst is NULL is skipped. Rows of the
-     * codes follow each other, `codes` at the first. streams: stores may go past the caches
-     * (avx512's do, where every dst lies on a line's border); sc_stream_end is the
-     * caller's. */
-    void (*code_decode)(const struct sc_kernels_code *code, const uint8_t *scales,
-                        const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                        uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                        uint8_t *const *dst);
+    void (*code_decode)(const struct sc_kernels_code_decode *what);
     /* Scores of keys of a slab without decoding them (code.h). */
     void (*code_score)(const struct sc_kernels_code_score *what);
 };
@@ -304,10 +297,7 @@ uint64_t sc_kernels_ref_bits_rows(const uint64_t *bits, uint64_t word_count, uin
 uint64_t sc_kernels_ref_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);
 bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
-void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                                uint8_t *const *dst);
+void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what);
 void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
 
 #endif

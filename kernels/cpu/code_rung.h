@@ -30,6 +30,15 @@ struct code_rows { /* those that have a place */
     uint64_t count;
 };
 
+/* What tiles have in common; a copy has constants where it is inlined. */
+struct tiles {
+    const struct code_rows *rows;
+    const uint8_t *scales;
+    uint64_t padded, first, end; /* steps; dst of a row is where the first one stands */
+    uint32_t bits, dtype;
+    bool streams;
+};
+
 /* Of a code's bits, those of its first plane. */
 INLINE uint32_t low_width(uint32_t bits)
 {
@@ -53,83 +62,85 @@ INLINE uint32_t low_width(uint32_t bits)
      : (bits) == 6 ? name(__VA_ARGS__, 6)                                                          \
                    : name(__VA_ARGS__, 8))
 
-INLINE void steps_decode(const struct code_rows *rows, const uint8_t *scales, uint64_t padded,
-                         uint64_t step, uint64_t end, uint32_t bits, bool streams, uint32_t dtype)
+INLINE void steps_decode(const struct tiles *of, uint32_t dtype)
 {
-    for (uint64_t r = 0; r < rows->count; r += CODE_TILE_ROWS) {
-        uint64_t stop = r + CODE_TILE_ROWS < rows->count ? r + CODE_TILE_ROWS : rows->count;
-        uint64_t s = step;
-        for (; s + CODE_TILE <= end; s += CODE_TILE)
-            tile_decode(rows, r, stop, scales, padded, s, step, CODE_TILE, bits, dtype, streams);
-        for (; s < end; s++)
-            tile_decode(rows, r, stop, scales, padded, s, step, 1, bits, dtype, false);
+    struct tiles tiles = *of;
+    tiles.dtype = dtype;
+    for (uint64_t r = 0; r < tiles.rows->count; r += CODE_TILE_ROWS) {
+        uint64_t left = tiles.rows->count - r, s = tiles.first;
+        uint64_t stop = r + (left < CODE_TILE_ROWS ? left : CODE_TILE_ROWS);
+        for (; s + CODE_TILE <= tiles.end; s += CODE_TILE)
+            tile_decode(&tiles, r, stop, s, CODE_TILE);
+        for (; s < tiles.end; s++)
+            tile_decode(&tiles, r, stop, s, 1);
     }
 }
 
-INLINE void bits_decode(const struct code_rows *rows, const uint8_t *scales, uint64_t padded,
-                        uint64_t step, uint64_t end, uint32_t dtype, bool streams, uint32_t bits)
+INLINE void bits_decode(const struct tiles *of, uint32_t bits)
 {
-    if (CODE_STREAMS && streams)
-        BY_DTYPE(dtype, steps_decode, rows, scales, padded, step, end, bits, true);
-    else
-        BY_DTYPE(dtype, steps_decode, rows, scales, padded, step, end, bits, false);
+    struct tiles tiles = *of;
+    tiles.bits = bits;
+    tiles.streams = true;
+    if (CODE_STREAMS && of->streams)
+        BY_DTYPE(of->dtype, steps_decode, &tiles);
+    tiles.streams = false;
+    if (!CODE_STREAMS || !of->streams)
+        BY_DTYPE(of->dtype, steps_decode, &tiles);
 }
 
-static void rung_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                             const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                             uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                             uint8_t *const *dst)
+static void rung_code_decode(const struct sc_kernels_code_decode *what)
 {
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
-    uint64_t channel_end = channel_first + channel_count;
-    if (channel_first % LANES != 0 || channel_end % LANES != 0) {
-        sc_kernels_ref_code_decode(code, scales, codes, row_count, channel_first, channel_count,
-                                   dst_dtype, streams, dst);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
+    uint64_t end = what->channel_first + what->channel_count;
+    if (what->channel_first % LANES != 0 || end % LANES != 0) {
+        sc_kernels_ref_code_decode(what);
         return;
     }
     struct code_rows rows;
+    struct tiles tiles = {&rows,
+                          what->scales,
+                          sc_kernels_code_padded(what->code->channels),
+                          what->channel_first / LANES,
+                          end / LANES,
+                          what->code->bits,
+                          what->dst_dtype,
+                          what->streams};
     rows.count = 0;
-    for (uint64_t i = 0; i < row_count; i++) {
-        rows.codes[rows.count] = codes + i * row_bytes;
-        rows.dst[rows.count] = dst[i];
-        rows.count += dst[i] != NULL;
-        streams = streams && (uintptr_t)dst[i] % LINE_BYTES == 0;
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        rows.codes[rows.count] = what->codes + i * row_bytes;
+        rows.dst[rows.count] = what->dst[i];
+        rows.count += what->dst[i] != NULL;
+        tiles.streams = tiles.streams && (uintptr_t)what->dst[i] % LINE_BYTES == 0;
     }
-    BY_BITS(code->bits, bits_decode, &rows, scales, padded, channel_first / LANES,
-            channel_end / LANES, dst_dtype, streams);
+    BY_BITS(tiles.bits, bits_decode, &tiles);
 }
 
 /* ---- Encoding ------------------------------------------------------------------------------- */
 
-struct unit { /* 16 channels of all rows */
-    float values[SC_KERNELS_CODE_ROWS_MAX][UNIT];
-};
-
-/* Widens LANES channels, lane .. of a unit, and finds their scales; those from `end` on are 0.
- * false: one is not finite. */
-INLINE bool lanes_scale(const uint8_t *const *rows, uint64_t row_count, uint64_t channel,
-                        uint64_t end, uint32_t bits, uint32_t dtype, struct unit *unit,
-                        uint64_t lane, halves *ret_min, halves *ret_step)
+/* Widens LANES channels of a unit, and finds their scales, min and step; channels behind the last
+ * are 0. false: one is not finite.
+ *   values  of the first row, the rows' UNIT apart */
+INLINE bool lanes_scale(const struct sc_kernels_code *code, const uint8_t *const *rows,
+                        uint64_t row_count, uint64_t channel, float *values, halves *ret_scales)
 {
     const words size = V(set1_epi32)(INT32_MAX), infinity = V(set1_epi32)(0x7f800000);
     floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
     words largest = VI(setzero)(); /* of the values' bits, and of the scales' */
     for (uint64_t i = 0; i < row_count; i++) {
-        floats x = channel + LANES <= end ? widened(rows[i], channel, dtype)
-                                          : widened_some(rows[i], channel, end, dtype);
-        V(storeu_ps)(unit->values[i] + lane, x);
+        floats x = channel + LANES <= code->channels
+                       ? widened(rows[i], channel, code->dtype)
+                       : widened_some(rows[i], channel, code->channels, code->dtype);
+        V(storeu_ps)(values + i * UNIT, x);
         largest = V(max_epu32)(largest, VI(and)(VI(castps)(x), size));
         least = V(min_ps)(x, least);
         most = V(max_ps)(x, most);
     }
-    float levels = (float)(1u << bits);
+    float levels = (float)(1u << code->bits);
     floats step = V(mul_ps)(V(sub_ps)(most, least), V(set1_ps)(1 / levels));
-    *ret_min = V(cvtps_ph)(least, ROUND);
-    *ret_step = V(cvtps_ph)(step, ROUND);
-    words scales[2] = {VI(castps)(V(cvtph_ps)(*ret_min)), VI(castps)(V(cvtph_ps)(*ret_step))};
+    ret_scales[0] = V(cvtps_ph)(least, ROUND);
+    ret_scales[1] = V(cvtps_ph)(step, ROUND);
     for (uint32_t i = 0; i < 2; i++)
-        largest = V(max_epu32)(largest, VI(and)(scales[i], size));
+        largest = V(max_epu32)(largest, VI(and)(VI(castps)(V(cvtph_ps)(ret_scales[i])), size));
     return marks_at_most(marks_some(LANES), infinity, largest) == 0;
 }
 
@@ -176,33 +187,31 @@ INLINE void codes_put(uint8_t *row, uint64_t padded, uint64_t channel, __m128i b
 }
 
 INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                   uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits,
-                   uint32_t dtype)
+                   uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t dtype)
 {
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, bits);
-    float top = (float)((1u << bits) - 1);
-    struct unit unit;
-    for (uint64_t c = 0; c < code->channels; c += UNIT) {
+    const struct sc_kernels_code as = {code->channels, code->bits, dtype};
+    uint64_t padded = sc_kernels_code_padded(as.channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(as.channels, as.bits);
+    float top = (float)((1u << as.bits) - 1), values[SC_KERNELS_CODE_ROWS_MAX * UNIT];
+    for (uint64_t c = 0; c < as.channels; c += UNIT) {
         floats min[UNIT / LANES], divisor[UNIT / LANES];
         SC_UNROLL
         for (uint32_t v = 0; v < UNIT / LANES; v++) {
             uint64_t channel = c + v * LANES;
-            halves min16, step16;
-            if (!lanes_scale(rows, row_count, channel, code->channels, bits, dtype, &unit,
-                             v * LANES, &min16, &step16))
+            halves both[2];
+            if (!lanes_scale(&as, rows, row_count, channel, values + v * LANES, both))
                 return false;
-            halves_store(scales + channel * 2, min16);
-            halves_store(scales + (padded + channel) * 2, step16);
-            min[v] = V(cvtph_ps)(min16);
-            divisor[v] = divisor_of(step16);
+            halves_store(scales + channel * 2, both[0]);
+            halves_store(scales + (padded + channel) * 2, both[1]);
+            min[v] = V(cvtph_ps)(both[0]);
+            divisor[v] = divisor_of(both[1]);
         }
         for (uint64_t i = 0; i < row_count; i++) {
             words some[UNIT / LANES];
             SC_UNROLL
             for (uint32_t v = 0; v < UNIT / LANES; v++)
-                some[v] = lanes_code(unit.values[i] + v * LANES, min[v], divisor[v], top);
-            codes_put(codes + i * row_bytes, padded, c, bytes_of(some), bits);
+                some[v] = lanes_code(values + i * UNIT + v * LANES, min[v], divisor[v], top);
+            codes_put(codes + i * row_bytes, padded, c, bytes_of(some), as.bits);
         }
     }
     return true;
@@ -211,7 +220,8 @@ INLINE bool encode(const struct sc_kernels_code *code, const uint8_t *const *row
 INLINE bool bits_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                         uint64_t row_count, uint8_t *scales, uint8_t *codes, uint32_t bits)
 {
-    return BY_DTYPE(code->dtype, encode, code, rows, row_count, scales, codes, bits);
+    const struct sc_kernels_code as = {code->channels, bits, code->dtype};
+    return BY_DTYPE(code->dtype, encode, &as, rows, row_count, scales, codes);
 }
 
 static bool rung_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
@@ -280,16 +290,15 @@ INLINE void queries_fold(const struct sc_kernels_code_score *what, uint64_t quer
     memcpy(ret_folded->bases, bases, sizeof(ret_folded->bases));
 }
 
-/* Scores of LANES / queries keys, the last ones again where `left` are fewer. `queries` and
- * `bits` are constants where it is inlined. */
+/* Scores of LANES / queries keys, the last ones again where they are fewer. `queries` and `bits`
+ * are constants where it is inlined. */
 INLINE void keys_score(const struct sc_kernels_code_score *what, const struct folded *folded,
-                       uint64_t key, uint64_t left, uint32_t queries, uint32_t bits,
-                       float *ret_scores)
+                       uint64_t key, uint32_t queries, uint32_t bits, float *ret_scores)
 {
     uint64_t padded = sc_kernels_code_padded(what->code->channels);
     uint64_t row_bytes = sc_kernels_code_row_bytes(padded, bits), low_bits = low_width(bits);
     uint64_t rest = bits - low_bits, first = what->channel_first;
-    uint64_t step = step_vectors(bits) * LANES;
+    uint64_t step = step_vectors(bits) * LANES, left = what->row_count - key;
     const uint8_t *ahead = what->ahead + key * row_bytes + what->ahead_channel * low_bits / 8;
     const uint8_t *rows[LANES];
     floats sums[LANES];
@@ -336,7 +345,7 @@ INLINE void folded_score(const struct sc_kernels_code_score *what, const struct 
                          uint32_t queries, uint32_t bits, float *ret_scores)
 {
     for (uint64_t key = 0; key < what->row_count; key += LANES / queries)
-        keys_score(what, folded, key, what->row_count - key, queries, bits, ret_scores + key);
+        keys_score(what, folded, key, queries, bits, ret_scores + key);
 }
 
 INLINE void slab_score(const struct sc_kernels_code_score *what, uint32_t bits)

@@ -73,23 +73,24 @@ INLINE void line_stream(uint8_t *dst, const floats *values, uint32_t dtype)
     _mm512_stream_si512((void *)dst, _mm512_inserti64x4(low, narrowed(values[1], dtype), 1));
 }
 
-/* Units [unit, unit + units) of rows [first, end); dst of a row is where dst_unit stands. */
-INLINE void tile_decode(const struct code_rows *rows, uint64_t first, uint64_t end,
-                        const uint8_t *scales, uint64_t padded, uint64_t unit, uint64_t dst_unit,
-                        uint32_t units, uint32_t bits, uint32_t dtype, bool streams)
+/* Units [unit, unit + units) of rows [first, end). A single one is no line. */
+INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end, uint64_t unit,
+                        uint32_t units)
 {
-    uint64_t width = low_width(bits), rest = bits - width;
+    uint32_t bits = tiles->bits, dtype = tiles->dtype;
+    uint64_t width = low_width(bits), rest = bits - width, padded = tiles->padded;
     uint64_t unit_bytes = LANES * element_bytes(dtype);
+    bool streams = tiles->streams && units > 1;
     floats min[CODE_TILE], step[CODE_TILE];
     SC_UNROLL
     for (uint32_t u = 0; u < units; u++) {
-        min[u] = widened(scales, (unit + u) * LANES, SC_KERNELS_F16);
-        step[u] = widened(scales, padded + (unit + u) * LANES, SC_KERNELS_F16);
+        min[u] = widened(tiles->scales, (unit + u) * LANES, SC_KERNELS_F16);
+        step[u] = widened(tiles->scales, padded + (unit + u) * LANES, SC_KERNELS_F16);
     }
     for (uint64_t r = first; r < end; r++) {
-        const uint8_t *low = rows->codes[r] + unit * width * 2;
-        const uint8_t *high = rows->codes[r] + padded * width / 8 + unit * rest * 2;
-        uint8_t *dst = rows->dst[r] + (unit - dst_unit) * unit_bytes;
+        const uint8_t *low = tiles->rows->codes[r] + unit * width * 2;
+        const uint8_t *high = tiles->rows->codes[r] + padded * width / 8 + unit * rest * 2;
+        uint8_t *dst = tiles->rows->dst[r] + (unit - tiles->first) * unit_bytes;
         floats values[CODE_TILE];
         SC_UNROLL
         for (uint32_t u = 0; u < units; u++) {

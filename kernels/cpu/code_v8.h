@@ -79,26 +79,25 @@ INLINE void unit_store(uint8_t *dst, floats first, floats second, uint32_t dtype
     _mm256_storeu_si256((void *)dst, _mm256_inserti128_si256(low, narrowed(second, dtype), 1));
 }
 
-/* Steps [step, step + steps) of rows [first, end), one or an even number; dst of a row is where
- * dst_step stands. Through the caches, whatever streams says: here (measured on Zen 3) what is
+/* Steps [step, step + steps) of rows [first, end), one or an even number. Through the caches,
+ * whatever streams says: here (measured on Zen 3) what is
  * computed waits for stores that go past them, and those that do not are a third faster. */
-INLINE void tile_decode(const struct code_rows *rows, uint64_t first, uint64_t end,
-                        const uint8_t *scales, uint64_t padded, uint64_t step, uint64_t dst_step,
-                        uint32_t steps, uint32_t bits, uint32_t dtype, bool streams)
+INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end, uint64_t step,
+                        uint32_t steps)
 {
-    uint64_t width = low_width(bits), rest = bits - width;
+    uint32_t bits = tiles->bits, dtype = tiles->dtype;
+    uint64_t width = low_width(bits), rest = bits - width, padded = tiles->padded;
     uint64_t step_bytes = LANES * element_bytes(dtype);
     floats mins[CODE_TILE], sizes[CODE_TILE];
-    (void)streams;
     SC_UNROLL
     for (uint32_t s = 0; s < steps; s++) {
-        mins[s] = widened(scales, (step + s) * LANES, SC_KERNELS_F16);
-        sizes[s] = widened(scales, padded + (step + s) * LANES, SC_KERNELS_F16);
+        mins[s] = widened(tiles->scales, (step + s) * LANES, SC_KERNELS_F16);
+        sizes[s] = widened(tiles->scales, padded + (step + s) * LANES, SC_KERNELS_F16);
     }
     for (uint64_t r = first; r < end; r++) {
-        const uint8_t *low = rows->codes[r] + step * width;
-        const uint8_t *high = rows->codes[r] + padded * width / 8 + step * rest;
-        uint8_t *dst = rows->dst[r] + (step - dst_step) * step_bytes;
+        const uint8_t *low = tiles->rows->codes[r] + step * width;
+        const uint8_t *high = tiles->rows->codes[r] + padded * width / 8 + step * rest;
+        uint8_t *dst = tiles->rows->dst[r] + (step - tiles->first) * step_bytes;
         if (steps == 1) {
             floats half = halves_of(low, high, bits);
             values_store(dst, _mm256_fmadd_ps(half, sizes[0], mins[0]), dtype);

@@ -134,28 +134,26 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
     return has_codes;
 }
 
-void sc_kernels_ref_code_decode(const struct sc_kernels_code *code, const uint8_t *scales,
-                                const uint8_t *codes, uint64_t row_count, uint64_t channel_first,
-                                uint64_t channel_count, uint32_t dst_dtype, bool streams,
-                                uint8_t *const *dst)
+void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what)
 {
-    (void)streams;
-    uint64_t padded = sc_kernels_code_padded(code->channels);
-    uint64_t row_bytes = sc_kernels_code_row_bytes(code->channels, code->bits);
-    for (uint64_t i = 0; i < row_count; i++, codes += row_bytes) {
-        for (uint64_t c = 0; dst[i] != NULL && c < channel_count; c++) {
-            uint16_t min, step;
-            memcpy(&min, scales + (channel_first + c) * 2, 2);
-            memcpy(&step, scales + (padded + channel_first + c) * 2, 2);
-            float half = (float)code_at(codes, padded, code->bits, channel_first + c) + 0.5f;
-            float value = fmaf(half, widen_f16(step), widen_f16(min));
-            uint16_t narrow = dst_dtype == SC_KERNELS_F16 ? narrow_f16(value) : narrow_bf16(value);
-            if (dst_dtype == SC_KERNELS_F32)
-                memcpy(dst[i] + c * sizeof(value), &value, sizeof(value));
+    uint64_t padded = sc_kernels_code_padded(what->code->channels);
+    uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
+    for (uint64_t i = 0; i < what->row_count; i++)
+        for (uint64_t c = 0; what->dst[i] != NULL && c < what->channel_count; c++) {
+            uint64_t channel = what->channel_first + c;
+            float min = value_at(what->scales, channel, SC_KERNELS_F16);
+            float step = value_at(what->scales, padded + channel, SC_KERNELS_F16);
+            float half =
+                (float)code_at(what->codes + i * row_bytes, padded, what->code->bits, channel) +
+                0.5f;
+            float value = fmaf(half, step, min);
+            uint16_t narrow =
+                what->dst_dtype == SC_KERNELS_F16 ? narrow_f16(value) : narrow_bf16(value);
+            if (what->dst_dtype == SC_KERNELS_F32)
+                memcpy(what->dst[i] + c * sizeof(value), &value, sizeof(value));
             else
-                memcpy(dst[i] + c * sizeof(narrow), &narrow, sizeof(narrow));
+                memcpy(what->dst[i] + c * sizeof(narrow), &narrow, sizeof(narrow));
         }
-    }
 }
 
 void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what)

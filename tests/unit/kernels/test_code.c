@@ -99,8 +99,8 @@ static void a_decoded_value_is_within_half_a_step(void **state)
                 dst[i] = (uint8_t *)out[i];
             assert_true(
                 sc_kernels_ref_code_encode(&code, slab->rows, ROWS, slab->scales, slab->codes));
-            sc_kernels_ref_code_decode(&code, slab->scales, slab->codes, ROWS, 0, CHANNELS,
-                                       SC_KERNELS_F32, false, dst);
+            sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+                &code, slab->scales, slab->codes, ROWS, 0, CHANNELS, dst, SC_KERNELS_F32, false});
             for (uint64_t c = 0; c < CHANNELS; c++) {
                 double least = HUGE_VAL, most = -HUGE_VAL;
                 for (uint64_t i = 0; i < ROWS; i++) {
@@ -195,8 +195,8 @@ static void the_largest_values_decode_to_finite_ones(void **state)
             }
             assert_true(sc_kernels_get(level)->code_encode(&code, slab->rows, ROWS, slab->scales,
                                                            slab->codes));
-            sc_kernels_get(level)->code_decode(&code, slab->scales, slab->codes, ROWS, 0, 16,
-                                               SC_KERNELS_F16, false, dst);
+            sc_kernels_get(level)->code_decode(&(struct sc_kernels_code_decode){
+                &code, slab->scales, slab->codes, ROWS, 0, 16, dst, SC_KERNELS_F16, false});
             for (uint64_t i = 0; i < ROWS; i++) {
                 assert_true((out[i][0] & 0x7fff) < 0x7c00);
                 assert_int_equal(out[i][1], ends[0]);
@@ -224,10 +224,10 @@ static void decode_compare(const struct slab *slab, const struct sc_kernels_code
         to[i] = i % 5 == 3 ? NULL : expected[i] + offset;
         at[i] = i % 5 == 3 ? NULL : found[i] + offset;
     }
-    sc_kernels_ref_code_decode(code, slab->scales, slab->codes, rows, range.first, range.count,
-                               dst_dtype, streams, to);
-    sc_kernels_get(level)->code_decode(code, slab->scales, slab->codes, rows, range.first,
-                                       range.count, dst_dtype, streams, at);
+    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+        code, slab->scales, slab->codes, rows, range.first, range.count, to, dst_dtype, streams});
+    sc_kernels_get(level)->code_decode(&(struct sc_kernels_code_decode){
+        code, slab->scales, slab->codes, rows, range.first, range.count, at, dst_dtype, streams});
     sc_stream_end();
     assert_memory_equal(expected, found, sizeof(expected));
 }
@@ -317,10 +317,10 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
             int64_t slot = slots[5 + i];
             if (slot < 0 || 5 + i == SKIPPED)
                 continue;
-            sc_kernels_ref_code_decode(&code, slab->scales,
-                                       slab->codes +
-                                           i * sc_kernels_code_row_bytes(code.channels, code.bits),
-                                       1, 0, code.channels, SC_KERNELS_F32, false, &dst);
+            sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+                &code, slab->scales,
+                slab->codes + i * sc_kernels_code_row_bytes(code.channels, code.bits), 1, 0,
+                code.channels, &dst, SC_KERNELS_F32, false});
             for (uint64_t h = 0; h < HEADS; h++)
                 assert_memory_equal(out[slot][h], row + h * SIZE, SIZE * sizeof(float));
         }
@@ -351,8 +351,8 @@ static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, u
             values[i][c] = (float)draw(&seed) / (1u << 30) - 1.0f + (c % 9 == 4 ? 8 : 0);
     }
     assert_true(sc_kernels_ref_code_encode(code, src, rows, scales, codes));
-    sc_kernels_ref_code_decode(code, scales, codes, rows, 0, code->channels, SC_KERNELS_F32, false,
-                               dst);
+    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+        code, scales, codes, rows, 0, code->channels, dst, SC_KERNELS_F32, false});
     memset(wanted, 0, sizeof(wanted));
     for (uint64_t v = 0; v < queries; v++)
         for (uint64_t t = 0; t < size; t++)

@@ -403,8 +403,8 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels,
             dst[i] = (uint8_t *)(coded.values + (first + i) * channels);
         }
         assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
-        sc_kernels_ref_code_decode(&code, scales, codes, rows, 0, channels, SC_KERNELS_F32, false,
-                                   dst);
+        sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+            &code, scales, codes, rows, 0, channels, dst, SC_KERNELS_F32, false});
         coded.slabs[s] = (struct sc_kernels_slab){scales, codes, first, BITS[s]};
         codes += rows * sc_kernels_code_row_bytes(channels, BITS[s]);
         ret_keys->slab_count = s + 1;

@@ -121,10 +121,10 @@ static inline void decoded(const struct world *world, uint64_t position, uint32_
         slab_make(world, position / 64 * 64, layer, part, bits, slab);
     assert_true(position - slab->first < slab->row_count);
     uint64_t row_bytes = sc_kernels_code_row_bytes(slab->code.channels, bits);
-    sc_kernels_ref_code_decode(
+    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
         &slab->code, slab->scales, slab->codes + (position - slab->first) * row_bytes, 1, 0,
-        slab->code.channels, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : slab->code.dtype, false,
-        dst);
+        slab->code.channels, dst, dst_dtype == SPEC_DTYPE_F32 ? SC_KERNELS_F32 : slab->code.dtype,
+        false});
 }
 
 /* All rows are there, each as its bit says. */

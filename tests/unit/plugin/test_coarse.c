@@ -64,9 +64,9 @@ static void decoded(const struct rig *rig, const struct prompt *prompt, uint64_t
         slab_make(rig, prompt, position / chunk * chunk, layer, part, slab);
     assert_true(position - slab->first < slab->row_count);
     uint64_t row_bytes = sc_kernels_code_row_bytes(code.channels, code.bits);
-    sc_kernels_ref_code_decode(&code, slab->scales,
-                               slab->codes + (position - slab->first) * row_bytes, 1, 0,
-                               code.channels, SC_KERNELS_F16, false, &ret_row);
+    sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+        &code, slab->scales, slab->codes + (position - slab->first) * row_bytes, 1, 0,
+        code.channels, &ret_row, SC_KERNELS_F16, false});
 }
 
 struct got {
