@@ -252,8 +252,8 @@ static void overlap_run(const struct job *job)
 
 static void vote_run(const struct job *job)
 {
-    sc_kernels_vote(job->kernels, g_sets, PROBES, job->b, g_scores, job->a,
-                    (uint64_t *)(void *)g_scratch, g_bits);
+    const struct sc_kernels_votes votes = {g_sets, PROBES, job->a, g_scores};
+    sc_kernels_vote(job->kernels, &votes, job->b, (uint64_t *)(void *)g_scratch, g_bits);
 }
 
 static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint64_t part_bytes)

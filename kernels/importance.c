@@ -164,17 +164,17 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
     }
 }
 
-/* Where keys first .. first + 2 * TILE - 1 are, a tile and the next; behind the last: the last.
- *   rows [2 * TILE]  kept from one tile to the next */
-static void rows_locate(const struct parts *parts, const struct sc_kernels_keys *keys,
-                        uint64_t first, const uint8_t **rows)
+/* Where keys first .. first + count - 1 are; from `end` on: the last below it. */
+static void keys_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t first,
+                        uint64_t count, uint64_t end, const uint8_t **rows)
 {
-    uint64_t known = first == 0 ? 0 : TILE;
-    if (first != 0)
-        memcpy(rows, rows + TILE, TILE * sizeof(*rows));
-    for (uint64_t i = known; i < 2 * TILE; i++)
-        rows[i] =
-            key_at(keys, parts->kv_head, first + i < keys->count ? first + i : keys->count - 1);
+    const struct sc_kernels_memory *memory = &keys->memory;
+    const uint8_t *base = memory->k_base + kv_head * memory->head_stride_bytes;
+    bool is_plain = memory->slots == NULL && memory->block_tokens == 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t key = first + i < end ? first + i : end - 1;
+        rows[i] = is_plain ? base + key * memory->token_stride_bytes : key_at(keys, kv_head, key);
+    }
 }
 
 /* Keys [first, first + count) of columns, widened. */
@@ -204,7 +204,9 @@ static uint64_t tile_count(const struct sc_kernels_keys *keys, uint64_t first)
     return keys->count - first < TILE ? keys->count - first : TILE;
 }
 
-/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0. */
+/* Keys [first, first + TILE) as far as they exist, in float32; what is behind them is 0.
+ *   rows [2 * TILE]  where this tile's keys and the next one's are; kept from one tile to the next
+ */
 static void tile_gather(const struct parts *parts, const struct sc_kernels_keys *keys,
                         uint64_t first, const uint8_t **rows)
 {
@@ -218,7 +220,11 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
         tile_turn(parts, keys, first, count);
         return;
     }
-    rows_locate(parts, keys, first, rows);
+    if (first != 0) /* this tile, and the next */
+        memcpy(rows, rows + TILE, TILE * sizeof(*rows));
+    else
+        keys_locate(keys, parts->kv_head, 0, TILE, keys->count, rows);
+    keys_locate(keys, parts->kv_head, first + TILE, TILE, keys->count, rows + TILE);
     what->kernels->rows_widen(parts->tile, rows, count, what->head_size, keys->dtype);
     memset(parts->tile + count * parts->head_padded, 0,
            (TILE - count) * parts->head_padded * sizeof(float));
@@ -227,6 +233,11 @@ static void tile_gather(const struct parts *parts, const struct sc_kernels_keys 
 static uint64_t row_first(const struct sc_kernels_importance *what)
 {
     return what->last_row ? what->queries.row_count - 1 : 0;
+}
+
+static uint64_t query_vectors(const struct sc_kernels_importance *what)
+{
+    return (what->last_row ? 1 : what->queries.row_count) * what->group;
 }
 
 /* Query vector v (row v / group, head v % group of the KV head's), ready to be multiplied. */
@@ -270,15 +281,21 @@ static void lanes_load(const struct block *block)
     }
 }
 
-/* The tile's scores, and a step of the softmax. */
-static void lanes_step(const struct block *block, uint64_t key_count, const uint32_t *seen,
-                       const struct sc_kernels_ahead *ahead, float *scores)
+/* The tile's scores, and a step of the softmax.
+ *   tile  what of the scoring is not the block's: key_count, what comes next, scores */
+static void lanes_step(const struct block *block, const uint32_t *seen,
+                       struct sc_kernels_lanes_score tile)
 {
     const struct parts *parts = &block->parts;
     const struct sc_kernels *kernels = parts->what->kernels;
-    kernels->lanes_score(parts->queries, block->width, parts->tile, parts->head_padded,
-                         parts->what->head_size, key_count, ahead, scores);
-    kernels->lanes_soften(scores, block->width, key_count, seen, parts->best, parts->sums);
+    tile.queries = parts->queries;
+    tile.keys = parts->tile;
+    tile.width = block->width;
+    tile.key_stride = parts->head_padded;
+    tile.head_size = parts->what->head_size;
+    kernels->lanes_score(&tile);
+    kernels->lanes_soften(tile.scores, block->width, tile.key_count, seen, parts->best,
+                          parts->sums);
 }
 
 static void lanes_prefix(const struct block *blocks, uint64_t block_count)
@@ -293,14 +310,13 @@ static void lanes_prefix(const struct block *blocks, uint64_t block_count)
         tile_gather(&blocks[0].parts, prefix, tile * TILE, rows);
         for (uint64_t i = 0; i < block_count; i++) {
             const struct parts *parts = &blocks[i].parts;
-            const struct sc_kernels_ahead ahead = {
-                /* its part of each row */
-
-                .rows = rows + TILE,
-                .byte_first = lines * i / block_count * LINE_BYTES,
-                .byte_end = lines * (i + 1) / block_count * LINE_BYTES};
-            lanes_step(&blocks[i], tile_count(prefix, tile * TILE), NULL, &ahead,
-                       parts->scores + tile * TILE * blocks[i].width);
+            const struct sc_kernels_lanes_score what = {
+                .key_count = tile_count(prefix, tile * TILE),
+                .next = rows + TILE, /* its part of each row */
+                .next_first = lines * i / block_count * LINE_BYTES,
+                .next_end = lines * (i + 1) / block_count * LINE_BYTES,
+                .scores = parts->scores + tile * TILE * blocks[i].width};
+            lanes_step(&blocks[i], NULL, what);
             memcpy(parts->best_then + tile * parts->what->kernels->lane_most, parts->best,
                    blocks[i].width * sizeof(float));
         }
@@ -313,18 +329,18 @@ static void lanes_fresh(const struct block *block)
     const struct sc_kernels_keys *fresh = &parts->what->fresh;
     const uint8_t *rows[2 * TILE];
     float *scores = parts->scores + TILES(parts->what->prefix.count) * TILE * block->width;
-    const struct sc_kernels_ahead nothing = {0};
     uint64_t most = fresh_seen(parts->what, block->first + block->used - 1);
     uint64_t least = fresh_seen(parts->what, block->first);
     for (uint64_t key = 0; key < most; key += TILE) {
-        uint64_t count = tile_count(fresh, key);
+        struct sc_kernels_lanes_score what = {.key_count = tile_count(fresh, key),
+                                              .scores = scores};
         tile_gather(parts, fresh, key, rows);
         for (uint64_t lane = 0; lane < block->width; lane++) {
             uint64_t like = lane < block->used ? lane : block->used - 1;
             uint64_t seen = fresh_seen(parts->what, block->first + like);
             parts->seen[lane] = (uint32_t)(seen < key ? 0 : seen - key < TILE ? seen - key : TILE);
         }
-        lanes_step(block, count, least < key + count ? parts->seen : NULL, &nothing, scores);
+        lanes_step(block, least < key + what.key_count ? parts->seen : NULL, what);
     }
 }
 
@@ -362,34 +378,19 @@ static uint64_t few_floats(const struct sc_kernels_importance *what)
 }
 
 static struct few few_cut(const struct sc_kernels_importance *what, uint64_t head_first,
-                          uint64_t head_count, uint64_t query_count, float *scratch)
+                          uint64_t head_count, float *scratch)
 {
     struct few few = {.what = what,
                       .head_first = head_first,
                       .head_count = head_count,
-                      .query_count = query_count,
+                      .query_count = query_vectors(what),
                       .head_padded = PADDED(what->head_size),
                       .prefix = TILES(what->prefix.count) * TILE,
                       .queries = scratch};
     few.stride = few.prefix + TILES(what->fresh.count) * TILE;
-    few.scores = few.queries + head_count * query_count * few.head_padded;
+    few.scores = few.queries + head_count * few.query_count * few.head_padded;
     few.keys = scratch + few_floats(what);
     return few;
-}
-
-/* Where keys first .. first + FEW_KEYS - 1 are; behind the last: the last. */
-static void few_locate(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t first,
-                       uint64_t count, const uint8_t **rows)
-{
-    const struct sc_kernels_memory *memory = &keys->memory;
-    const uint8_t *base = memory->k_base + kv_head * memory->head_stride_bytes;
-    uint64_t last = count - 1, stride = memory->token_stride_bytes;
-    if (memory->slots != NULL || memory->block_tokens != 0)
-        for (uint64_t i = 0; i < FEW_KEYS; i++)
-            rows[i] = key_at(keys, kv_head, first + i < last ? first + i : last);
-    else
-        for (uint64_t i = 0; i < FEW_KEYS; i++)
-            rows[i] = base + (first + i < last ? first + i : last) * stride;
 }
 
 /* few_score of keys in columns: as rows first, one head's after another's. */
@@ -455,9 +456,9 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
     bool asks = what.head_step == 0 &&
                 (few->query_count > 1 || few->head_count * head_bytes <= SHORT_BYTES);
     if (count > 0)
-        few_locate(keys, few->head_first, 0, count, rows[0]);
+        keys_locate(keys, few->head_first, 0, FEW_KEYS, count, rows[0]);
     for (uint64_t key = 0, turn = 0; key < count; key += FEW_KEYS, turn ^= 1) {
-        few_locate(keys, few->head_first, key + FEW_KEYS, count, rows[turn ^ 1]);
+        keys_locate(keys, few->head_first, key + FEW_KEYS, FEW_KEYS, count, rows[turn ^ 1]);
         what.rows = rows[turn];
         what.next = asks ? rows[turn ^ 1] : NULL;
         what.key_count = count - key < FEW_KEYS ? count - key : FEW_KEYS;
@@ -504,37 +505,29 @@ static void few_score_codes(const struct few *few)
 
 /* ret_sums[j] += the sums of some heads, in their order; head_stride floats on for each head. */
 static void few_add(const struct sc_kernels_importance *what, uint64_t head_first,
-                    uint64_t head_count, uint64_t query_count, float *scratch, float *ret_sums,
-                    uint64_t head_stride)
+                    uint64_t head_count, float *scratch, float *ret_sums, uint64_t head_stride)
 {
     const struct sc_kernels *kernels = what->kernels;
-    struct few few = few_cut(what, head_first, head_count, query_count, scratch);
-    memset(few.queries, 0, head_count * query_count * few.head_padded * sizeof(float));
-    for (uint64_t i = 0; i < head_count * query_count; i++) {
-        query_load(what, head_first + i / query_count, i % query_count,
-                   few.queries + i * few.head_padded);
-    }
+    struct few few = few_cut(what, head_first, head_count, scratch);
+    uint64_t each = few.query_count, total = head_count * each;
+    memset(few.queries, 0, total * few.head_padded * sizeof(float));
+    for (uint64_t i = 0; i < total; i++)
+        query_load(what, head_first + i / each, i % each, few.queries + i * few.head_padded);
     if (what->prefix.slabs != NULL)
         few_score_codes(&few);
     else
         few_score(&few, &what->prefix, what->prefix.count, 0);
-    few_score(&few, &what->fresh, fresh_seen(what, query_count - 1), few.prefix);
-    for (uint64_t i = 0; i < head_count * query_count; i++) {
+    few_score(&few, &what->fresh, fresh_seen(what, each - 1), few.prefix);
+    for (uint64_t i = 0; i < total; i++) {
         float *scores = few.scores + i * few.stride;
-        uint64_t seen = fresh_seen(what, i % query_count);
+        uint64_t seen = fresh_seen(what, i % each);
         float best = kernels->few_best(scores, what->prefix.count, -INFINITY);
         best = kernels->few_best(scores + few.prefix, seen, best);
         float base = best == -INFINITY ? 0 : best;
         float sum = kernels->few_soften(scores, what->prefix.count, base);
         sum += kernels->few_soften(scores + few.prefix, seen, base);
-        kernels->accumulate(ret_sums + i / query_count * head_stride, scores, 1 / sum,
-                            what->prefix.count);
+        kernels->accumulate(ret_sums + i / each * head_stride, scores, 1 / sum, what->prefix.count);
     }
-}
-
-static uint64_t query_vectors(const struct sc_kernels_importance *what)
-{
-    return (what->last_row ? 1 : what->queries.row_count) * what->group;
 }
 
 void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv_head,
@@ -545,7 +538,7 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
         return;
     uint64_t total = query_vectors(what), first = 0;
     if (total <= FEW_MAX) {
-        few_add(what, kv_head, 1, total, scratch, ret_sums, 0);
+        few_add(what, kv_head, 1, scratch, ret_sums, 0);
         return;
     }
     struct block blocks[BLOCKS_MAX];
@@ -571,15 +564,26 @@ void sc_kernels_importance(const struct sc_kernels_importance *what, uint64_t kv
     }
 }
 
-/* A few queries of heads, at most so many heads at a time. ret_sums: as few_add. */
-static void few_heads(const struct sc_kernels_importance *what, uint64_t head_first,
-                      uint64_t head_end, uint64_t most, void *scratch, float *ret_sums,
-                      uint64_t head_stride)
+/* How many heads share a slab of codes; of rows, how many heads' queries and scores a scratch
+ * holds, whatever it was made for: it grows with what it is made for, and a lane takes more than
+ * such a query. */
+static uint64_t heads_together(const struct sc_kernels_importance *what)
 {
+    uint64_t keys = (TILES(what->prefix.count) + TILES(what->fresh.count)) * TILE;
+    if (what->prefix.slabs != NULL)
+        return FEW_ROWS / query_vectors(what);
+    return few_floats(what) / (query_vectors(what) * (PADDED(what->head_size) + keys));
+}
+
+/* A few queries of heads, of some heads at a time. ret_sums: as few_add. */
+static void few_heads(const struct sc_kernels_importance *what, uint64_t head_first,
+                      uint64_t head_end, void *scratch, float *ret_sums, uint64_t head_stride)
+{
+    uint64_t most = heads_together(what);
     for (uint64_t head = head_first, together; head < head_end; head += together) {
         together = most < head_end - head ? most : head_end - head;
-        few_add(what, head, together, query_vectors(what), scratch,
-                ret_sums + (head - head_first) * head_stride, head_stride);
+        few_add(what, head, together, scratch, ret_sums + (head - head_first) * head_stride,
+                head_stride);
     }
 }
 
@@ -595,7 +599,7 @@ void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_
     uint64_t count = what->prefix.count;
     memset(ret_sums, 0, count * sizeof(*ret_sums));
     if (is_few(what) && what->prefix.slabs != NULL) {
-        few_heads(what, head_first, head_end, FEW_ROWS / query_vectors(what), scratch, ret_sums, 0);
+        few_heads(what, head_first, head_end, scratch, ret_sums, 0);
         return;
     }
     for (uint64_t head = head_first; head < head_end; head++) {
@@ -604,22 +608,13 @@ void sc_kernels_importance_sum(const struct sc_kernels_importance *what, uint64_
     }
 }
 
-/* How many heads' queries and scores a scratch holds, whatever it was made for: it grows with what
- * it is made for, and a lane takes more than such a query. */
-static uint64_t heads_together(const struct sc_kernels_importance *what)
-{
-    uint64_t padded = PADDED(what->head_size), prefix = what->prefix.count;
-    uint64_t fresh = what->fresh.count, each = padded + (TILES(prefix) + TILES(fresh)) * TILE;
-    return few_floats(what) / (query_vectors(what) * each);
-}
-
 void sc_kernels_importance_heads(const struct sc_kernels_importance *what, uint64_t head_first,
                                  uint64_t head_end, void *scratch, float *ret_sums)
 {
     uint64_t count = what->prefix.count;
     if (is_few(what) && what->prefix.slabs == NULL) {
         memset(ret_sums, 0, (head_end - head_first) * count * sizeof(*ret_sums));
-        few_heads(what, head_first, head_end, heads_together(what), scratch, ret_sums, count);
+        few_heads(what, head_first, head_end, scratch, ret_sums, count);
         return;
     }
     for (uint64_t head = head_first; head < head_end; head++)

@@ -101,12 +101,15 @@ double sc_kernels_similarity(const struct sc_kernels *kernels, const uint64_t *s
                              uint64_t set_count, uint64_t count, uint64_t k);
 /* t = j^alpha, j = (k/R) / (2 - k/R): IMPRESS section 4.3. */
 double sc_kernels_threshold(uint64_t k, uint64_t row_total, double alpha);
+struct sc_kernels_votes {
+    const uint64_t *sets; /* [set_count][SC_KERNELS_WORDS(count)] bits */
+    uint64_t set_count, count;
+    const float *scores; /* [count], e.g. summed over the probes */
+};
 /* k rows by (number of sets that hold the row, then scores[row], then lower index), as bits.
- *   sets [set_count][SC_KERNELS_WORDS(count)] bits;  scores [count], e.g. summed over the probes
  *   scratch [(set_count + 1) * SC_KERNELS_WORDS(count)] */
-void sc_kernels_vote(const struct sc_kernels *kernels, const uint64_t *sets, uint64_t set_count,
-                     uint64_t k, const float *scores, uint64_t count, uint64_t *scratch,
-                     uint64_t *ret_bits);
+void sc_kernels_vote(const struct sc_kernels *kernels, const struct sc_kernels_votes *votes,
+                     uint64_t k, uint64_t *scratch, uint64_t *ret_bits);
 /* dst[j] += src[j] */
 void sc_kernels_add(const struct sc_kernels *kernels, float *dst, const float *src, uint64_t count);
 

@@ -49,11 +49,22 @@ struct sc_kernels_sifted {
     /* kept: key - low of the first kept_max keys inside, in their order */
 };
 
-/* The keys that are scored after these: asked for, a line at a time, between multiply-adds, so that
+/* The k-th key: those above it are in the set, and the first of those that equal it. */
+struct sc_kernels_edge {
+    enum sc_kernels_keys_are keys_are;
+    uint32_t key;
+    uint64_t equal_count; /* so many of them, counted down as they are met; UINT64_MAX: all */
+};
+
+/* scores[key * width + lane] = sum over t of keys[key * key_stride + t] * queries[t * width + lane]
+ * Meanwhile the keys that are scored next are asked for, a line at a time, between multiply-adds:
  * memory is waited for while there is something to compute. */
-struct sc_kernels_ahead {
-    const uint8_t *const *rows;    /* [SC_KERNELS_TILE_KEYS] */
-    uint64_t byte_first, byte_end; /* of each row */
+struct sc_kernels_lanes_score {
+    const float *queries, *keys;
+    uint64_t width, key_stride, head_size, key_count;
+    const uint8_t *const *next;    /* [SC_KERNELS_TILE_KEYS] rows, of which */
+    uint64_t next_first, next_end; /* these bytes are asked for */
+    float *scores; /* [SC_KERNELS_TILE_KEYS, width]; written up to any key behind key_count */
 };
 
 /* scores[v * score_stride + i] = sum over t of queries[v][t]
@@ -100,17 +111,11 @@ struct sc_kernels {
      * rows[count + SC_KERNELS_AHEAD_KEYS - 1] are there, whose bytes are asked for ahead. */
     void (*rows_widen)(float *dst, const uint8_t *const *rows, uint64_t count, uint64_t head_size,
                        uint32_t dtype);
-    /* scores[key * width + lane] = sum over t of keys[key][t] * queries[t * width + lane]
-     *   scores [SC_KERNELS_TILE_KEYS, width]  written up to any key at or behind key_count
-     *   ahead   what is asked for meanwhile */
-    void (*lanes_score)(const float *queries, uint64_t width, const float *keys,
-                        uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                        const struct sc_kernels_ahead *ahead, float *scores);
-    /* One step of the softmax down each lane, in base 2: best = max(best, scores), scores =
-     * 2^(score
-     * - best), sums = sums * 2^(old best - best) + their sum. Where seen is not NULL, lane sees
-     * keys 0 .. seen[lane] - 1 alone; the others' scores become 0. best, sums [width], in and out;
-     * before the first step: -infinity and 0 */
+    void (*lanes_score)(const struct sc_kernels_lanes_score *what);
+    /* One step of the softmax down each lane, in base 2: best = max(best, scores),
+     * scores = 2^(score - best), sums = sums * 2^(old best - best) + their sum. Where seen is not
+     * NULL, lane sees keys 0 .. seen[lane] - 1 alone; the others' scores become 0. best, sums
+     * [width], in and out; before the first step: -infinity and 0 */
     void (*lanes_soften)(float *scores, uint64_t width, uint64_t key_count, const uint32_t *seen,
                          float *best, float *sums);
     /* weights[lane] = 2^(best_then - best) / sums, 0 from lane used on */
@@ -133,12 +138,10 @@ struct sc_kernels {
     /* ret_keys[i]: the ranks[i]-th largest of keys, 1 <= ranks[i] <= count <= SC_KERNELS_RANKED. */
     void (*order_ranks)(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
                         uint32_t ret_keys[2]);
-    /* Bits of all entries of `among` (NULL: all) whose key is above edge, and of the first
-     * *equal_count whose key is edge, which counts down (NULL: of all of them).
-     *   ret_bits [count / 64 rounded up]  written whole */
+    /* Bits of the entries of `among` (NULL: all) that the edge lets into the set.
+     *   from [count]  scores, or keys;  ret_bits [count / 64 rounded up]  written whole */
     void (*order_mark)(const void *from, const uint64_t *among, uint64_t count,
-                       enum sc_kernels_keys_are keys_are, uint32_t edge, uint64_t *equal_count,
-                       uint64_t *ret_bits);
+                       struct sc_kernels_edge *edge, uint64_t *ret_bits);
     /* Indexes of the bits that are set, ascending, `first` added to each; returns how many.
      *   ret_rows [room]  room >= the number of bits that are set */
     uint64_t (*bits_rows)(const uint64_t *bits, uint64_t word_count, uint32_t first,
@@ -272,9 +275,7 @@ void sc_kernels_ref_turn16(const struct sc_kernels_turn *what);
 void sc_kernels_ref_turn32(const struct sc_kernels_turn *what);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                                uint64_t head_size, uint32_t dtype);
-void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
-                                uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                const struct sc_kernels_ahead *ahead, float *scores);
+void sc_kernels_ref_lanes_score(const struct sc_kernels_lanes_score *what);
 void sc_kernels_ref_lanes_soften(float *scores, uint64_t width, uint64_t key_count,
                                  const uint32_t *seen, float *best, float *sums);
 void sc_kernels_ref_lanes_weigh(const float *best_then, const float *best, const float *sums,
@@ -290,8 +291,7 @@ void sc_kernels_ref_order_sift(const struct sc_kernels_sift *sift,
 void sc_kernels_ref_order_ranks(const uint32_t *keys, uint64_t count, const uint64_t ranks[2],
                                 uint32_t ret_keys[2]);
 void sc_kernels_ref_order_mark(const void *from, const uint64_t *among, uint64_t count,
-                               enum sc_kernels_keys_are keys_are, uint32_t edge,
-                               uint64_t *equal_count, uint64_t *ret_bits);
+                               struct sc_kernels_edge *edge, uint64_t *ret_bits);
 uint64_t sc_kernels_ref_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,
                                   uint32_t *ret_rows, uint64_t room);
 uint64_t sc_kernels_ref_bits_both(const uint64_t *a, const uint64_t *b, uint64_t word_count);

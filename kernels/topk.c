@@ -26,15 +26,6 @@
 #define DIGIT_BITS     9u
 #define DIGITS_MAX     4u /* of DIGIT_BITS: a key's 32 bits */
 
-/* The k-th key: all above it are in the set, and *some* of those that equal it: equal_count of
- * them, in the order of their indexes; all of them where is_whole. */
-struct edge {
-    enum sc_kernels_keys_are keys_are;
-    uint32_t key;
-    uint64_t equal_count;
-    bool is_whole;
-};
-
 /* The search for it: the key is in [low, high], the rank-th of the `population` keys there. */
 struct search {
     const struct sc_kernels *kernels;
@@ -171,8 +162,9 @@ static bool narrow(struct search *search, const struct sc_kernels_sifted *sifted
 }
 
 /* The k-th of the `population` entries of `among` (NULL: of all), 1 <= k <= population. */
-static struct edge edge_find(const struct sc_kernels *kernels, const float *scores,
-                             const uint64_t *among, uint64_t count, uint64_t population, uint64_t k)
+static struct sc_kernels_edge edge_find(const struct sc_kernels *kernels, const float *scores,
+                                        const uint64_t *among, uint64_t count, uint64_t population,
+                                        uint64_t k)
 {
     uint32_t kept[2 * (KEPT_MAX + SC_KERNELS_KEPT_AHEAD)];
     struct search search = {.kernels = kernels,
@@ -186,7 +178,7 @@ static struct edge edge_find(const struct sc_kernels *kernels, const float *scor
                             .rank = k,
                             .population = population};
     struct sc_kernels_sifted sifted;
-    struct edge edge = {.keys_are = SC_KERNELS_KEYS_PLAIN};
+    struct sc_kernels_edge edge = {.keys_are = SC_KERNELS_KEYS_PLAIN};
     do {
         bracket(&search);
         kernels->order_sift(&search.sift, &sifted);
@@ -196,29 +188,26 @@ static struct edge edge_find(const struct sc_kernels *kernels, const float *scor
         }
     } while (!narrow(&search, &sifted));
     edge.key = search.base + search.low;
-    edge.equal_count = search.rank;
-    edge.is_whole = search.rank == search.population;
+    edge.equal_count = search.rank == search.population ? UINT64_MAX : search.rank;
     return edge;
 }
 
 void sc_kernels_topk_bits(const struct sc_kernels *kernels, const float *scores, uint64_t count,
                           uint64_t k, uint64_t *ret_bits)
 {
-    struct edge edge = edge_find(kernels, scores, NULL, count, count, k);
-    kernels->order_mark(scores, NULL, count, edge.keys_are, edge.key,
-                        edge.is_whole ? NULL : &edge.equal_count, ret_bits);
+    struct sc_kernels_edge edge = edge_find(kernels, scores, NULL, count, count, k);
+    kernels->order_mark(scores, NULL, count, &edge, ret_bits);
 }
 
 void sc_kernels_topk(const struct sc_kernels *kernels, const float *scores, uint64_t count,
                      uint64_t k, uint32_t *ret_rows)
 {
     uint64_t bits[BLOCK_WORDS], found = 0;
-    struct edge edge = edge_find(kernels, scores, NULL, count, count, k);
+    struct sc_kernels_edge edge = edge_find(kernels, scores, NULL, count, count, k);
     for (uint64_t first = 0; first < count; first += BLOCK_WORDS * WORD_BITS) {
         uint64_t left = count - first;
         left = left < BLOCK_WORDS * WORD_BITS ? left : BLOCK_WORDS * WORD_BITS;
-        kernels->order_mark(scores + first, NULL, left, edge.keys_are, edge.key,
-                            edge.is_whole ? NULL : &edge.equal_count, bits);
+        kernels->order_mark(scores + first, NULL, left, &edge, bits);
         found += kernels->bits_rows(bits, SC_KERNELS_WORDS(left), (uint32_t)first, ret_rows + found,
                                     k - found);
     }
@@ -316,13 +305,13 @@ static void votes_count(const uint64_t *sets, uint64_t set_count, uint64_t words
         }
 }
 
-void sc_kernels_vote(const struct sc_kernels *kernels, const uint64_t *sets, uint64_t set_count,
-                     uint64_t k, const float *scores, uint64_t count, uint64_t *scratch,
-                     uint64_t *ret_bits)
+void sc_kernels_vote(const struct sc_kernels *kernels, const struct sc_kernels_votes *votes,
+                     uint64_t k, uint64_t *scratch, uint64_t *ret_bits)
 {
-    uint64_t words = SC_KERNELS_WORDS(count), sure = 0, at_most = count, v = set_count;
+    uint64_t count = votes->count, set_count = votes->set_count, v = set_count;
+    uint64_t words = SC_KERNELS_WORDS(count), sure = 0, at_most = count;
     uint64_t *among = scratch + set_count * words;
-    votes_count(sets, set_count, words, scratch);
+    votes_count(votes->sets, set_count, words, scratch);
     for (; v > 0; v--) { /* rows of v votes or more hold k: the rows of exactly v are chosen from */
         const uint64_t *rows = scratch + (v - 1) * words;
         at_most = kernels->bits_both(rows, rows, words);
@@ -337,9 +326,9 @@ void sc_kernels_vote(const struct sc_kernels *kernels, const uint64_t *sets, uin
         among[w] = (some != NULL ? some[w] : UINT64_MAX) & ~(more != NULL ? more[w] : 0);
     if (count % WORD_BITS != 0)
         among[words - 1] &= (UINT64_C(1) << count % WORD_BITS) - 1;
-    struct edge edge = edge_find(kernels, scores, among, count, at_most - sure, k - sure);
-    kernels->order_mark(scores, among, count, edge.keys_are, edge.key,
-                        edge.is_whole ? NULL : &edge.equal_count, ret_bits);
+    struct sc_kernels_edge edge =
+        edge_find(kernels, votes->scores, among, count, at_most - sure, k - sure);
+    kernels->order_mark(votes->scores, among, count, &edge, ret_bits);
     for (uint64_t w = 0; more != NULL && w < words; w++)
         ret_bits[w] |= more[w];
 }

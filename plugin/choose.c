@@ -247,9 +247,12 @@ static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *sc
         sc_kernels_topk_bits(conn->kernels,
                              ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
                              scratch->sets + h * words);
-    sc_kernels_vote(conn->kernels, scratch->sets, probes, k,
-                    ranked_scores(conn, scratch, want, scratch->sums + probes * rows), rows,
-                    voted + words, voted);
+    const struct sc_kernels_votes votes = {
+        .sets = scratch->sets,
+        .set_count = probes,
+        .count = rows,
+        .scores = ranked_scores(conn, scratch, want, scratch->sums + probes * rows)};
+    sc_kernels_vote(conn->kernels, &votes, k, voted + words, voted);
     if (ret_rows != NULL)
         (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
     bool by_mass = conn->config.similarity == SC_SIMILARITY_MASS;

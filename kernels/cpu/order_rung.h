@@ -131,32 +131,32 @@ INLINE void mark_as(const float *from, const uint64_t *among, uint64_t count,
     }
 }
 
-/* Of those at the edge that are marked, the first *equal_count stay so. */
-static void unmark(const float *from, uint64_t count, enum sc_kernels_keys_are keys_are, words edge,
-                   uint64_t *equal_count, uint64_t *bits)
+/* Of those at the edge that are marked, the first equal_count stay so. */
+static void unmark(const float *from, uint64_t count, struct sc_kernels_edge *edge, uint64_t *bits)
 {
+    words key = V(set1_epi32)((int32_t)edge->key);
     for (uint64_t i = 0; i < count; i += 64) {
-        uint64_t equal = word_mark(from + i, count - i, keys_are, edge, true) & bits[i / 64];
+        uint64_t equal = word_mark(from + i, count - i, edge->keys_are, key, true) & bits[i / 64];
         if (equal == 0)
             continue;
-        uint64_t first = *equal_count < 64 ? (UINT64_C(1) << *equal_count) - 1 : UINT64_MAX;
+        uint64_t left = edge->equal_count,
+                 first = left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX;
         uint64_t kept = _pdep_u64(first, equal);
         bits[i / 64] ^= equal ^ kept;
-        *equal_count -= (uint64_t)__builtin_popcountll(kept);
+        edge->equal_count -= (uint64_t)__builtin_popcountll(kept);
     }
 }
 
 static void rung_order_mark(const void *from, const uint64_t *among, uint64_t count,
-                            enum sc_kernels_keys_are keys_are, uint32_t edge, uint64_t *equal_count,
-                            uint64_t *ret_bits)
+                            struct sc_kernels_edge *edge, uint64_t *ret_bits)
 {
-    words edges = V(set1_epi32)((int32_t)edge);
-    if (keys_are == SC_KERNELS_KEYS_SCORES)
-        mark_as(from, among, count, SC_KERNELS_KEYS_SCORES, edges, ret_bits);
+    words key = V(set1_epi32)((int32_t)edge->key);
+    if (edge->keys_are == SC_KERNELS_KEYS_SCORES)
+        mark_as(from, among, count, SC_KERNELS_KEYS_SCORES, key, ret_bits);
     else
-        mark_as(from, among, count, SC_KERNELS_KEYS_PLAIN, edges, ret_bits);
-    if (equal_count != NULL)
-        unmark(from, count, keys_are, edges, equal_count, ret_bits);
+        mark_as(from, among, count, SC_KERNELS_KEYS_PLAIN, key, ret_bits);
+    if (edge->equal_count != UINT64_MAX)
+        unmark(from, count, edge, ret_bits);
 }
 
 static uint64_t rung_bits_rows(const uint64_t *bits, uint64_t word_count, uint32_t first,

@@ -67,20 +67,21 @@ INLINE floats base_of(floats best)
     return floats_of(words_but_equal(bits, bits, VI(castps)(V(set1_ps)(-INFINITY))));
 }
 
-/* A block of `keys_at_once` keys by `vectors` * LANES lanes, constants where it is inlined. */
-INLINE void block_score(const float *queries, const float *keys, uint64_t key_stride,
-                        uint64_t head_size, const struct sc_kernels_ahead *ahead,
-                        uint64_t ahead_key, float *scores, uint32_t keys_at_once, uint32_t vectors)
+/* Keys j .. j + keys_at_once - 1 by `vectors` * LANES lanes, constants where it is inlined. */
+INLINE void block_score(const struct sc_kernels_lanes_score *what, uint64_t j,
+                        uint32_t keys_at_once, uint32_t vectors)
 {
-    uint64_t width = vectors * LANES;
+    uint64_t width = vectors * LANES, key_stride = what->key_stride, head_size = what->head_size;
+    const float *queries = what->queries, *keys = what->keys + j * key_stride;
+    float *scores = what->scores + j * width;
     floats sums[SCORE_SUMS];
     SC_UNROLL
     for (uint32_t i = 0; i < keys_at_once * vectors; i++)
         sums[i] = V(setzero_ps)();
-    for (uint64_t t = 0, line = ahead->byte_first; t < head_size; line += LINE_BYTES) {
+    for (uint64_t t = 0, line = what->next_first; t < head_size; line += LINE_BYTES) {
         uint64_t end = head_size - t < LINE_STEPS ? head_size : t + LINE_STEPS;
-        for (uint32_t k = 0; k < keys_at_once && line < ahead->byte_end; k++)
-            _mm_prefetch((const char *)ahead->rows[ahead_key + k] + line, _MM_HINT_T1);
+        for (uint32_t k = 0; k < keys_at_once && line < what->next_end; k++)
+            _mm_prefetch((const char *)what->next[j + k] + line, _MM_HINT_T1);
         for (; t < end; t++, queries += width) {
             floats lanes[3];
             SC_UNROLL
@@ -103,26 +104,21 @@ INLINE void block_score(const float *queries, const float *keys, uint64_t key_st
     }
 }
 
-INLINE void lanes_score(const float *queries, const float *keys, uint64_t key_stride,
-                        uint64_t head_size, uint64_t key_count,
-                        const struct sc_kernels_ahead *ahead, float *scores, uint32_t vectors)
+INLINE void lanes_score(const struct sc_kernels_lanes_score *what, uint32_t vectors)
 {
     uint32_t keys_at_once = SCORE_SUMS / vectors;
-    for (uint64_t j = 0; j < key_count; j += keys_at_once)
-        block_score(queries, keys + j * key_stride, key_stride, head_size, ahead, j,
-                    scores + j * vectors * LANES, keys_at_once, vectors);
+    for (uint64_t j = 0; j < what->key_count; j += keys_at_once)
+        block_score(what, j, keys_at_once, vectors);
 }
 
-static void rung_lanes_score(const float *queries, uint64_t width, const float *keys,
-                             uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                             const struct sc_kernels_ahead *ahead, float *scores)
+static void rung_lanes_score(const struct sc_kernels_lanes_score *what)
 {
-    if (width == 3 * LANES)
-        lanes_score(queries, keys, key_stride, head_size, key_count, ahead, scores, 3);
-    else if (width == 2 * LANES)
-        lanes_score(queries, keys, key_stride, head_size, key_count, ahead, scores, 2);
+    if (what->width == 3 * LANES)
+        lanes_score(what, 3);
+    else if (what->width == 2 * LANES)
+        lanes_score(what, 2);
     else
-        lanes_score(queries, keys, key_stride, head_size, key_count, ahead, scores, 1);
+        lanes_score(what, 1);
 }
 
 INLINE void vector_soften(float *scores, uint64_t width, uint64_t key_count, const uint32_t *seen,

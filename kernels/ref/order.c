@@ -54,19 +54,17 @@ void sc_kernels_ref_order_ranks(const uint32_t *keys, uint64_t count, const uint
 }
 
 void sc_kernels_ref_order_mark(const void *from, const uint64_t *among, uint64_t count,
-                               enum sc_kernels_keys_are keys_are, uint32_t edge,
-                               uint64_t *equal_count, uint64_t *ret_bits)
+                               struct sc_kernels_edge *edge, uint64_t *ret_bits)
 {
     for (uint64_t first = 0; first < count; first += WORD_BITS) {
         uint64_t word = 0, end = count - first < WORD_BITS ? count - first : WORD_BITS;
         for (uint64_t i = 0; i < end; i++) {
-            uint32_t key = key_at(from, first + i, keys_are);
-            if (key < edge || !is_among(among, first + i))
+            uint32_t key = key_at(from, first + i, edge->keys_are);
+            bool is_equal = key == edge->key && edge->equal_count != UINT64_MAX;
+            if (key < edge->key || (is_equal && edge->equal_count == 0) ||
+                !is_among(among, first + i))
                 continue;
-            if (key == edge && equal_count != NULL && (*equal_count)-- == 0) {
-                *equal_count = 0;
-                continue;
-            }
+            edge->equal_count -= is_equal;
             word |= UINT64_C(1) << i;
         }
         ret_bits[first / WORD_BITS] = word;

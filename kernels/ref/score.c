@@ -23,18 +23,16 @@ void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t 
     }
 }
 
-void sc_kernels_ref_lanes_score(const float *queries, uint64_t width, const float *keys,
-                                uint64_t key_stride, uint64_t head_size, uint64_t key_count,
-                                const struct sc_kernels_ahead *ahead, float *scores)
+void sc_kernels_ref_lanes_score(const struct sc_kernels_lanes_score *what)
 {
-    (void)ahead;
-    for (uint64_t j = 0; j < key_count; j++) {
-        float *row = scores + j * width;
+    uint64_t width = what->width;
+    for (uint64_t j = 0; j < what->key_count; j++) {
+        float *row = what->scores + j * width;
         for (uint64_t lane = 0; lane < width; lane++)
             row[lane] = 0;
-        for (uint64_t t = 0; t < head_size; t++)
+        for (uint64_t t = 0; t < what->head_size; t++)
             for (uint64_t lane = 0; lane < width; lane++)
-                row[lane] += keys[j * key_stride + t] * queries[t * width + lane];
+                row[lane] += what->keys[j * what->key_stride + t] * what->queries[t * width + lane];
     }
 }
 

@@ -173,8 +173,9 @@ static void votes_are_the_sort_s_set_on_every_rung(void **state)
         twin(scores, counted, count, ranked);
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
             voted[words] = scratch[(set_count + 1) * words] = GUARD;
-            sc_kernels_vote(sc_kernels_get((enum sc_kernels_level)level), sets, set_count, k,
-                            scores, count, scratch, voted);
+            sc_kernels_vote(sc_kernels_get((enum sc_kernels_level)level),
+                            &(struct sc_kernels_votes){sets, set_count, count, scores}, k, scratch,
+                            voted);
             bits_equal(voted, count, ranked, k, seed);
             assert_int_equal(scratch[(set_count + 1) * words], GUARD);
         }
@@ -307,7 +308,8 @@ static void probing_loads_76_vectors_where_all_keys_are_160(void **state)
     }
     assert_true(sc_kernels_similarity(kernels, sets, probes, tokens, k) >
                 sc_kernels_threshold(k, tokens, 0.6)); /* 1/3 against .311: one set */
-    sc_kernels_vote(kernels, sets, probes, k, sum, tokens, scratch, &voted);
+    sc_kernels_vote(kernels, &(struct sc_kernels_votes){sets, probes, tokens, sum}, k, scratch,
+                    &voted);
     assert_int_equal(voted, 1u << 2);
     assert_int_equal(probes * tokens + heads * k * 2, 76);
     assert_int_equal(heads * tokens + heads * k, 160);
