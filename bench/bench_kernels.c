@@ -95,11 +95,6 @@ static const char *g_only;
 static struct job g_jobs[JOBS_MAX];
 static uint32_t g_job_count;
 
-static uint64_t element_bytes(uint32_t dtype)
-{
-    return dtype == SC_KERNELS_F32 ? 4 : 2;
-}
-
 /* ---- What binds ---------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
@@ -210,7 +205,7 @@ static void sgemm_run(const struct job *job)
 /* a: head size, b: query rows, c: keys, one query head a KV head */
 static void score_run(const struct job *job)
 {
-    uint64_t head_bytes = job->a * element_bytes(job->dtype);
+    uint64_t head_bytes = job->a * sc_kernels_dtype_bytes(job->dtype);
     struct sc_kernels_importance what = {
         .kernels = job->kernels,
         .head_size = job->a,
@@ -258,7 +253,7 @@ static void vote_run(const struct job *job)
 
 static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint64_t part_bytes)
 {
-    uint64_t head_bytes = HEAD_SIZE_MAX * element_bytes(dtype);
+    uint64_t head_bytes = HEAD_SIZE_MAX * sc_kernels_dtype_bytes(dtype);
     return (struct sc_kernels_memory){.k_base = base,
                                       .v_base = base + part_bytes,
                                       .token_stride_bytes = MOVE_HEADS * head_bytes,
@@ -267,8 +262,12 @@ static struct sc_kernels_memory move_memory(uint8_t *base, uint32_t dtype, uint6
 
 static struct sc_kernels_move move_of(const struct job *job, const struct sc_kernels_memory *memory)
 {
-    return (struct sc_kernels_move){job->kernels, memory, MOVE_HEADS, HEAD_SIZE_MAX,
-                                    .element_bytes = element_bytes(job->dtype)};
+    return (struct sc_kernels_move){job->kernels,
+                                    memory,
+                                    MOVE_HEADS,
+                                    HEAD_SIZE_MAX,
+                                    .element_bytes = sc_kernels_dtype_bytes(job->dtype),
+                                    .dtype = job->dtype};
 }
 
 /* a: bytes of a part */
@@ -279,21 +278,21 @@ static void pack_run(const struct job *job)
     sc_kernels_rows_pack(&how, 0, MOVE_ROWS, g_other);
 }
 
-/* b: enum sc_kernels_widen */
+/* b: 1: to float32 */
 static void unpack_run(const struct job *job)
 {
-    uint32_t to = job->b == SC_KERNELS_SAME ? job->dtype : (uint32_t)SC_KERNELS_F32;
-    struct sc_kernels_memory memory =
-        move_memory(g_other, to, MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(to));
+    uint32_t to = job->b ? (uint32_t)SC_KERNELS_F32 : job->dtype;
+    struct sc_kernels_memory memory = move_memory(
+        g_other, to, MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * sc_kernels_dtype_bytes(to));
     struct sc_kernels_move how = move_of(job, &memory);
-    how.widen = (uint32_t)job->b;
+    how.widens = job->b != 0;
     sc_kernels_rows_unpack(&how, 0, MOVE_ROWS, g_keys);
 }
 
 /* As vLLM's CPU cache has it: [block][head][K in columns | V in rows]; a: head size */
 static struct sc_kernels_memory columns_memory(const struct job *job)
 {
-    uint64_t element = element_bytes(job->dtype), head_bytes = job->a * element;
+    uint64_t element = sc_kernels_dtype_bytes(job->dtype), head_bytes = job->a * element;
     return (struct sc_kernels_memory){.k_base = g_other,
                                       .v_base = g_other + BLOCK_TOKENS * head_bytes,
                                       .token_stride_bytes = element,
@@ -473,7 +472,7 @@ static void scoring_add(enum sc_kernels_level level)
                 "many%d %s %s", (int)head_size, DTYPES[dtype], LEVELS[level]);
             job.b = 1;
             job.c = ONE_KEYS;
-            job.window = PROBES * ONE_KEYS * head_size * element_bytes(dtype);
+            job.window = PROBES * ONE_KEYS * head_size * sc_kernels_dtype_bytes(dtype);
             add(job, "byte", (double)job.window, "one%d %s %s", (int)head_size, DTYPES[dtype],
                 LEVELS[level]);
         }
@@ -490,16 +489,17 @@ static void moving_add(enum sc_kernels_level level)
 {
     const struct sc_kernels *kernels = sc_kernels_get(level);
     for (uint32_t dtype = 0; dtype < 3; dtype++) {
-        uint64_t part_bytes = MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * element_bytes(dtype);
+        uint64_t part_bytes =
+            MOVE_ROWS * MOVE_HEADS * HEAD_SIZE_MAX * sc_kernels_dtype_bytes(dtype);
         struct job job = {.kernels = kernels, .dtype = dtype, .a = part_bytes};
         if (dtype != SC_KERNELS_F32) { /* counted: what is written */
             job.run = unpack_run;
-            job.b = dtype == SC_KERNELS_F16 ? SC_KERNELS_F16_TO_F32 : SC_KERNELS_BF16_TO_F32;
+            job.b = 1;
             add(job, "byte", 4.0 * (double)part_bytes, "widen %s %s", DTYPES[dtype], LEVELS[level]);
         }
         if (dtype == SC_KERNELS_BF16 || level != sc_kernels_level_best())
             continue; /* moving does not look at elements: their size alone matters */
-        job.b = SC_KERNELS_SAME;
+        job.b = 0;
         job.run = unpack_run;
         add(job, "byte", 2.0 * (double)part_bytes, "unpack %s", DTYPES[dtype]);
         job.run = pack_run;

@@ -199,7 +199,6 @@ int main(int argc, char **argv)
                                          .head_count = state.heads,
                                          .head_size = state.head_size,
                                          .element_bytes = 2,
-                                         .widen = SC_KERNELS_SAME,
                                          .streams = is_pread || sc_stream_is_faster()};
     for (uint64_t i = 0; i < rounds * WAYS; i++)
         bench_series_add(&series[i % WAYS], sample(&state, frames, (enum way)(i % WAYS)));

@@ -63,7 +63,7 @@ void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
 {
     struct sc_kernels_code code = {how->head_count * how->head_size, how->bits, how->dst_dtype};
     uint64_t row_bytes = sc_kernels_code_row_bytes(code.channels, code.bits);
-    uint64_t head_bytes = how->head_size * (how->dst_dtype == SC_KERNELS_F32 ? 4 : 2);
+    uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
     uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];

@@ -103,17 +103,6 @@ static float *cut(const struct sc_kernels_importance *what, uint64_t kv_head, fl
     return at + (TILES(what->prefix.count) + 1) * TILE * lanes;
 }
 
-static void widen(const struct sc_kernels *kernels, uint32_t dtype, float *dst, const uint8_t *src,
-                  uint64_t count)
-{
-    if (dtype == SC_KERNELS_F32)
-        memcpy(dst, src, count * sizeof(float));
-    else if (dtype == SC_KERNELS_F16)
-        kernels->widen_f16(dst, (const uint16_t *)(const void *)src, count);
-    else
-        kernels->widen_bf16(dst, (const uint16_t *)(const void *)src, count);
-}
-
 static const uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t kv_head, uint64_t j)
 {
     const struct sc_kernels_memory *memory = &keys->memory;
@@ -193,8 +182,8 @@ static void tile_turn(const struct parts *parts, const struct sc_kernels_keys *k
             now = count - key < TURN_KEYS ? count - key : TURN_KEYS;
             sc_kernels_columns_get(&slice, first + key, now, (uint8_t *)rows, sizeof(rows[0]));
             for (uint64_t i = 0; i < now; i++)
-                widen(kernels, keys->dtype, dst + i * parts->head_padded, (const uint8_t *)rows[i],
-                      slice.count);
+                kernels->widen(dst + i * parts->head_padded, (const uint8_t *)rows[i], slice.count,
+                               keys->dtype);
         }
     }
 }
@@ -246,10 +235,10 @@ static void query_load(const struct sc_kernels_importance *what, uint64_t kv_hea
 {
     uint64_t row = row_first(what) + v / what->group;
     uint64_t head = kv_head * what->group + v % what->group;
-    widen(what->kernels, what->queries.dtype, dst,
-          what->queries.data + row * what->queries.row_stride_bytes +
-              head * what->queries.head_stride_bytes,
-          what->head_size);
+    what->kernels->widen(dst,
+                         what->queries.data + row * what->queries.row_stride_bytes +
+                             head * what->queries.head_stride_bytes,
+                         what->head_size, what->queries.dtype);
     for (uint64_t t = 0; t < what->head_size; t++)
         dst[t] *= what->scale * LOG2_E;
 }
@@ -302,8 +291,7 @@ static void lanes_prefix(const struct block *blocks, uint64_t block_count)
 {
     const struct sc_kernels_keys *prefix = &blocks[0].parts.what->prefix;
     const uint8_t *rows[2 * TILE];
-    uint64_t row_bytes =
-        blocks[0].parts.what->head_size * (prefix->dtype == SC_KERNELS_F32 ? 4 : 2);
+    uint64_t row_bytes = blocks[0].parts.what->head_size * sc_kernels_dtype_bytes(prefix->dtype);
     bool has_rows = prefix->slabs == NULL && !sc_kernels_is_columns(&prefix->memory);
     uint64_t lines = has_rows ? (row_bytes + LINE_BYTES - 1) / LINE_BYTES : 0;
     for (uint64_t tile = 0; tile < TILES(prefix->count); tile++) {
@@ -443,7 +431,7 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
         few_score_columns(few, keys, count, at);
         return;
     }
-    uint64_t head_bytes = few->what->head_size * (keys->dtype == SC_KERNELS_F32 ? 4 : 2);
+    uint64_t head_bytes = few->what->head_size * sc_kernels_dtype_bytes(keys->dtype);
     struct sc_kernels_rows_score what = {.query_count = few->query_count,
                                          .head_size = few->what->head_size,
                                          .dtype = keys->dtype,

@@ -13,6 +13,8 @@
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H
 
+#include "kernels/dtype.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -20,8 +22,6 @@
 struct sc_kernels_code;
 struct sc_kernels_code_decode;
 struct sc_kernels_code_score;
-
-enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16 };
 
 /* Rungs of the ladder; a machine runs the highest that it has. */
 enum sc_kernels_level { SC_KERNELS_REF, SC_KERNELS_AVX2, SC_KERNELS_AVX512, SC_KERNELS_LEVELS };
@@ -91,10 +91,8 @@ struct sc_kernels_turn {
 };
 
 struct sc_kernels {
-    /* dst[i] = (float)src[i], exact. f16 NaNs become quiet, payload kept, as hardware does it;
-     * bf16 bits are kept as they are.  src, dst [count] */
-    void (*widen_f16)(float *dst, const uint16_t *src, uint64_t count);
-    void (*widen_bf16)(float *dst, const uint16_t *src, uint64_t count);
+    /* dst[i] = (float)src[i], exact (dtype.h).  src, dst [count] */
+    void (*widen)(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
 
     /* Elements of 2 or 4 bytes. */
     void (*turn16)(const struct sc_kernels_turn *what);
@@ -210,8 +208,6 @@ static inline uint8_t *sc_kernels_base_of(const struct sc_kernels_memory *memory
     return part == 0 ? memory->k_base : memory->v_base;
 }
 
-enum sc_kernels_widen { SC_KERNELS_SAME, SC_KERNELS_F16_TO_F32, SC_KERNELS_BF16_TO_F32 };
-
 /* How rows move between a memory and where they lie packed. Tokens [token_first, + token_count) of
  * the memory are consecutive rows
  *   [token_count, 2, head_count, head_size elements]   element_bytes each
@@ -222,8 +218,9 @@ struct sc_kernels_move {
     const struct sc_kernels_memory *memory;
     uint64_t head_count;               /* packing: those of the memory, or the first of them */
     uint64_t head_size, element_bytes; /* of the rows */
-    uint32_t widen;   /* unpacking: enum sc_kernels_widen, what the memory has of them */
-    uint32_t streams; /* unpacking: 1: stores go past the caches (base/stream.h); the same bytes */
+    uint32_t dtype; /* enum sc_kernels_dtype, of the rows; where they become wider */
+    bool widens;    /* unpacking: the memory has float32 */
+    bool streams;   /* unpacking: stores go past the caches (base/stream.h); the same bytes */
 };
 
 /* dst: written whole. No slot is negative. */
@@ -254,23 +251,21 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
 /* A rung's table, of functions that are named PREFIX_MEMBER. */
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
-        .lane_unit = (unit), .lane_most = (most), .widen_f16 = prefix##_widen_f16,                 \
-        .widen_bf16 = prefix##_widen_bf16, .turn16 = prefix##_turn16, .turn32 = prefix##_turn32,   \
-        .rows_widen = prefix##_rows_widen, .lanes_score = prefix##_lanes_score,                    \
-        .lanes_soften = prefix##_lanes_soften, .lanes_weigh = prefix##_lanes_weigh,                \
-        .lanes_fold = prefix##_lanes_fold, .rows_score = prefix##_rows_score,                      \
-        .few_best = prefix##_few_best, .few_soften = prefix##_few_soften,                          \
-        .accumulate = prefix##_accumulate, .order_sift = prefix##_order_sift,                      \
-        .order_ranks = prefix##_order_ranks, .order_mark = prefix##_order_mark,                    \
-        .bits_rows = prefix##_bits_rows, .bits_both = prefix##_bits_both,                          \
-        .code_encode = prefix##_code_encode, .code_decode = prefix##_code_decode,                  \
-        .code_score = prefix##_code_score,                                                         \
+        .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
+        .turn16 = prefix##_turn16, .turn32 = prefix##_turn32, .rows_widen = prefix##_rows_widen,   \
+        .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
+        .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
+        .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
+        .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
+        .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
+        .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
+        .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
+        .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
 /* The reference, for its table, for what is left over in others, and for tests. */
-void sc_kernels_ref_widen_f16(float *dst, const uint16_t *src, uint64_t count);
-void sc_kernels_ref_widen_bf16(float *dst, const uint16_t *src, uint64_t count);
+void sc_kernels_ref_widen(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype);
 void sc_kernels_ref_turn16(const struct sc_kernels_turn *what);
 void sc_kernels_ref_turn32(const struct sc_kernels_turn *what);
 void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,

@@ -30,7 +30,7 @@ static struct pieces pieces_of(const struct sc_kernels_move *how, uint64_t eleme
 
 static uint64_t element_bytes_there(const struct sc_kernels_move *how)
 {
-    return how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
+    return how->widens ? sizeof(float) : how->element_bytes;
 }
 
 static uint64_t part_bytes_of(const struct sc_kernels_move *how)
@@ -87,28 +87,20 @@ void sc_kernels_part_pack(const struct sc_kernels_move *how, uint32_t part, uint
         parts_pack(how, K << part, token_first, token_count, dst, part_bytes_of(how));
 }
 
-static void widen(const struct sc_kernels_move *how, float *dst, const uint8_t *src, uint64_t count)
-{
-    if (how->widen == SC_KERNELS_F16_TO_F32)
-        how->kernels->widen_f16(dst, (const uint16_t *)(const void *)src, count);
-    else
-        how->kernels->widen_bf16(dst, (const uint16_t *)(const void *)src, count);
-}
-
 static void place(const struct sc_kernels_move *how, uint8_t *dst, const uint8_t *src,
                   uint64_t count)
 {
     float wide[WIDE_COUNT];
-    if (how->widen == SC_KERNELS_SAME && how->streams)
+    if (!how->widens && how->streams)
         sc_stream_copy(dst, src, count * how->element_bytes);
-    else if (how->widen == SC_KERNELS_SAME)
+    else if (!how->widens)
         memcpy(dst, src, count * how->element_bytes);
     else if (!how->streams)
-        widen(how, (float *)(void *)dst, src, count);
+        how->kernels->widen((float *)(void *)dst, src, count, how->dtype);
     else
         for (uint64_t done = 0, now; done < count; done += now) {
             now = count - done < WIDE_COUNT ? count - done : WIDE_COUNT;
-            widen(how, wide, src + done * how->element_bytes, now);
+            how->kernels->widen(wide, src + done * how->element_bytes, now, how->dtype);
             sc_stream_copy(dst + done * sizeof(float), (const uint8_t *)wide, now * sizeof(float));
         }
 }
@@ -149,10 +141,11 @@ static void run_widen(const struct sc_kernels_move *how, const struct sc_kernels
             uint64_t left = how->head_size - slice.first, most = WIDE_COUNT / WIDE_ROWS;
             slice.count = left < most ? left : most;
             for (uint64_t i = 0; i < rows; i++)
-                widen(how, wide[i], src + (row + i) * src_stride + slice.first * how->element_bytes,
-                      slice.count);
+                how->kernels->widen(wide[i],
+                                    src + (row + i) * src_stride + slice.first * how->element_bytes,
+                                    slice.count, how->dtype);
             sc_kernels_columns_put(&slice, &piece, (const uint8_t *)wide, sizeof(wide[0]),
-                                   how->streams != 0);
+                                   how->streams);
         }
     }
 }
@@ -166,9 +159,9 @@ static void columns_unpack(const struct sc_kernels_move *how, uint64_t token_fir
         struct sc_kernels_run run = sc_kernels_columns_run(how->memory, NULL, token, end);
         for (uint64_t h = 0; h < how->head_count && run.offset != UINT64_MAX; h++) {
             struct sc_kernels_slice slice = {how->kernels, how->memory, h, 0, how->head_size};
-            if (how->widen == SC_KERNELS_SAME)
+            if (!how->widens)
                 sc_kernels_columns_put(&slice, &run, src + h * head_bytes, src_stride,
-                                       how->streams != 0);
+                                       how->streams);
             else
                 run_widen(how, &run, h, src + h * head_bytes, src_stride);
         }
@@ -202,7 +195,7 @@ void sc_kernels_part_unpack(const struct sc_kernels_move *how, uint32_t part, ui
 
 uint64_t sc_kernels_spans_bytes(const struct sc_kernels_move *how)
 {
-    if (how->widen != SC_KERNELS_SAME || sc_kernels_is_columns(how->memory))
+    if (how->widens || sc_kernels_is_columns(how->memory))
         return 0;
     return pieces_of(how, how->element_bytes).elements * how->element_bytes;
 }

@@ -5,16 +5,14 @@
 
 #include <stddef.h>
 
-#define BYTES_ALONE SC_KERNELS_SAME, SC_PLUGIN_DTYPE_NONE
-
 static const struct sc_plugin_dtype DTYPES[] = {
-    [SPEC_DTYPE_F32] = {"float32", 4, SC_KERNELS_SAME, SC_KERNELS_F32},
-    [SPEC_DTYPE_F16] = {"float16", 2, SC_KERNELS_F16_TO_F32, SC_KERNELS_F16},
-    [SPEC_DTYPE_BF16] = {"bfloat16", 2, SC_KERNELS_BF16_TO_F32, SC_KERNELS_BF16},
-    [SPEC_DTYPE_FP8_E4M3] = {"fp8_e4m3", 1, BYTES_ALONE},
-    [SPEC_DTYPE_FP8_E5M2] = {"fp8_e5m2", 1, BYTES_ALONE},
-    [SPEC_DTYPE_INT8] = {"int8", 1, BYTES_ALONE},
-    [SPEC_DTYPE_BYTES] = {"bytes", 1, BYTES_ALONE},
+    [SPEC_DTYPE_F32] = {"float32", 4, SC_KERNELS_F32},
+    [SPEC_DTYPE_F16] = {"float16", 2, SC_KERNELS_F16},
+    [SPEC_DTYPE_BF16] = {"bfloat16", 2, SC_KERNELS_BF16},
+    [SPEC_DTYPE_FP8_E4M3] = {"fp8_e4m3", 1, SC_PLUGIN_DTYPE_NONE},
+    [SPEC_DTYPE_FP8_E5M2] = {"fp8_e5m2", 1, SC_PLUGIN_DTYPE_NONE},
+    [SPEC_DTYPE_INT8] = {"int8", 1, SC_PLUGIN_DTYPE_NONE},
+    [SPEC_DTYPE_BYTES] = {"bytes", 1, SC_PLUGIN_DTYPE_NONE},
 };
 
 const struct sc_plugin_dtype *sc_plugin_dtype_of(uint32_t dtype)

@@ -18,7 +18,6 @@
 struct sc_plugin_dtype {
     const char *name;
     uint32_t bytes;   /* of one element */
-    uint32_t widen;   /* to float32: enum sc_kernels_widen; SC_KERNELS_SAME: to nothing */
     uint32_t kernels; /* enum sc_kernels_dtype; SC_PLUGIN_DTYPE_NONE: not scored */
 };
 

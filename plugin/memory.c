@@ -84,13 +84,11 @@ static spec_status check_tokens(const struct spec_memory *memory, const char *na
 }
 
 static spec_status check_dtype(uint32_t dtype, const char *name, enum sc_plugin_memory_use use,
-                               uint32_t stored_dtype, uint32_t *ret_widen,
-                               struct spec_error *reterr)
+                               uint32_t stored_dtype, bool *ret_widens, struct spec_error *reterr)
 {
-    const struct sc_plugin_dtype *stored = sc_plugin_dtype_of(stored_dtype);
-    uint32_t widen = stored != NULL ? stored->widen : SC_KERNELS_SAME;
-    bool may_widen = use == SC_MEMORY_DESTINATION && widen != SC_KERNELS_SAME;
-    *ret_widen = dtype == stored_dtype ? SC_KERNELS_SAME : widen;
+    bool may_widen = use == SC_MEMORY_DESTINATION && stored_dtype != SPEC_DTYPE_F32 &&
+                     sc_plugin_dtype_is_scored(stored_dtype);
+    *ret_widens = dtype != stored_dtype;
     if (dtype == stored_dtype || (may_widen && dtype == SPEC_DTYPE_F32))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
@@ -129,7 +127,7 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
                        memory.device);
-    status = check_dtype(memory.dtype, name, use, shape->dtype, &checked.widen, reterr);
+    status = check_dtype(memory.dtype, name, use, shape->dtype, &checked.widens, reterr);
     if (status != SPEC_OK)
         return status;
     strides_resolve(&memory, use);
@@ -178,7 +176,7 @@ uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t
     const uint64_t numbers[] = {
         at->token_stride_bytes, at->head_stride_bytes,      at->block_tokens,
         at->block_stride_bytes, at->k_element_stride_bytes, at->v_token_stride_bytes,
-        memory->widen};
+        memory->widens};
     uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), at->slots != NULL);
     if (at->slots != NULL)
         digest = sc_hash_bytes64(at->slots, token_count * sizeof(int64_t), digest);

@@ -29,7 +29,7 @@ enum sc_plugin_memory_use {
 struct sc_plugin_memory {                  /* that was checked */
     struct sc_kernels_memory at;           /* of a destination nobody follows it but its target */
     const struct sc_plugin_target *target; /* target.h */
-    uint32_t widen;                        /* enum sc_kernels_widen: what comes becomes wider */
+    bool widens;                           /* what comes becomes float32 */
     bool has_negative_slot;
 };
 

@@ -114,7 +114,7 @@ static bool item_streams(const spec_connector *conn, const struct sc_plugin_item
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
     uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
-    uint64_t wider = item->memory.widen == SC_KERNELS_SAME ? 1 : sizeof(float) / element_bytes;
+    uint64_t wider = item->memory.widens ? sizeof(float) / element_bytes : 1;
     bool is_past = item->route == SC_ROUTE_LAYERED ||
                    (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
     uint64_t count = sc_plugin_row_total(item->request);
@@ -131,9 +131,9 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                 .head_count = conn->shape.kv_head_count,
                 .head_size = conn->shape.head_size,
                 .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
-                .widen = item->memory.widen,
+                .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
+                .widens = item->memory.widens,
                 .streams = item_streams(conn, item)},
-        .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
     };
 }
 

@@ -22,7 +22,6 @@
 struct sc_plugin_placing {
     const struct sc_plugin_memory *memory;
     struct sc_kernels_move how; /* rows as they come, and what becomes of them */
-    uint32_t dtype;             /* enum sc_kernels_dtype, of rows as they come */
 };
 
 enum sc_plugin_fence {

@@ -7,7 +7,7 @@
 
 static uint32_t dtype_there(const struct sc_plugin_placing *to)
 {
-    return to->how.widen == SC_KERNELS_SAME ? to->dtype : SC_KERNELS_F32;
+    return to->how.widens ? (uint32_t)SC_KERNELS_F32 : to->how.dtype;
 }
 
 /* Of columns, up to where a line of theirs ends. */
@@ -64,7 +64,7 @@ static void host_place_codes(const struct sc_plugin_placing *to, const struct sc
                                     .codes = slab->k_codes,
                                     .bits = slab->bits_k,
                                     .dst_dtype = dtype_there(to),
-                                    .streams = to->how.streams != 0,
+                                    .streams = to->how.streams,
                                     .skipped = skipped};
     sc_kernels_part_decode(&how, 0, at, count);
     how.scales = slab->v_scales;

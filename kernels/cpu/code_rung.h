@@ -92,7 +92,7 @@ static void rung_code_decode(const struct sc_kernels_code_decode *what)
 {
     uint64_t row_bytes = sc_kernels_code_row_bytes(what->code->channels, what->code->bits);
     uint64_t end = what->channel_first + what->channel_count;
-    if (what->channel_first % LANES != 0 || end % LANES != 0) {
+    if (what->channel_first % LANES != 0 || end % LANES != 0 || !is_own(what->dst_dtype)) {
         sc_kernels_ref_code_decode(what);
         return;
     }
@@ -227,6 +227,8 @@ INLINE bool bits_encode(const struct sc_kernels_code *code, const uint8_t *const
 static bool rung_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
                              uint64_t row_count, uint8_t *scales, uint8_t *codes)
 {
+    if (!is_own(code->dtype))
+        return sc_kernels_ref_code_encode(code, rows, row_count, scales, codes);
     bool has_codes = BY_BITS(code->bits, bits_encode, code, rows, row_count, scales, codes);
     if (!has_codes) {
         memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));

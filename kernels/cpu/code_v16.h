@@ -54,14 +54,6 @@ INLINE floats halves_of(const uint8_t *low, const uint8_t *high, uint32_t bits)
     return _mm512_sub_ps(_mm512_castsi512_ps(code), _mm512_set1_ps(8388607.5f));
 }
 
-INLINE void value_store(uint8_t *dst, floats value, uint32_t dtype)
-{
-    if (dtype == SC_KERNELS_F32)
-        _mm512_storeu_ps(dst, value);
-    else
-        _mm256_storeu_si256((void *)dst, narrowed(value, dtype));
-}
-
 /* A line, past the caches: one unit of float32, two of the others. */
 INLINE void line_stream(uint8_t *dst, const floats *values, uint32_t dtype)
 {
@@ -97,7 +89,7 @@ INLINE void tile_decode(const struct tiles *tiles, uint64_t first, uint64_t end,
             floats half = halves_of(low + u * width * 2, high + u * rest * 2, bits);
             values[u] = _mm512_fmadd_ps(half, step[u], min[u]);
             if (!streams)
-                value_store(dst + u * unit_bytes, values[u], dtype);
+                values_store(dst + u * unit_bytes, values[u], dtype);
         }
         SC_UNROLL
         for (uint32_t u = 0; streams && u < units; u += dtype == SC_KERNELS_F32 ? 1 : 2)

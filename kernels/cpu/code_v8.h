@@ -59,14 +59,6 @@ INLINE void unit_halves(const uint8_t *low, const uint8_t *high, uint32_t bits, 
     *ret_second = _mm256_permutevar_ps(centres, _mm256_srlv_epi32(both, second));
 }
 
-INLINE void values_store(uint8_t *dst, floats values, uint32_t dtype)
-{
-    if (dtype == SC_KERNELS_F32)
-        _mm256_storeu_ps((float *)(void *)dst, values);
-    else
-        _mm_storeu_si128((void *)dst, narrowed(values, dtype));
-}
-
 /* A unit. Whole registers: halves of them keep as many stores waiting for a line. */
 INLINE void unit_store(uint8_t *dst, floats first, floats second, uint32_t dtype)
 {

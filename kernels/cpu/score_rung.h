@@ -44,7 +44,10 @@ INLINE void rows_widen(float *dst, const uint8_t *const *rows, uint64_t count, u
 static void rung_rows_widen(float *dst, const uint8_t *const *rows, uint64_t count,
                             uint64_t head_size, uint32_t dtype)
 {
-    BY_DTYPE(dtype, rows_widen, dst, rows, count, head_size);
+    if (is_own(dtype))
+        BY_DTYPE(dtype, rows_widen, dst, rows, count, head_size);
+    else
+        sc_kernels_ref_rows_widen(dst, rows, count, head_size, dtype);
 }
 
 /* ---- Many queries --------------------------------------------------------------------------- */
@@ -316,7 +319,10 @@ INLINE void rows_score(const struct sc_kernels_rows_score *what, uint32_t dtype)
 
 static void rung_rows_score(const struct sc_kernels_rows_score *what)
 {
-    BY_DTYPE(what->dtype, rows_score, what);
+    if (is_own(what->dtype))
+        BY_DTYPE(what->dtype, rows_score, what);
+    else
+        sc_kernels_ref_rows_score(what);
 }
 
 static float rung_few_best(const float *scores, uint64_t count, float floor)

@@ -1,4 +1,5 @@
-/* What the rungs that widen and narrow 16-bit floats share: the tail is the reference's.
+/* What the rungs that widen and narrow numbers share: the tail is the reference's, and so is all of
+ * a type that is not written here.
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.
  *
@@ -10,7 +11,13 @@
 
 #define ROUND (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
-/* name(..., dtype) with `dtype` as a constant. */
+/* Whether the type is written here. */
+INLINE bool is_own(uint32_t dtype)
+{
+    return dtype <= SC_KERNELS_BF16;
+}
+
+/* name(..., dtype) with `dtype`, which is_own, as a constant. */
 #define BY_DTYPE(dtype, name, ...)                                                                 \
     ((dtype) == SC_KERNELS_F32   ? name(__VA_ARGS__, SC_KERNELS_F32)                               \
      : (dtype) == SC_KERNELS_F16 ? name(__VA_ARGS__, SC_KERNELS_F16)                               \
@@ -55,20 +62,28 @@ INLINE halves narrowed(floats x, uint32_t dtype)
     return halves_low(V(srli_epi32)(bits, 16));
 }
 
-static void rung_widen_f16(float *dst, const uint16_t *src, uint64_t count)
+INLINE void values_store(uint8_t *dst, floats values, uint32_t dtype)
 {
-    uint64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        V(storeu_ps)(dst + i, halves_widened(halves_load(src + i), SC_KERNELS_F16));
-    sc_kernels_ref_widen_f16(dst + i, src + i, count - i);
+    if (dtype == SC_KERNELS_F32)
+        V(storeu_ps)((float *)(void *)dst, values);
+    else
+        halves_store(dst, narrowed(values, dtype));
 }
 
-static void rung_widen_bf16(float *dst, const uint16_t *src, uint64_t count)
+INLINE void all_widen(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype)
 {
     uint64_t i = 0;
     for (; i + LANES <= count; i += LANES)
-        V(storeu_ps)(dst + i, halves_widened(halves_load(src + i), SC_KERNELS_BF16));
-    sc_kernels_ref_widen_bf16(dst + i, src + i, count - i);
+        V(storeu_ps)(dst + i, widened(src, i, dtype));
+    sc_kernels_ref_widen(dst + i, src + i * element_bytes(dtype), count - i, dtype);
+}
+
+static void rung_widen(float *dst, const uint8_t *src, uint64_t count, uint32_t dtype)
+{
+    if (is_own(dtype))
+        BY_DTYPE(dtype, all_widen, dst, src, count);
+    else
+        sc_kernels_ref_widen(dst, src, count, dtype);
 }
 
 #endif

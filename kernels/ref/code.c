@@ -6,53 +6,20 @@
 #include <math.h>
 #include <string.h>
 
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-/* Nearest binary16, ties to even; beyond its range infinity. No NaN comes here. */
-static uint16_t narrow_f16(float value)
-{
-    uint32_t sign = bits_of(value) >> 16 & 0x8000u, magnitude = bits_of(value) & 0x7fffffffu;
-    if (magnitude >= 0x477ff000u) /* 65,520, the first that rounds to 2^16 */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) {         /* below 2^-14: whole multiples of 2^-24 */
-        float whole = fabsf(value) + 0.5f; /* .5 has a unit of 2^-24: the sum is rounded there */
-        return (uint16_t)(sign | (bits_of(whole) - bits_of(0.5f)));
-    }
-    uint32_t odd = magnitude >> 13 & 1;
-    return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfffu + odd) >> 13));
-}
-
-static uint16_t narrow_bf16(float value)
-{
-    uint32_t bits = bits_of(value);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
-}
-
-static float widen_f16(uint16_t half)
-{
-    float value;
-    sc_kernels_ref_widen_f16(&value, &half, 1);
-    return value;
-}
-
 static float value_at(const uint8_t *row, uint64_t channel, uint32_t dtype)
 {
     float value;
-    uint16_t half;
-    if (dtype == SC_KERNELS_F32) {
-        memcpy(&value, row + channel * sizeof(value), sizeof(value));
-        return value;
-    }
-    memcpy(&half, row + channel * sizeof(half), sizeof(half));
-    if (dtype == SC_KERNELS_F16)
-        return widen_f16(half);
-    sc_kernels_ref_widen_bf16(&value, &half, 1);
+    sc_kernels_ref_widen(&value, row + channel * sc_kernels_dtype_bytes(dtype), 1, dtype);
     return value;
+}
+
+/* false: not finite. */
+static bool scale_put(uint8_t *dst, float value)
+{
+    float scale;
+    sc_kernels_dtypes[SC_KERNELS_F16].narrow(dst, &value, 1);
+    scale = value_at(dst, 0, SC_KERNELS_F16);
+    return fabsf(scale) < INFINITY;
 }
 
 /* Sets or adds up the planes of one code. */
@@ -84,8 +51,7 @@ static uint32_t code_at(const uint8_t *row, uint64_t padded, uint32_t bits, uint
 
 /* false: not finite. */
 static bool channel_scale(const struct sc_kernels_code *code, const uint8_t *const *rows,
-                          uint64_t row_count, uint64_t channel, uint16_t *ret_min,
-                          uint16_t *ret_step)
+                          uint64_t row_count, uint64_t channel, uint8_t *scales)
 {
     float least = INFINITY, most = -INFINITY;
     bool is_finite = true;
@@ -95,12 +61,9 @@ static bool channel_scale(const struct sc_kernels_code *code, const uint8_t *con
         least = x < least ? x : least;
         most = x > most ? x : most;
     }
-    if (!is_finite)
-        return false;
-    float levels = (float)(1u << code->bits), step = (most - least) * (1 / levels);
-    *ret_min = narrow_f16(least);
-    *ret_step = step < INFINITY ? narrow_f16(step) : 0x7c00u;
-    return (*ret_min & 0x7fffu) != 0x7c00u && *ret_step != 0x7c00u;
+    uint8_t *min = scales + channel * 2, *step = min + sc_kernels_code_padded(code->channels) * 2;
+    float levels = (float)(1u << code->bits);
+    return is_finite && scale_put(min, least) && scale_put(step, (most - least) * (1 / levels));
 }
 
 bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_t *const *rows,
@@ -113,14 +76,10 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
     memset(scales, 0, sc_kernels_code_scale_bytes(code->channels));
     memset(codes, 0, row_count * row_bytes);
     for (uint64_t c = 0; c < code->channels && has_codes; c++) {
-        uint16_t min16, step16;
-        has_codes = channel_scale(code, rows, row_count, c, &min16, &step16);
-        if (!has_codes)
-            break;
-        memcpy(scales + c * 2, &min16, 2);
-        memcpy(scales + (padded + c) * 2, &step16, 2);
-        float min = widen_f16(min16), step = widen_f16(step16);
-        for (uint64_t i = 0; i < row_count && step > 0; i++) {
+        has_codes = channel_scale(code, rows, row_count, c, scales);
+        float min = value_at(scales, c, SC_KERNELS_F16);
+        float step = value_at(scales, padded + c, SC_KERNELS_F16);
+        for (uint64_t i = 0; i < row_count && has_codes && step > 0; i++) {
             float at = (value_at(rows[i], c, code->dtype) - min) / step;
             at = at > 0 ? at : 0;
             at = at < top ? at : top;
@@ -147,12 +106,8 @@ void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what)
                 (float)code_at(what->codes + i * row_bytes, padded, what->code->bits, channel) +
                 0.5f;
             float value = fmaf(half, step, min);
-            uint16_t narrow =
-                what->dst_dtype == SC_KERNELS_F16 ? narrow_f16(value) : narrow_bf16(value);
-            if (what->dst_dtype == SC_KERNELS_F32)
-                memcpy(what->dst[i] + c * sizeof(value), &value, sizeof(value));
-            else
-                memcpy(what->dst[i] + c * sizeof(narrow), &narrow, sizeof(narrow));
+            sc_kernels_dtypes[what->dst_dtype].narrow(
+                what->dst[i] + c * sc_kernels_dtype_bytes(what->dst_dtype), &value, 1);
         }
 }
 

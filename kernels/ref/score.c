@@ -11,12 +11,7 @@ void sc_kernels_ref_rows_widen(float *dst, const uint8_t *const *rows, uint64_t 
                                uint64_t head_size, uint32_t dtype)
 {
     for (uint64_t j = 0; j < count; j++) {
-        if (dtype == SC_KERNELS_F32)
-            memcpy(dst, rows[j], head_size * sizeof(float));
-        else if (dtype == SC_KERNELS_F16)
-            sc_kernels_ref_widen_f16(dst, (const uint16_t *)(const void *)rows[j], head_size);
-        else
-            sc_kernels_ref_widen_bf16(dst, (const uint16_t *)(const void *)rows[j], head_size);
+        sc_kernels_ref_widen(dst, rows[j], head_size, dtype);
         dst += head_size;
         for (uint64_t t = head_size; t % 16 != 0; t++)
             *dst++ = 0;
@@ -84,13 +79,8 @@ void sc_kernels_ref_rows_score(const struct sc_kernels_rows_score *what)
             const uint8_t *row = what->rows[i] + what->byte_first + v * what->head_step;
             float sum = 0, value;
             for (uint64_t t = 0; t < what->head_size; t++) {
-                const uint16_t *half = (const uint16_t *)(const void *)row + t;
-                if (what->dtype == SC_KERNELS_F32)
-                    memcpy(&value, row + t * sizeof(value), sizeof(value));
-                else if (what->dtype == SC_KERNELS_F16)
-                    sc_kernels_ref_widen_f16(&value, half, 1);
-                else
-                    sc_kernels_ref_widen_bf16(&value, half, 1);
+                sc_kernels_ref_widen(&value, row + t * sc_kernels_dtype_bytes(what->dtype), 1,
+                                     what->dtype);
                 sum += value * what->queries[v * padded + t];
             }
             what->scores[v * what->score_stride + i] = sum;

@@ -57,7 +57,7 @@ static struct slab *slab_make(uint64_t seed, uint32_t dtype)
 {
     struct slab *slab = malloc(sizeof(*slab));
     assert_non_null(slab);
-    uint64_t size = dtype == SC_KERNELS_F32 ? 4 : 2;
+    uint64_t size = sc_kernels_dtype_bytes(dtype);
     for (uint64_t i = 0; i < ROWS; i++) {
         slab->rows[i] = slab->bytes[i];
         for (uint64_t c = 0; c < CHANNELS; c++) {
@@ -72,16 +72,8 @@ static struct slab *slab_make(uint64_t seed, uint32_t dtype)
 static double value_of(const struct slab *slab, uint32_t dtype, uint64_t row, uint64_t channel)
 {
     float value;
-    uint16_t half;
-    if (dtype == SC_KERNELS_F32) {
-        memcpy(&value, slab->bytes[row] + channel * 4, 4);
-        return (double)value;
-    }
-    memcpy(&half, slab->bytes[row] + channel * 2, 2);
-    if (dtype == SC_KERNELS_F16)
-        sc_kernels_ref_widen_f16(&value, &half, 1);
-    else
-        sc_kernels_ref_widen_bf16(&value, &half, 1);
+    sc_kernels_ref_widen(&value, slab->bytes[row] + channel * sc_kernels_dtype_bytes(dtype), 1,
+                         dtype);
     return (double)value;
 }
 

@@ -287,7 +287,7 @@ static void expect_unpacked(enum layout layout, const struct shape *shape, enum 
                             struct sc_kernels_move *how, uint8_t *rows, uint8_t *wide,
                             bool by_parts)
 {
-    uint64_t element = how->widen == SC_KERNELS_SAME ? how->element_bytes : sizeof(float);
+    uint64_t element = how->widens ? sizeof(float) : how->element_bytes;
     struct place want = make(layout, shape, element, order),
                  got = make(layout, shape, element, order);
     uint64_t part_bytes = shape->heads * shape->size * how->element_bytes;
@@ -308,7 +308,7 @@ static void expect_unpacked(enum layout layout, const struct shape *shape, enum 
                                    2 * part_bytes);
     }
     assert_memory_equal(got.bytes, want.bytes, want.byte_count);
-    bool has_spans = layout == V_APART && how->widen == SC_KERNELS_SAME;
+    bool has_spans = layout == V_APART && !how->widens;
     assert_int_equal(sc_kernels_spans_bytes(how) != 0, has_spans);
     unmake(&want);
     unmake(&got);
@@ -323,15 +323,13 @@ static void check_unpack(enum layout layout, const struct shape *shape, uint64_t
                                   .element_bytes = element};
     uint64_t numbers = shape->tokens * 2 * shape->heads * shape->size;
     uint8_t *rows = rows_make(shape, element), *wide = must(malloc(numbers * sizeof(float)));
-    uint32_t widens = element == 2 ? SC_KERNELS_BF16_TO_F32 : SC_KERNELS_SAME;
-    for (how.widen = SC_KERNELS_SAME; how.widen <= widens; how.widen++)
+    for (how.dtype = SC_KERNELS_F32; how.dtype <= (element == 2 ? SC_KERNELS_BF16 : SC_KERNELS_F32);
+         how.dtype++)
         for (uint32_t way = 0; way < 3; way++) {
-            const uint16_t *narrow = (const uint16_t *)(const void *)rows;
             how.streams = way == 2;
-            if (how.widen == SC_KERNELS_F16_TO_F32)
-                sc_kernels_ref_widen_f16((float *)(void *)wide, narrow, numbers);
-            else if (how.widen == SC_KERNELS_BF16_TO_F32)
-                sc_kernels_ref_widen_bf16((float *)(void *)wide, narrow, numbers);
+            how.widens = how.dtype != SC_KERNELS_F32;
+            if (how.widens)
+                sc_kernels_ref_widen((float *)(void *)wide, rows, numbers, how.dtype);
             else
                 memcpy(wide, rows, numbers * element);
             expect_unpacked(layout, shape, order, &how, rows, wide, way == 1);

@@ -48,11 +48,6 @@ static float next_float(void)
     return (float)((double)next_random() / (double)(1u << 30) - 1.0);
 }
 
-static uint64_t element_bytes(uint32_t dtype)
-{
-    return dtype == SC_KERNELS_F32 ? 4 : 2;
-}
-
 /* Writes an element of the type (f16: by hand, from values that it holds exactly). */
 static void element_put(uint8_t *at, uint32_t dtype, float value)
 {
@@ -75,15 +70,8 @@ static void element_put(uint8_t *at, uint32_t dtype, float value)
 
 static double element_get(const uint8_t *at, uint32_t dtype)
 {
-    uint16_t half;
     float value;
-    memcpy(&half, at, sizeof(half));
-    if (dtype == SC_KERNELS_F32)
-        memcpy(&value, at, sizeof(value));
-    else if (dtype == SC_KERNELS_F16)
-        sc_kernels_ref_widen_f16(&value, &half, 1);
-    else
-        sc_kernels_ref_widen_bf16(&value, &half, 1);
+    sc_kernels_ref_widen(&value, at, 1, dtype);
     return (double)value;
 }
 
@@ -99,7 +87,7 @@ static uint8_t *key_at(const struct sc_kernels_keys *keys, uint64_t head, uint64
 
 static struct keys keys_make(const struct shape *shape, uint64_t count)
 {
-    uint64_t head_bytes = shape->head_size * element_bytes(shape->key_dtype);
+    uint64_t head_bytes = shape->head_size * sc_kernels_dtype_bytes(shape->key_dtype);
     uint64_t row_bytes = shape->kv_heads * head_bytes, places = 2 * count + 16;
     struct keys keys = {.view = {.count = count, .dtype = shape->key_dtype}};
     keys.bytes = calloc(places, row_bytes + 4 * 16);
@@ -122,7 +110,7 @@ static struct keys keys_make(const struct shape *shape, uint64_t count)
     for (uint64_t j = 0; j < count; j++)
         for (uint64_t i = 0; i < shape->kv_heads * shape->head_size; i++)
             element_put(key_at(&keys.view, i / shape->head_size, j) +
-                            i % shape->head_size * element_bytes(shape->key_dtype),
+                            i % shape->head_size * sc_kernels_dtype_bytes(shape->key_dtype),
                         shape->key_dtype, next_float());
     return keys;
 }
@@ -139,8 +127,9 @@ static double score_of(const struct sc_kernels_importance *what, const uint8_t *
     const uint8_t *key = key_at(keys, head, j);
     double sum = 0;
     for (uint64_t t = 0; t < what->head_size; t++)
-        sum += element_get(query + t * element_bytes(what->queries.dtype), what->queries.dtype) *
-               element_get(key + t * element_bytes(keys->dtype), keys->dtype);
+        sum += element_get(query + t * sc_kernels_dtype_bytes(what->queries.dtype),
+                           what->queries.dtype) *
+               element_get(key + t * sc_kernels_dtype_bytes(keys->dtype), keys->dtype);
     return sum * (double)what->scale;
 }
 
@@ -250,7 +239,8 @@ static void compare_together(struct sc_kernels_importance *what, uint64_t heads)
 
 static void check(const struct shape *shape)
 {
-    uint64_t element = element_bytes(shape->query_dtype), heads = shape->kv_heads * shape->group;
+    uint64_t element = sc_kernels_dtype_bytes(shape->query_dtype),
+             heads = shape->kv_heads * shape->group;
     uint64_t row_bytes = heads * shape->head_size * element + 8;
     uint8_t *queries = calloc(shape->rows + 1, row_bytes);
     assert_non_null(queries);

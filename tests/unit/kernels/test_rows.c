@@ -149,14 +149,11 @@ static void expect_unpacked(struct bench_memory *want, const struct sc_kernels_m
                         src + ((j * 2 + part) * shape->heads + h) * shape->size + i;
                     uint8_t *to = address(&want->memory, part, (uint64_t)slot, h) + i * element;
                     float wide;
-                    if (how->widen == SC_KERNELS_SAME) {
+                    if (!how->widens) {
                         memcpy(to, from, 2);
                         continue;
                     }
-                    if (how->widen == SC_KERNELS_F16_TO_F32)
-                        sc_kernels_ref_widen_f16(&wide, from, 1);
-                    else
-                        sc_kernels_ref_widen_bf16(&wide, from, 1);
+                    sc_kernels_ref_widen(&wide, (const uint8_t *)from, 1, how->dtype);
                     memcpy(to, &wide, 4);
                 }
     }
@@ -207,10 +204,10 @@ static void expect_spans(const struct bench_memory *want, const struct sc_kernel
     unmake(&got);
 }
 
-static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t level, uint32_t widen,
-                         bool skips, bool streams)
+static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t level, uint32_t dtype,
+                         bool widens, bool skips, bool streams)
 {
-    uint64_t element = widen == SC_KERNELS_SAME ? 2 : 4;
+    uint64_t element = widens ? 4 : 2;
     struct bench_memory want = make(layout, shape, element), got = make(layout, shape, element);
     if (skips && want.memory.slots != NULL)
         for (uint64_t j = 0; j < shape->tokens; j += 3)
@@ -225,7 +222,8 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
                                   .head_count = shape->heads,
                                   .head_size = shape->size,
                                   .element_bytes = 2,
-                                  .widen = widen,
+                                  .dtype = dtype,
+                                  .widens = widens,
                                   .streams = streams};
     sc_kernels_rows_prefetch(&how, 0, shape->tokens);
     assert_memory_equal(got.bytes, want.bytes, want.byte_count); /* it writes nothing */
@@ -238,7 +236,7 @@ static void check_unpack(uint32_t layout, const struct shape *shape, uint32_t le
     }
     assert_memory_equal(got.bytes, want.bytes, want.byte_count);
     expect_parts(&want, &how, layout, shape, element, src);
-    if (widen == SC_KERNELS_SAME)
+    if (!widens)
         expect_spans(&want, &how, layout, shape, src);
     else
         assert_int_equal(sc_kernels_spans_bytes(&how), 0);
@@ -253,9 +251,9 @@ static void unpack_follows_the_formula_at_every_level(void **state)
     for (uint32_t layout = 0; layout < LAYOUTS; layout++)
         for (uint32_t s = 0; s < SHAPE_COUNT; s++)
             for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
-                for (uint32_t widen = 0; widen <= SC_KERNELS_BF16_TO_F32; widen++)
-                    for (uint32_t how = 0; how < 4; how++)
-                        check_unpack(layout, &SHAPES[s], level, widen, how & 1, how & 2);
+                for (uint32_t dtype = SC_KERNELS_F16; dtype <= SC_KERNELS_BF16; dtype++)
+                    for (uint32_t how = 0; how < 8; how++)
+                        check_unpack(layout, &SHAPES[s], level, dtype, how & 4, how & 1, how & 2);
 }
 
 int main(void)

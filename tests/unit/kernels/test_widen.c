@@ -43,12 +43,12 @@ static void every_pattern_has_its_value_at_every_level(void **state)
         src[i] = (uint16_t)i;
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
         const struct sc_kernels *kernels = sc_kernels_get(level);
-        kernels->widen_f16(dst, src, PATTERNS);
+        kernels->widen(dst, (const uint8_t *)src, PATTERNS, SC_KERNELS_F16);
         for (uint32_t i = 0; i < PATTERNS; i++)
             if (bits_of(dst[i]) != expected_f16(i))
                 fail_msg("level %u: f16 %#x gives %#x, expected %#x", level, i, bits_of(dst[i]),
                          expected_f16(i));
-        kernels->widen_bf16(dst, src, PATTERNS);
+        kernels->widen(dst, (const uint8_t *)src, PATTERNS, SC_KERNELS_BF16);
         for (uint32_t i = 0; i < PATTERNS; i++)
             if (bits_of(dst[i]) != i << 16)
                 fail_msg("level %u: bf16 %#x gives %#x", level, i, bits_of(dst[i]));
@@ -62,22 +62,22 @@ static void any_length_and_alignment_equals_the_reference(void **state)
 {
     (void)state;
     enum { LENGTHS = 100, OFFSETS = 17, WORDS = LENGTHS + OFFSETS + 2 * GUARD };
-    uint16_t src[WORDS];
+    uint32_t src[WORDS];
     float want[WORDS], got[WORDS];
     for (uint32_t i = 0; i < WORDS; i++)
-        src[i] = (uint16_t)(i * 40503u + 77);
+        src[i] = i * 2654435761u + 77;
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
-        for (uint32_t is_bf16 = 0; is_bf16 < 2; is_bf16++)
+        for (uint32_t dtype = 0; dtype < SC_KERNELS_DTYPES; dtype++)
             for (uint32_t offset = 0; offset < OFFSETS; offset++)
                 for (uint32_t count = 0; count < LENGTHS; count++) {
                     const struct sc_kernels *ref = sc_kernels_get(SC_KERNELS_REF);
                     const struct sc_kernels *mine = sc_kernels_get(level);
                     memset(want, 0xa5, sizeof(want));
                     memset(got, 0xa5, sizeof(got));
-                    (is_bf16 ? ref->widen_bf16 : ref->widen_f16)(want + GUARD + offset,
-                                                                 src + 16 - offset, count);
-                    (is_bf16 ? mine->widen_bf16 : mine->widen_f16)(got + GUARD + offset,
-                                                                   src + 16 - offset, count);
+                    const uint8_t *from =
+                        (const uint8_t *)src + (16 - offset) * sc_kernels_dtype_bytes(dtype);
+                    ref->widen(want + GUARD + offset, from, count, dtype);
+                    mine->widen(got + GUARD + offset, from, count, dtype);
                     assert_memory_equal(got, want, sizeof(want));
                     assert_int_equal(bits_of(got[GUARD + offset - 1]), 0xa5a5a5a5u);
                     assert_int_equal(bits_of(got[GUARD + offset + count]), 0xa5a5a5a5u);

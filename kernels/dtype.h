@@ -1,0 +1,26 @@
+/* The types of numbers that are scored and coded, in one table. Another one is a row here: what is
+ * not written for it takes its elements through the row's functions.
+ *
+ * Holds: widening is exact. f16 NaNs become quiet, payload kept, as hardware does it; bf16 bits are
+ * kept as they are. Narrowing takes the nearest, ties to even, and no NaN.
+ * Threads: any. Tests: tests/unit/kernels/test_widen.c, test_code.c */
+#ifndef SC_KERNELS_DTYPE_H
+#define SC_KERNELS_DTYPE_H
+
+#include <stdint.h>
+
+enum sc_kernels_dtype { SC_KERNELS_F32, SC_KERNELS_F16, SC_KERNELS_BF16, SC_KERNELS_DTYPES };
+
+struct sc_kernels_dtype_row {
+    uint32_t bytes; /* of an element */
+    void (*widen)(float *dst, const uint8_t *src, uint64_t count);
+    void (*narrow)(uint8_t *dst, const float *src, uint64_t count);
+};
+extern const struct sc_kernels_dtype_row sc_kernels_dtypes[]; /* [SC_KERNELS_DTYPES] */
+
+static inline uint64_t sc_kernels_dtype_bytes(uint32_t dtype)
+{
+    return sc_kernels_dtypes[dtype].bytes;
+}
+
+#endif
