@@ -36,17 +36,16 @@ void sc_chain_secret_init(struct sc_chain_secret *secret,
     }
 }
 
-struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret, struct sc_hash family,
-                               uint64_t epoch, const void *salt, uint64_t salt_bytes,
-                               const void *lora, uint64_t lora_bytes)
+struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret,
+                               const struct sc_chain_scope *scope)
 {
     struct sc_digest digest;
     sc_digest_init(&digest, "chain-root");
     sc_digest_bytes(&digest, ROOT_SECRET, secret->secret, SC_CHAIN_SECRET_BYTES);
-    sc_digest_hash(&digest, ROOT_FAMILY, family);
-    sc_digest_u64(&digest, ROOT_EPOCH, epoch);
-    sc_digest_bytes(&digest, ROOT_SALT, salt, salt_bytes);
-    sc_digest_bytes(&digest, ROOT_LORA, lora, lora_bytes);
+    sc_digest_hash(&digest, ROOT_FAMILY, scope->family);
+    sc_digest_u64(&digest, ROOT_EPOCH, scope->epoch);
+    sc_digest_bytes(&digest, ROOT_SALT, scope->salt, scope->salt_bytes);
+    sc_digest_bytes(&digest, ROOT_LORA, scope->lora, scope->lora_bytes);
     return sc_digest_done_whole(&digest);
 }
 
@@ -128,13 +127,13 @@ uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
     return count;
 }
 
-uint64_t sc_chain_mark_from(const struct sc_mark *marks, uint64_t mark_count, uint64_t token)
+uint64_t sc_chain_mark_from(struct sc_marks marks, uint64_t token)
 {
     uint64_t low = 0;
-    uint64_t high = mark_count;
+    uint64_t high = marks.count;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (marks[middle].token < token)
+        if (marks.at[middle].token < token)
             low = middle + 1;
         else
             high = middle;
@@ -175,17 +174,15 @@ static struct sc_hash step(const struct sc_chain_secret *secret, struct sc_hash 
 
 struct sc_hash sc_chain_step(const struct sc_chain_secret *secret, struct sc_hash previous,
                              uint64_t first, const uint32_t *tokens, uint32_t count,
-                             const struct sc_mark *marks, uint64_t mark_count)
+                             struct sc_marks marks)
 {
     SC_ASSERT(NULL, count >= 1);
     SC_ASSERT(NULL, count <= SC_CHAIN_CHUNK_TOKENS_MAX);
     struct sc_hash fold = {0, 0};
     uint32_t inside = 0;
-    uint64_t i = mark_count == 0 ? 0 : sc_chain_mark_from(marks, mark_count, first);
-    for (; i < mark_count && marks[i].token - first < count; i++) {
-        fold = fold_mark(secret, fold, marks[i].token - first, &marks[i].digest);
-        inside++;
-    }
+    uint64_t i = sc_chain_mark_from(marks, first);
+    for (; i < marks.count && marks.at[i].token - first < count; i++, inside++)
+        fold = fold_mark(secret, fold, marks.at[i].token - first, &marks.at[i].digest);
     return step(secret, previous, tokens, count, fold, inside);
 }
 
@@ -209,39 +206,30 @@ void sc_chain_init_at(struct sc_chain *chain, const struct sc_chain_secret *secr
     chain->fold = (struct sc_hash){0, 0};
 }
 
-uint64_t sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
-                         const struct sc_mark *marks, uint64_t mark_count, struct sc_hash *ret_grid,
-                         uint64_t capacity)
+/* How many tokens were appended since the root. */
+static uint64_t position(const struct sc_chain *chain)
 {
-    uint64_t reached = 0;
-    uint64_t mark =
-        mark_count == 0 ? 0 : sc_chain_mark_from(marks, mark_count, sc_chain_position(chain));
+    return chain->grid_first + chain->pending_count;
+}
+
+void sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
+                     struct sc_marks marks)
+{
+    uint64_t i = sc_chain_mark_from(marks, position(chain));
     while (token_count != 0) {
         uint64_t room = chain->chunk_tokens - chain->pending_count;
         uint32_t part = (uint32_t)(token_count < room ? token_count : room);
-        uint64_t end = sc_chain_position(chain) + part;
+        uint64_t end = position(chain) + part;
         memcpy(chain->pending + chain->pending_count, tokens, 4 * (uint64_t)part);
-        for (; mark < mark_count && marks[mark].token < end; mark++) {
+        for (; i < marks.count && marks.at[i].token < end; i++, chain->pending_marks++)
             chain->fold = fold_mark(chain->secret, chain->fold,
-                                    marks[mark].token - chain->grid_first, &marks[mark].digest);
-            chain->pending_marks++;
-        }
+                                    marks.at[i].token - chain->grid_first, &marks.at[i].digest);
         chain->pending_count += part;
         tokens += part;
         token_count -= part;
-        if (chain->pending_count == chain->chunk_tokens) {
+        if (chain->pending_count == chain->chunk_tokens)
             sc_chain_init_at(chain, chain->secret, sc_chain_at(chain), end, chain->chunk_tokens);
-            if (reached < capacity && ret_grid != NULL)
-                ret_grid[reached] = chain->grid;
-            reached++;
-        }
     }
-    return reached;
-}
-
-uint64_t sc_chain_position(const struct sc_chain *chain)
-{
-    return chain->grid_first + chain->pending_count;
 }
 
 struct sc_hash sc_chain_at(const struct sc_chain *chain)

@@ -49,6 +49,12 @@ struct sc_mark {
     struct sc_sha256 digest;
 };
 
+/* Marks of a prompt, ascending. */
+struct sc_marks {
+    const struct sc_mark *at; /* [count]; NULL when 0 */
+    uint64_t count;
+};
+
 /* The store's secret, and what keys the steps, which follows from it. */
 #define SC_CHAIN_SECRET_BYTES 32u
 struct sc_chain_secret {
@@ -58,13 +64,18 @@ struct sc_chain_secret {
 void sc_chain_secret_init(struct sc_chain_secret *secret,
                           const uint8_t bytes[SC_CHAIN_SECRET_BYTES]);
 
-/* The root of a chain; the chain begins with its first 16 bytes.
- *   family      digest of what the namespaces of all ranks of one model share
- *   epoch       how often the model's KV was reset
- *   salt, lora  may be NULL when their size is 0 (none) */
-struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret, struct sc_hash family,
-                               uint64_t epoch, const void *salt, uint64_t salt_bytes,
-                               const void *lora, uint64_t lora_bytes);
+/* Who shares KV of equal tokens. */
+struct sc_chain_scope {
+    struct sc_hash family; /* digest of what the namespaces of all ranks of one model share */
+    uint64_t epoch;        /* how often the model's KV was reset */
+    const void *salt;      /* may be NULL when its size is 0 (none); lora too */
+    uint64_t salt_bytes;
+    const void *lora;
+    uint64_t lora_bytes;
+};
+/* The root of a chain; the chain begins with its first 16 bytes. */
+struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret,
+                               const struct sc_chain_scope *scope);
 
 /* Folds keys, in any order, into marks.
  *   ret_marks  [key_count]  written from the front, ascending
@@ -75,10 +86,10 @@ uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,
 /* One step: the hash after `count` tokens of the chunk that begins at `first`, from the hash at
  * `first`. 1 <= count <= SC_CHAIN_CHUNK_TOKENS_MAX.
  *   tokens  [count]
- *   marks   [mark_count]  only marks in [first, first + count) are used */
+ *   marks   only those in [first, first + count) are used */
 struct sc_hash sc_chain_step(const struct sc_chain_secret *secret, struct sc_hash previous,
                              uint64_t first, const uint32_t *tokens, uint32_t count,
-                             const struct sc_mark *marks, uint64_t mark_count);
+                             struct sc_marks marks);
 
 /* The chain, fed in parts of any size. */
 struct sc_chain {
@@ -97,18 +108,13 @@ void sc_chain_init(struct sc_chain *chain, const struct sc_chain_secret *secret,
 /* Begins again at a grid border whose hash is known. */
 void sc_chain_init_at(struct sc_chain *chain, const struct sc_chain_secret *secret,
                       struct sc_hash grid, uint64_t grid_first, uint32_t chunk_tokens);
-/* Appends tokens.
- *   marks  [mark_count]  of the whole prompt; those inside the appended range are used
- *   ret_grid  NULL, or [capacity]: the hash at each grid border that was reached, in order
- * Returns how many grid borders were reached. */
-uint64_t sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
-                         const struct sc_mark *marks, uint64_t mark_count, struct sc_hash *ret_grid,
-                         uint64_t capacity);
-/* How many tokens were appended since the root, and the hash after them. */
-uint64_t sc_chain_position(const struct sc_chain *chain);
+/* Appends tokens. marks: of the whole prompt; those inside the appended range are used. */
+void sc_chain_extend(struct sc_chain *chain, const uint32_t *tokens, uint64_t token_count,
+                     struct sc_marks marks);
+/* The hash after all that was appended. */
 struct sc_hash sc_chain_at(const struct sc_chain *chain);
 
 /* The index of the first mark at or after a token: binary search. */
-uint64_t sc_chain_mark_from(const struct sc_mark *marks, uint64_t mark_count, uint64_t token);
+uint64_t sc_chain_mark_from(struct sc_marks marks, uint64_t token);
 
 #endif

@@ -301,7 +301,7 @@ struct walk {
 static bool marked_at(const struct walk *walk, uint64_t position)
 {
     const struct sc_radix_query *query = walk->query;
-    return walk->mark < query->mark_count && query->marks[walk->mark].token == position;
+    return walk->mark < query->marks.count && query->marks.at[walk->mark].token == position;
 }
 
 /* Prefetches the runs of a group (0: none), the first lines first: a prefetch holds the processor
@@ -365,7 +365,7 @@ static void take(struct walk *walk, uint32_t id, const struct sc_radix_node *nod
         match->whole_end = walk->position;
     }
     const struct sc_radix_query *query = walk->query;
-    while (walk->mark < query->mark_count && query->marks[walk->mark].token < walk->position)
+    while (walk->mark < query->marks.count && query->marks.at[walk->mark].token < walk->position)
         walk->mark++;
     if (walk->position % walk->index->chunk_tokens == 0)
         foretell(walk, id, node);
@@ -377,12 +377,12 @@ static void hash_chunk(struct walk *walk)
     uint32_t chunk_tokens = walk->index->chunk_tokens;
     uint64_t first = walk->hashed * chunk_tokens;
     uint64_t marks = 0;
-    while (walk->hash_mark + marks < query->mark_count &&
-           query->marks[walk->hash_mark + marks].token < first + chunk_tokens)
+    while (walk->hash_mark + marks < query->marks.count &&
+           query->marks.at[walk->hash_mark + marks].token < first + chunk_tokens)
         marks++;
-    walk->chain =
-        sc_chain_step(walk->secret, walk->chain, first, query->tokens + first, chunk_tokens,
-                      marks == 0 ? NULL : query->marks + walk->hash_mark, marks);
+    struct sc_marks inside = {marks == 0 ? NULL : query->marks.at + walk->hash_mark, marks};
+    walk->chain = sc_chain_step(walk->secret, walk->chain, first, query->tokens + first,
+                                chunk_tokens, inside);
     walk->hash_mark += marks;
     walk->hashes[walk->hashed % RING] = walk->chain;
     walk->hashed++;
@@ -455,13 +455,13 @@ static bool is_next(const struct walk *walk, const struct sc_radix_node *node, u
     bool marked = marked_at(walk, walk->position);
     struct sc_radix_key key;
     sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
-                     marked ? &query->marks[walk->mark] : NULL);
+                     marked ? &query->marks.at[walk->mark] : NULL);
     if (sc_radix_up_parent(up) != walk->at || sc_radix_up_cut(up) != 0 ||
         sc_radix_node_length(node) != chunk_tokens || !key_matches(node, up, &key) ||
         is_refused(walk, node))
         return false;
     uint64_t next = walk->mark + (marked ? 1 : 0);
-    if (next < query->mark_count && query->marks[next].token < walk->position + chunk_tokens)
+    if (next < query->marks.count && query->marks.at[next].token < walk->position + chunk_tokens)
         return false;
     return memcmp(node->tokens, query->tokens + walk->position, 4 * (uint64_t)chunk_tokens) == 0;
 }
@@ -522,7 +522,7 @@ static bool take_child(struct walk *walk)
     bool marked = marked_at(walk, walk->position);
     struct sc_radix_key key;
     sc_radix_key_set(&key, walk->at, query->tokens[walk->position],
-                     marked ? &query->marks[walk->mark] : NULL);
+                     marked ? &query->marks.at[walk->mark] : NULL);
     struct sc_radix_node *node;
     uint64_t up;
     uint32_t id = sc_radix_child_find(walk->index, &key, &node, &up, &walk->match.steps);
@@ -532,8 +532,8 @@ static bool take_child(struct walk *walk)
     uint64_t length = sc_radix_node_length(node) - cut;
     uint64_t limit = query->token_count - walk->position;
     uint64_t next = walk->mark + (marked ? 1 : 0);
-    if (next < query->mark_count && query->marks[next].token - walk->position < limit)
-        limit = query->marks[next].token - walk->position;
+    if (next < query->marks.count && query->marks.at[next].token - walk->position < limit)
+        limit = query->marks.at[next].token - walk->position;
     if (limit > length)
         limit = length;
     const uint32_t *stored = node->tokens + cut;

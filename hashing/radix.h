@@ -72,8 +72,7 @@ struct sc_radix_query {
     struct sc_sha256 root;
     const uint32_t *tokens; /* from position 0 */
     uint64_t token_count;
-    const struct sc_mark *marks; /* ascending; those at or after token_count do not matter */
-    uint64_t mark_count;
+    struct sc_marks marks; /* those at or after token_count do not matter */
     uint32_t flags_end; /* not 0: the match ends before the first run with these flags or larger */
 };
 
@@ -133,9 +132,8 @@ struct sc_radix_insertion {
     uint64_t first;            /* position of tokens[0]: the end of `after`, 0 for the root */
     const uint32_t *tokens;    /* [token_count] */
     uint64_t token_count;
-    uint64_t run_first;          /* where the value's rows begin; tokens before it must be stored */
-    const struct sc_mark *marks; /* of the whole prompt; those in the inserted range are used */
-    uint64_t mark_count;
+    uint64_t run_first;    /* where the value's rows begin; tokens before it must be stored */
+    struct sc_marks marks; /* of the whole prompt; those in the inserted range are used */
     const struct sc_hash *end_hash; /* chain hash after the last token, when it is known for sure;
                                      * NULL: it is computed */
     struct sc_radix_value value;    /* row_first: the row of token run_first */
@@ -264,13 +262,12 @@ struct sc_radix_place {
     uint64_t length;
 };
 
-/* The place after `length` tokens of a match. Touches no index; one hash at most.
- *   secret    the index's
+/* The place after `length` tokens of a match. Looks at no run; one hash at most. Threads: any.
  *   segments  [segment_count]  those that the match filled; they reach `length`
  *   length    1 .. the match's tokens */
-void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_radix_query *query,
+void sc_radix_place_of(const struct sc_radix *index, const struct sc_radix_query *query,
                        const struct sc_radix_segment *segments, uint64_t segment_count,
-                       uint32_t chunk_tokens, uint64_t length, struct sc_radix_place *ret_place);
+                       uint64_t length, struct sc_radix_place *ret_place);
 
 /* What is claimed: the prefix of the place, whose last token's row is in the piece, or was until
  * its runs were moved to another. */

@@ -19,11 +19,11 @@
 
 #include <string.h>
 
-void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_radix_query *query,
+void sc_radix_place_of(const struct sc_radix *index, const struct sc_radix_query *query,
                        const struct sc_radix_segment *segments, uint64_t segment_count,
-                       uint32_t chunk_tokens, uint64_t length, struct sc_radix_place *ret_place)
+                       uint64_t length, struct sc_radix_place *ret_place)
 {
-    uint64_t border = length - length % chunk_tokens;
+    uint64_t border = length - length % index->chunk_tokens;
     uint64_t low = 0; /* the first segment that ends at the border or behind it */
     uint64_t high = segment_count;
     while (low < high) {
@@ -41,8 +41,8 @@ void sc_radix_place_of(const struct sc_chain_secret *secret, const struct sc_rad
     ret_place->length = length;
     if (border < length)
         ret_place->end =
-            sc_chain_step(secret, ret_place->border, border, query->tokens + border,
-                          (uint32_t)(length - border), query->marks, query->mark_count);
+            sc_chain_step(sc_radix_secret(index), ret_place->border, border, query->tokens + border,
+                          (uint32_t)(length - border), query->marks);
 }
 
 /* ---- answering ----------------------------------------------------------------------------- */
@@ -196,9 +196,8 @@ static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_clai
 }
 
 /* The marks from the border to the run, which is in its chunk; they are put at the array's end. */
-static const struct sc_mark *marks_from(const struct sc_radix *index, uint32_t id, uint64_t border,
-                                        struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX],
-                                        uint64_t *ret_count)
+static struct sc_marks marks_from(const struct sc_radix *index, uint32_t id, uint64_t border,
+                                  struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX])
 {
     uint64_t free = SC_CHAIN_CHUNK_TOKENS_MAX;
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
@@ -209,8 +208,7 @@ static const struct sc_mark *marks_from(const struct sc_radix *index, uint32_t i
             marks[--free] = mark;
         node = sc_radix_node_at(index, sc_radix_up_parent(up));
     }
-    *ret_count = SC_CHAIN_CHUNK_TOKENS_MAX - free;
-    return marks + free;
+    return (struct sc_marks){marks + free, SC_CHAIN_CHUNK_TOKENS_MAX - free};
 }
 
 static bool fits(const struct sc_radix *index, const struct sc_radix_claim *claim, uint32_t id,
@@ -223,10 +221,9 @@ static bool fits(const struct sc_radix *index, const struct sc_radix_claim *clai
         return false;
     if (border < place->length) {
         struct sc_mark memory[SC_CHAIN_CHUNK_TOKENS_MAX];
-        uint64_t mark_count;
-        const struct sc_mark *marks = marks_from(index, id, border, memory, &mark_count);
         end = sc_chain_step(sc_radix_secret(index), place->border, border, tokens + border,
-                            (uint32_t)(place->length - border), marks, mark_count);
+                            (uint32_t)(place->length - border),
+                            marks_from(index, id, border, memory));
     }
     return sc_hash_equal(end, place->end);
 }

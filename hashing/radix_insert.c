@@ -60,8 +60,8 @@ void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
         uint32_t cut = sc_radix_up_cut(sc_radix_up(node));
         struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
         bool marked = sc_radix_node_mark(node, sc_radix_up(node), &mark.digest);
-        (void)sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
-                              &mark, marked ? 1 : 0, NULL, 0);
+        sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
+                        (struct sc_marks){&mark, marked ? 1 : 0});
     }
 }
 
@@ -120,22 +120,17 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
 
 static const struct sc_mark *mark_at(const struct sc_radix_insertion *in, uint64_t position)
 {
-    if (in->mark_count == 0)
-        return NULL;
-    uint64_t i = sc_chain_mark_from(in->marks, in->mark_count, position);
-    return i < in->mark_count && in->marks[i].token == position ? &in->marks[i] : NULL;
+    uint64_t i = sc_chain_mark_from(in->marks, position);
+    return i < in->marks.count && in->marks.at[i].token == position ? &in->marks.at[i] : NULL;
 }
 
 /* The end of the run that begins at `position`: the next mark, or the insertion's end. */
 static uint64_t run_end(const struct plan *plan, uint64_t position)
 {
     const struct sc_radix_insertion *in = plan->in;
-    if (in->mark_count == 0)
-        return plan->end;
-    uint64_t i = sc_chain_mark_from(in->marks, in->mark_count, position + 1);
-    if (i < in->mark_count && in->marks[i].token < plan->end)
-        return in->marks[i].token;
-    return plan->end;
+    uint64_t i = sc_chain_mark_from(in->marks, position + 1);
+    return i < in->marks.count && in->marks.at[i].token < plan->end ? in->marks.at[i].token
+                                                                    : plan->end;
 }
 
 /* Goes down as far as the tokens are there. */
@@ -192,8 +187,8 @@ static void prepare_chain(struct plan *plan)
     uint32_t cut = sc_radix_up_cut(plan->part_up);
     struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
     bool marked = sc_radix_node_mark(node, plan->part_up, &mark.digest);
-    (void)sc_chain_extend(&plan->chain, node->tokens + cut, plan->part_count, &mark, marked ? 1 : 0,
-                          NULL, 0);
+    sc_chain_extend(&plan->chain, node->tokens + cut, plan->part_count,
+                    (struct sc_marks){&mark, marked ? 1 : 0});
 }
 
 static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t end,
@@ -209,8 +204,8 @@ static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t en
     if (is_hash_known) {
         node->hash = *in->end_hash;
     } else {
-        (void)sc_chain_extend(&plan->chain, tokens, end - first, mark, mark != NULL ? 1 : 0, NULL,
-                              0);
+        sc_chain_extend(&plan->chain, tokens, end - first,
+                        (struct sc_marks){mark, mark != NULL ? 1 : 0});
         node->hash = sc_chain_at(&plan->chain);
     }
     uint32_t row = in->value.row_first + (uint32_t)(first - in->run_first);

@@ -79,8 +79,7 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
     struct sc_radix_query query = {.root = ret_attached->root,
                                    .tokens = room->tokens,
                                    .token_count = lease->place.length,
-                                   .marks = room->marks,
-                                   .mark_count = ret_attached->mark_count};
+                                   .marks = {room->marks, ret_attached->mark_count}};
     struct sc_radix_match *match = &ret_attached->match;
     sc_plugin_lock(conn, &conn->index.lock); /* no rows are given up meanwhile (coarse.c) */
     sc_radix_match_pin(conn->radix, &query, room->segments, room->segment_capacity, match);
@@ -173,8 +172,7 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
                                    .token_count = request->token_count,
-                                   .marks = request->marks,
-                                   .mark_count = request->mark_count};
+                                   .marks = {request->marks, request->mark_count}};
     sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};
     memcpy(promise.lease, params->lease.data, sizeof(promise.lease));

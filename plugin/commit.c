@@ -96,8 +96,7 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = request->tokens,
                                    .token_count = save->first + save->count,
-                                   .marks = request->marks,
-                                   .mark_count = request->mark_count};
+                                   .marks = {request->marks, request->mark_count}};
     for (;;) {
         sc_plugin_drops_flush(conn);
         struct spec_provenance worst = worth_of(conn, save, query);

@@ -154,7 +154,7 @@ bool sc_plugin_index_holds(const struct sc_radix *radix, const struct sc_store_p
     piece_marks(piece, marks);
     struct sc_hash hash = sc_chain_step(
         sc_radix_secret(radix), sc_hash_from_bytes(piece->chunk_hash), piece->chunk_first,
-        piece->tokens, (uint32_t)token_count, marks, piece->mark_count);
+        piece->tokens, (uint32_t)token_count, (struct sc_marks){marks, piece->mark_count});
     return sc_hash_equal(hash, sc_hash_from_bytes(piece->hash));
 }
 
@@ -206,8 +206,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .tokens = piece->tokens,
         .token_count = piece_token_count(piece),
         .run_first = piece->first_position + piece->skip,
-        .marks = marks,
-        .mark_count = piece->mark_count,
+        .marks = {marks, piece->mark_count},
         .end_hash = &piece_hash,
         .value = {piece->id, piece->skip, sc_plugin_provenance_kind(&piece->provenance)},
         .replaces = &replaces,
@@ -333,8 +332,7 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
             .tokens = request->tokens + inserted.whole_end,
             .token_count = piece.end - inserted.whole_end,
             .run_first = position,
-            .marks = request->marks,
-            .mark_count = request->mark_count,
+            .marks = {request->marks, request->mark_count},
             .value = {id, (uint32_t)(position - piece.first), kind},
             .replaces = &replaces,
         };

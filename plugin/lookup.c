@@ -216,8 +216,8 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
                                     .expiry_ns = promise->expiry_ns,
                                     .rank = conn->ranks.rank,
                                     .epoch_bits = (uint32_t)request->epoch};
-    sc_radix_place_of(sc_radix_secret(conn->radix), query, request->segments, last + 1,
-                      conn->config.chunk_tokens, request->matched_tokens, &lease.place);
+    sc_radix_place_of(conn->radix, query, request->segments, last + 1, request->matched_tokens,
+                      &lease.place);
     sc_plugin_lease_encode(&lease, atomic_load(&conn->ranks.lease_seed), promise->lease);
 }
 
@@ -237,8 +237,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     struct sc_radix_query query = {.root = request->root,
                                    .tokens = is_peek(params) ? params->tokens : request->tokens,
                                    .token_count = request->token_count,
-                                   .marks = request->marks,
-                                   .mark_count = request->mark_count,
+                                   .marks = {request->marks, request->mark_count},
                                    .flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0};
     sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
                        &match);
@@ -313,11 +312,15 @@ static void find_root(const spec_connector *conn, const struct spec_lookup_param
                       struct sc_plugin_request *request)
 {
     const struct sc_chain_secret *secret = sc_radix_secret(conn->radix);
+    const struct sc_chain_scope scope = {.family = conn->family,
+                                         .epoch = request->epoch,
+                                         .salt = params->salt.data,
+                                         .salt_bytes = params->salt.byte_count,
+                                         .lora = params->lora.data,
+                                         .lora_bytes = params->lora.byte_count};
     request->root = (struct sc_sha256){{0}};
     if (secret != NULL)
-        request->root =
-            sc_chain_root(secret, conn->family, request->epoch, params->salt.data,
-                          params->salt.byte_count, params->lora.data, params->lora.byte_count);
+        request->root = sc_chain_root(secret, &scope);
 }
 
 static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)

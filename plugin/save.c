@@ -31,8 +31,8 @@ static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_r
                                              .chunk_first = piece.chunk_first,
                                              .row_count = (uint32_t)(piece.end - position)};
         sc_hash_to_bytes(chain->grid, plan->chunk_hash);
-        sc_chain_extend(chain, request->tokens + position, piece.end - position, request->marks,
-                        request->mark_count, NULL, 0);
+        sc_chain_extend(chain, request->tokens + position, piece.end - position,
+                        (struct sc_marks){request->marks, request->mark_count});
         sc_hash_to_bytes(sc_chain_at(chain), plan->hash);
     }
     return piece_count;
@@ -113,8 +113,8 @@ static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *r
 {
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
-    sc_chain_extend(&chain, request->tokens, params->first_token, request->marks,
-                    request->mark_count, NULL, 0);
+    sc_chain_extend(&chain, request->tokens, params->first_token,
+                    (struct sc_marks){request->marks, request->mark_count});
     uint64_t end = params->first_token + params->token_count;
     spec_status status = SPEC_OK;
     for (uint64_t first = params->first_token; first < end && status == SPEC_OK;) {

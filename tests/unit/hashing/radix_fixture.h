@@ -97,8 +97,7 @@ static inline struct sc_radix_query query_of(const struct prompt *prompt)
     return (struct sc_radix_query){.root = prompt->root,
                                    .tokens = prompt->tokens,
                                    .token_count = prompt->count,
-                                   .marks = prompt->marks,
-                                   .mark_count = prompt->mark_count};
+                                   .marks = {prompt->marks, prompt->mark_count}};
 }
 
 static inline struct sc_radix_match match_of(struct fixture *fx, const struct prompt *prompt)
@@ -135,8 +134,7 @@ static inline spec_status insert_run(struct fixture *fx, const struct prompt *pr
         .tokens = prompt->tokens,
         .token_count = end,
         .run_first = run_first,
-        .marks = prompt->marks,
-        .mark_count = prompt->mark_count,
+        .marks = {prompt->marks, prompt->mark_count},
         .value = {.piece = piece, .row_first = 0, .flags = (uint32_t)piece * 3},
     };
     return sc_radix_insert(fx->index, &insertion, ret_inserted, reterr);
@@ -162,8 +160,7 @@ static inline spec_status store_from(struct fixture *fx, const struct prompt *pr
             .tokens = prompt->tokens + inserted.whole_end,
             .token_count = end - inserted.whole_end,
             .run_first = first,
-            .marks = prompt->marks,
-            .mark_count = prompt->mark_count,
+            .marks = {prompt->marks, prompt->mark_count},
             .value = {.piece = piece, .row_first = 0, .flags = (uint32_t)piece * 3},
         };
         struct spec_error error = {.struct_size = sizeof(error)};
@@ -184,7 +181,7 @@ static inline void store_all(struct fixture *fx, const struct prompt *prompt, ui
 
 /* What a lease on the prompt's first tokens claims, of what is stored of it. */
 static inline struct sc_radix_claim claim_of(struct fixture *fx, const struct prompt *prompt,
-                                             uint64_t length, uint32_t chunk_tokens)
+                                             uint64_t length)
 {
     static struct sc_radix_segment segments[1024];
     struct sc_radix_match match;
@@ -195,8 +192,7 @@ static inline struct sc_radix_claim claim_of(struct fixture *fx, const struct pr
     while (segments[i].first + segments[i].count < length)
         i++;
     struct sc_radix_claim claim = {.piece = segments[i].value.piece};
-    sc_radix_place_of(sc_radix_secret(fx->index), &query, segments, match.segment_count,
-                      chunk_tokens, length, &claim.place);
+    sc_radix_place_of(fx->index, &query, segments, match.segment_count, length, &claim.place);
     while (i + 1 < match.segment_count && segments[i + 1].value.piece == claim.piece)
         i++;
     claim.run = segments[i].node;

@@ -234,9 +234,13 @@ static void check_root(struct json_object *from, struct chain_case *one)
     sc_digest_init(&digest, "family");
     sc_digest_u64(&digest, 1, number(from, "seed"));
     struct sc_hash family = sc_digest_done(&digest);
-    struct sc_sha256 root =
-        sc_chain_root(&one->secret, family, number(from, "epoch"), salt_bytes == 0 ? NULL : salt,
-                      salt_bytes, lora_bytes == 0 ? NULL : lora, lora_bytes);
+    const struct sc_chain_scope scope = {.family = family,
+                                         .epoch = number(from, "epoch"),
+                                         .salt = salt_bytes == 0 ? NULL : salt,
+                                         .salt_bytes = salt_bytes,
+                                         .lora = lora_bytes == 0 ? NULL : lora,
+                                         .lora_bytes = lora_bytes};
+    struct sc_sha256 root = sc_chain_root(&one->secret, &scope);
     assert_memory_equal(&root, &one->root, sizeof(root));
 }
 
@@ -271,13 +275,18 @@ static void marks_do_not_depend_on_the_order_of_keys(void **state)
     for_each_case(check_marks);
 }
 
+static struct sc_marks marks_of(const struct chain_case *one)
+{
+    return (struct sc_marks){one->marks, one->mark_count};
+}
+
 static void check_steps(struct json_object *from, struct chain_case *one)
 {
     (void)from;
     for (uint64_t p = 1; p <= one->token_count; p++) {
         uint64_t grid = (p - 1) / one->chunk_tokens * one->chunk_tokens;
         assert_hash(sc_chain_step(&one->secret, one->hashes[grid], grid, one->tokens + grid,
-                                  (uint32_t)(p - grid), one->marks, one->mark_count),
+                                  (uint32_t)(p - grid), marks_of(one)),
                     one->hashes[p], p);
     }
 }
@@ -292,23 +301,19 @@ static void check_parts(struct json_object *from, struct chain_case *one)
 {
     (void)from;
     const uint64_t parts[] = {1, 7, 64, 100, 1000};
-    static struct sc_hash grid[TOKENS_MAX];
     for (uint64_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         struct sc_chain chain;
         sc_chain_init(&chain, &one->secret, &one->root, one->chunk_tokens);
         assert_hash(sc_chain_at(&chain), one->hashes[0], 0);
-        uint64_t grids = 0;
         for (uint64_t at = 0; at < one->token_count;) {
             uint64_t count = one->token_count - at < parts[i] ? one->token_count - at : parts[i];
-            grids += sc_chain_extend(&chain, one->tokens + at, count, one->marks, one->mark_count,
-                                     grid + grids, TOKENS_MAX - grids);
+            sc_chain_extend(&chain, one->tokens + at, count, marks_of(one));
             at += count;
-            assert_int_equal(sc_chain_position(&chain), at);
+            assert_int_equal(chain.grid_first, at / one->chunk_tokens * one->chunk_tokens);
+            assert_int_equal(chain.grid_first + chain.pending_count, at);
+            assert_hash(chain.grid, one->hashes[chain.grid_first], chain.grid_first);
             assert_hash(sc_chain_at(&chain), one->hashes[at], at);
         }
-        assert_int_equal(grids, one->token_count / one->chunk_tokens);
-        for (uint64_t c = 0; c < grids; c++)
-            assert_hash(grid[c], one->hashes[(c + 1) * one->chunk_tokens], c);
     }
 }
 
@@ -326,11 +331,11 @@ static void chain_begins_again_at_a_grid_border(void **state)
     uint64_t grid = 2 * (uint64_t)one.chunk_tokens;
     struct sc_chain chain;
     sc_chain_init_at(&chain, &one.secret, one.hashes[grid], grid, one.chunk_tokens);
-    struct sc_hash reached[8];
-    uint64_t count = sc_chain_extend(&chain, one.tokens + grid, one.token_count - grid, one.marks,
-                                     one.mark_count, reached, 1); /* capacity is kept */
-    assert_int_equal(count, (one.token_count - grid) / one.chunk_tokens);
-    assert_hash(reached[0], one.hashes[grid + one.chunk_tokens], 0);
+    uint64_t border = grid + one.chunk_tokens;
+    sc_chain_extend(&chain, one.tokens + grid, one.chunk_tokens, marks_of(&one));
+    assert_int_equal(chain.grid_first, border);
+    assert_hash(chain.grid, one.hashes[border], 0);
+    sc_chain_extend(&chain, one.tokens + border, one.token_count - border, marks_of(&one));
     assert_hash(sc_chain_at(&chain), one.hashes[one.token_count], 1);
 }
 
@@ -346,7 +351,9 @@ static void salts_that_xxh3_takes_for_one_are_two(void **state)
     for (uint64_t i = 0; i < 2; i++) {
         struct json_object *salt = json_object_array_get_idx(given, i);
         assert_int_equal(unhex(json_object_get_string(salt), salts[i] + 74), 700);
-        roots[i] = sc_chain_root(&secret, (struct sc_hash){1, 2}, 3, salts[i] + 74, 700, NULL, 0);
+        const struct sc_chain_scope scope = {
+            .family = {1, 2}, .epoch = 3, .salt = salts[i] + 74, .salt_bytes = 700};
+        roots[i] = sc_chain_root(&secret, &scope);
     }
     assert_memory_not_equal(salts[0], salts[1], sizeof(salts[0]));
     assert_true(sc_hash_equal(sc_hash_bytes(salts[0], sizeof(salts[0])),
@@ -372,10 +379,11 @@ static void blocks_collide_under_their_secret_alone(void **state)
     assert_memory_not_equal(blocks[0], blocks[1], sizeof(blocks[0]));
     for (uint64_t i = 0; i < 3; i++) {
         struct sc_hash before = {i * 1000, i};
-        assert_true(sc_hash_equal(sc_chain_step(&own, before, 0, blocks[0], 16, NULL, 0),
-                                  sc_chain_step(&own, before, 0, blocks[1], 16, NULL, 0)));
-        assert_false(sc_hash_equal(sc_chain_step(&other, before, 0, blocks[0], 16, NULL, 0),
-                                   sc_chain_step(&other, before, 0, blocks[1], 16, NULL, 0)));
+        struct sc_marks none = {NULL, 0};
+        assert_true(sc_hash_equal(sc_chain_step(&own, before, 0, blocks[0], 16, none),
+                                  sc_chain_step(&own, before, 0, blocks[1], 16, none)));
+        assert_false(sc_hash_equal(sc_chain_step(&other, before, 0, blocks[0], 16, none),
+                                   sc_chain_step(&other, before, 0, blocks[1], 16, none)));
     }
 }
 

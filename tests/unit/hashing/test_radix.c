@@ -95,7 +95,7 @@ static void segments_say_where_the_rows_are(void **state)
         assert_int_equal(segments[i].value.piece, 10 + i);
         assert_int_equal(segments[i].value.row_first, 0);
         assert_int_equal(segments[i].value.flags, (10 + i) * 3);
-        (void)sc_chain_extend(&chain, tokens + i * CHUNK, CHUNK, NULL, 0, NULL, 0);
+        sc_chain_extend(&chain, tokens + i * CHUNK, CHUNK, (struct sc_marks){NULL, 0});
         assert_true(sc_hash_equal(segments[i].hash, sc_chain_at(&chain)));
     }
     segments[1].first = 777; /* capacity is kept, the count goes on */
@@ -490,7 +490,8 @@ static void a_secret_keys_chains(void **state)
     uint32_t tokens[LENGTH];
     make_tokens(tokens, LENGTH, 1);
     const struct sc_chain_secret *before = sc_radix_secret(fx->index);
-    struct sc_hash first = sc_chain_step(before, sc_sha256_short(&root_a), 0, tokens, 3, NULL, 0);
+    struct sc_hash first =
+        sc_chain_step(before, sc_sha256_short(&root_a), 0, tokens, 3, (struct sc_marks){NULL, 0});
     assert_int_equal(sc_radix_secret_set(fx->index, FIXTURE_SECRET, NULL), SPEC_OK);
     assert_ptr_equal(sc_radix_secret(fx->index), before);
     sc_fault_arm(&fx->fault, SC_FAULT_ALLOC, 0);
@@ -498,7 +499,8 @@ static void a_secret_keys_chains(void **state)
     assert_ptr_equal(sc_radix_secret(fx->index), before);
     assert_int_equal(sc_radix_secret_set(fx->index, other, NULL), SPEC_OK);
     const struct sc_chain_secret *after = sc_radix_secret(fx->index);
-    struct sc_hash second = sc_chain_step(after, sc_sha256_short(&root_a), 0, tokens, 3, NULL, 0);
+    struct sc_hash second =
+        sc_chain_step(after, sc_sha256_short(&root_a), 0, tokens, 3, (struct sc_marks){NULL, 0});
     assert_false(sc_hash_equal(first, second));
     assert_memory_equal(before->secret, FIXTURE_SECRET, sizeof(FIXTURE_SECRET)); /* still there */
     struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
@@ -561,8 +563,8 @@ static void equal_chain_hashes_are_refused(void **state)
     struct sc_radix_table *table = atomic_load(&fx->index->chunks);
     struct sc_hash own = node->hash;
     sc_radix_table_remove(table, sc_radix_chunk_hash(own), match.last.id);
-    node->hash =
-        sc_chain_step(sc_radix_secret(fx->index), sc_sha256_short(&root_a), 0, b, CHUNK, NULL, 0);
+    node->hash = sc_chain_step(sc_radix_secret(fx->index), sc_sha256_short(&root_a), 0, b, CHUNK,
+                               (struct sc_marks){NULL, 0});
     sc_radix_table_put(table, sc_radix_chunk_hash(node->hash), match.last.id);
     assert_int_equal(matched(fx, &second), 40); /* tokens decide, not the hash */
     struct sc_radix_inserted inserted;
@@ -585,7 +587,7 @@ static void recovery_finds_parents_by_hash(void **state)
     store_all(fx, &prompt, CHUNK, 1);
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
-    (void)sc_chain_extend(&chain, tokens, 2 * CHUNK, NULL, 0, NULL, 0);
+    sc_chain_extend(&chain, tokens, 2 * CHUNK, (struct sc_marks){NULL, 0});
     struct sc_radix_ref parent = sc_radix_find(fx->index, sc_chain_at(&chain), 2 * CHUNK);
     assert_int_not_equal(parent.id, 0);
     assert_int_equal(sc_radix_find(fx->index, sc_chain_at(&chain), CHUNK).id, 0);
@@ -642,7 +644,7 @@ static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state
     struct sc_radix_match match = pin_of(fx, &prompt);
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
-    (void)sc_chain_extend(&chain, tokens, 2 * CHUNK, NULL, 0, NULL, 0);
+    sc_chain_extend(&chain, tokens, 2 * CHUNK, (struct sc_marks){NULL, 0});
     struct sc_hash hash = sc_chain_at(&chain);
     assert_int_equal(sc_radix_find(fx->index, hash, 2 * CHUNK).id, match.last.id);
     assert_int_equal(sc_radix_find(fx->index, hash, CHUNK).id, 0);

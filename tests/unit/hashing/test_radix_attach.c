@@ -66,8 +66,8 @@ static void a_place_is_found_at_every_length(void **state)
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
     for (uint64_t length = 1; length <= LENGTH; length++) {
-        (void)sc_chain_extend(&chain, tokens + length - 1, 1, marks, 4, NULL, 0);
-        struct sc_radix_claim claim = claim_of(fx, &prompt, length, CHUNK);
+        sc_chain_extend(&chain, tokens + length - 1, 1, (struct sc_marks){marks, 4});
+        struct sc_radix_claim claim = claim_of(fx, &prompt, length);
         const struct sc_radix_place place = claim.place;
         assert_int_equal(place.length, length);
         assert_true(sc_hash_equal(place.end, sc_chain_at(&chain))); /* as the chain has it */
@@ -77,7 +77,7 @@ static void a_place_is_found_at_every_length(void **state)
         assert_int_equal(attach(fx, &claim, &answer), SPEC_OK);
         assert_memory_equal(answer.tokens, tokens, 4 * length);
         assert_true(sc_sha256_equal(&answer.attached.root, &root_a));
-        uint64_t mark_count = sc_chain_mark_from(marks, 4, length);
+        uint64_t mark_count = sc_chain_mark_from((struct sc_marks){marks, 4}, length);
         assert_int_equal(answer.attached.mark_count, mark_count);
         assert_memory_equal(answer.marks, marks, mark_count * sizeof(marks[0]));
         struct sc_radix_segment segments[32];
@@ -101,7 +101,7 @@ static void a_place_stays_good_over_splits(void **state)
     make_tokens(tokens, LENGTH, 1);
     struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
-    struct sc_radix_claim claim = claim_of(fx, &prompt, 100, CHUNK);
+    struct sc_radix_claim claim = claim_of(fx, &prompt, 100);
     for (uint32_t at = 70; at < 120; at += 7) {
         memcpy(other, tokens, sizeof(other));
         other[at] ^= 1;
@@ -121,7 +121,7 @@ static void an_attached_prefix_is_pinned(void **state)
     make_tokens(tokens, LENGTH, 1);
     struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
-    struct sc_radix_claim claim = claim_of(fx, &prompt, 100, CHUNK);
+    struct sc_radix_claim claim = claim_of(fx, &prompt, 100);
     struct answer answer;
     assert_int_equal(attach(fx, &claim, &answer), SPEC_OK);
     struct sc_radix_evicted evicted;
@@ -144,8 +144,8 @@ static void hidden_runs_and_old_roots_are_not_attached(void **state)
     make_tokens(tokens, LENGTH, 1);
     struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
     store_all(fx, &prompt, CHUNK, 1);
-    struct sc_radix_claim deep = claim_of(fx, &prompt, 195, CHUNK);
-    struct sc_radix_claim flat = claim_of(fx, &prompt, 128, CHUNK);
+    struct sc_radix_claim deep = claim_of(fx, &prompt, 195);
+    struct sc_radix_claim flat = claim_of(fx, &prompt, 128);
     struct sc_radix_match held = pin_of(fx, &prompt);
     assert_int_equal(sc_radix_remove(fx->index, held.last, SC_RADIX_RUN, NULL), SPEC_PENDING);
     struct answer answer;
@@ -167,7 +167,7 @@ static void wrong_places_are_refused(void **state)
     store_all(fx, &prompt, CHUNK, 1);
     const uint64_t lengths[] = {20, 64, 100, 200};
     for (uint32_t i = 0; i < 4; i++) {
-        const struct sc_radix_claim good = claim_of(fx, &prompt, lengths[i], CHUNK);
+        const struct sc_radix_claim good = claim_of(fx, &prompt, lengths[i]);
         struct answer answer;
         struct sc_radix_claim bad = good;
         bad.place.end.hi ^= 1;
@@ -201,7 +201,7 @@ static void room_is_kept_and_counts_go_on(void **state)
     make_tokens(tokens, LENGTH, 1);
     struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
     store_all(fx, &prompt, CHUNK, 1);
-    struct sc_radix_claim claim = claim_of(fx, &prompt, 180, CHUNK);
+    struct sc_radix_claim claim = claim_of(fx, &prompt, 180);
     struct answer full, cut;
     assert_int_equal(attach(fx, &claim, &full), SPEC_OK);
     assert_int_equal(full.attached.match.segment_count, 6); /* 0-64-70-71-128-150-180 */
@@ -229,11 +229,11 @@ static void another_prefix_with_the_same_hashes_is_not_attached(void **state)
     struct prompt a = {root_a, tokens, CHUNK, NULL, 0};
     struct prompt b = {root_a, other, CHUNK, NULL, 0};
     store_all(fx, &a, CHUNK, 1);
-    const struct sc_radix_claim on_a = claim_of(fx, &a, CHUNK, CHUNK);
+    const struct sc_radix_claim on_a = claim_of(fx, &a, CHUNK);
     struct sc_radix_evicted evicted;
     assert_true(sc_radix_evict(fx->index, &evicted));
     store_all(fx, &b, CHUNK, 2);
-    struct sc_radix_claim on_b = claim_of(fx, &b, CHUNK, CHUNK);
+    struct sc_radix_claim on_b = claim_of(fx, &b, CHUNK);
     struct sc_radix_node *node = sc_radix_node_at(fx->index, on_b.run.id);
     struct sc_radix_table *table = atomic_load(&fx->index->chunks);
     struct sc_hash own = node->hash;
@@ -263,7 +263,7 @@ static void what_is_recalled_is_not_pinned(void **state)
     make_tokens(tokens, LENGTH, 1);
     struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
     store_all(fx, &prompt, CHUNK, 1);
-    struct sc_radix_claim claim = claim_of(fx, &prompt, 180, CHUNK);
+    struct sc_radix_claim claim = claim_of(fx, &prompt, 180);
     struct answer pinned, recalled;
     assert_int_equal(attach(fx, &claim, &pinned), SPEC_OK);
     sc_radix_unpin(fx->index, pinned.attached.match.last);
@@ -295,7 +295,7 @@ static void a_removed_run_that_is_pinned_is_attached_at(void **state)
     store_all(fx, &parted, CHUNK, 10);
     struct sc_radix_claim claims[LENGTH + 1];
     for (uint64_t length = 1; length <= LENGTH; length++)
-        claims[length] = claim_of(fx, &prompt, length, CHUNK);
+        claims[length] = claim_of(fx, &prompt, length);
     struct sc_radix_match match;
     struct sc_radix_query query = query_of(&prompt);
     struct sc_radix_segment first;
@@ -309,7 +309,8 @@ static void a_removed_run_that_is_pinned_is_attached_at(void **state)
         assert_int_equal(attach(fx, &claims[length], &answer), SPEC_OK);
         assert_memory_equal(answer.tokens, tokens, 4 * length);
         assert_int_equal(answer.attached.match.token_count, length);
-        assert_int_equal(answer.attached.mark_count, sc_chain_mark_from(marks, 4, length));
+        assert_int_equal(answer.attached.mark_count,
+                         sc_chain_mark_from((struct sc_marks){marks, 4}, length));
         assert_int_equal(answer.segments[0].value.piece, first.value.piece);
         sc_radix_unpin(fx->index, answer.attached.match.last);
         struct sc_radix_claim wrong = claims[length];

@@ -119,7 +119,7 @@ static void check_segments(struct world *world, uint64_t first, uint64_t end)
                                      .token_capacity = LENGTH,
                                      .segments = found,
                                      .segment_capacity = LENGTH};
-        struct sc_radix_claim claim = claim_of(&world->fx, &world->prompt, length, CHUNK);
+        struct sc_radix_claim claim = claim_of(&world->fx, &world->prompt, length);
         for (uint32_t was = 0; was < 2; was++) {
             assert_int_equal(sc_radix_attach(world->fx.index, &claim, &room, &attached, NULL),
                              SPEC_OK);

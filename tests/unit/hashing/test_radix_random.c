@@ -376,8 +376,7 @@ static void op_insert(struct world *w, const struct text *text)
     uint64_t most = (border < text->count ? border : text->count) - run_first;
     uint64_t end = run_first + (below(w, 2) == 0 ? most : 1 + below(w, most));
     struct sc_radix_insertion in = {.root = root_hash(text->root),
-                                    .marks = text->marks,
-                                    .mark_count = text->mark_count,
+                                    .marks = {text->marks, text->mark_count},
                                     .run_first = run_first};
     if (below(w, 3) != 0 && match.whole_end <= run_first) {
         in.after = match.whole;
@@ -391,7 +390,7 @@ static void op_insert(struct world *w, const struct text *text)
     struct sc_radix_inserted done;
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(w->fx.index), &in.root, w->chunk_tokens);
-    (void)sc_chain_extend(&chain, text->tokens, end, text->marks, text->mark_count, NULL, 0);
+    sc_chain_extend(&chain, text->tokens, end, in.marks);
     struct sc_hash end_hash = sc_chain_at(&chain);
     if (below(w, 2) == 0)
         in.end_hash = &end_hash; /* sc_radix_check computes it again */
@@ -634,7 +633,7 @@ static void op_attach(struct world *w, const struct text *text)
     struct sc_radix_query query = query_of(&prompt);
     struct prompt whole = prompt_of(text);
     whole.count = have;
-    struct sc_radix_claim claim = claim_of(&w->fx, &whole, prompt.count, w->chunk_tokens);
+    struct sc_radix_claim claim = claim_of(&w->fx, &whole, prompt.count);
     sc_radix_match(w->fx.index, &query, segments, TOKENS_MAX, &match);
     const struct sc_radix_room room = {tokens, TOKENS_MAX, marks, TOKENS_MAX, given, TOKENS_MAX};
     struct sc_radix_attached attached;
@@ -653,7 +652,8 @@ static void op_attach(struct world *w, const struct text *text)
     assert_memory_equal(&attached.match.last, &match.last, sizeof(match.last));
     assert_memory_equal(&attached.match.whole, &match.whole, sizeof(match.whole));
     assert_int_equal(attached.match.whole_end, match.whole_end);
-    uint64_t mark_count = sc_chain_mark_from(text->marks, text->mark_count, prompt.count);
+    uint64_t mark_count =
+        sc_chain_mark_from((struct sc_marks){text->marks, text->mark_count}, prompt.count);
     assert_int_equal(attached.mark_count, mark_count);
     assert_memory_equal(marks, text->marks, sizeof(marks[0]) * mark_count);
     lease->ref = attached.match.last;

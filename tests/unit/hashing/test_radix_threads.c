@@ -114,8 +114,7 @@ static void write_store(struct shared *sh, uint32_t number)
                                         .tokens = text->tokens + done.whole_end,
                                         .token_count = end - done.whole_end,
                                         .run_first = first,
-                                        .marks = text->marks,
-                                        .mark_count = text->mark_count,
+                                        .marks = {text->marks, text->mark_count},
                                         .value = {.piece = piece}};
         if (sc_radix_insert(sh->fx.index, &in, &done, NULL) != SPEC_OK)
             atomic_fetch_add(&sh->wrong, 1);
@@ -159,7 +158,7 @@ static void write_attach(struct shared *sh, const struct text *text)
     struct sc_radix_match match = match_of(&sh->fx, &prompt);
     if (match.token_count == 0)
         return;
-    struct sc_radix_claim claim = claim_of(&sh->fx, &prompt, match.token_count, CHUNK);
+    struct sc_radix_claim claim = claim_of(&sh->fx, &prompt, match.token_count);
     uint32_t tokens[LENGTH];
     const struct sc_radix_room room = {.tokens = tokens, .token_capacity = LENGTH};
     struct sc_radix_attached attached;

@@ -335,8 +335,8 @@ static void down_a_path_it_never_improves(void **state)
     assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, SHARED, 64, 0, &PRUNED), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, 64, 96, 0, &EXACT), SPEC_OK); /* all delivered */
-    struct sc_radix_query query = {.root = sc_chain_root(sc_radix_secret(rig.conn->radix),
-                                                         rig.conn->family, 0, NULL, 0, NULL, 0),
+    const struct sc_chain_scope scope = {.family = rig.conn->family};
+    struct sc_radix_query query = {.root = sc_chain_root(sc_radix_secret(rig.conn->radix), &scope),
                                    .tokens = truth.exact.tokens,
                                    .token_count = 96};
     struct sc_radix_match match;

@@ -43,8 +43,9 @@ static struct twins twins_make(const struct rig *rig, uint64_t seed, uint64_t co
     }
     struct sc_hash root = {seed, seed};
     assert_memory_not_equal(twins.of[0].tokens, twins.of[1].tokens, CHUNK * sizeof(uint32_t));
-    assert_true(sc_hash_equal(sc_chain_step(secret, root, 0, twins.of[0].tokens, CHUNK, NULL, 0),
-                              sc_chain_step(secret, root, 0, twins.of[1].tokens, CHUNK, NULL, 0)));
+    assert_true(sc_hash_equal(
+        sc_chain_step(secret, root, 0, twins.of[0].tokens, CHUNK, (struct sc_marks){NULL, 0}),
+        sc_chain_step(secret, root, 0, twins.of[1].tokens, CHUNK, (struct sc_marks){NULL, 0})));
     return twins;
 }
 
@@ -289,8 +290,8 @@ static void a_merged_record_that_collides_is_not_believed(void **state)
     piece.first_position = piece.chunk_first = CHUNK;
     piece.tokens = twins.of[0].tokens + CHUNK;
     sc_hash_to_bytes(run.hash, piece.chunk_hash);
-    struct sc_hash end =
-        sc_chain_step(sc_radix_secret(radix), run.hash, CHUNK, piece.tokens, CHUNK, NULL, 0);
+    struct sc_hash end = sc_chain_step(sc_radix_secret(radix), run.hash, CHUNK, piece.tokens, CHUNK,
+                                       (struct sc_marks){NULL, 0});
     sc_hash_to_bytes(end, piece.hash);
     assert_true(sc_plugin_index_holds(radix, &piece));
     assert_true(sc_radix_find(radix, end, 2 * CHUNK).generation != 0);
