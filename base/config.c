@@ -25,10 +25,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KIB             (1ull << 10)
-#define MIB             (1ull << 20)
-#define GIB             (1ull << 30)
-#define TIB             (1ull << 40)
 #define JSON_DEPTH_MAX  8  /* ours has 2; more is for a clear error instead of "too deep" */
 #define FOUND_BYTES_MAX 48 /* of a wrong value, quoted in an error */
 #define KEY_PATH_BYTES  96 /* "select.retain_ppm" has 17; a longer unknown key is cut */

@@ -11,6 +11,11 @@
 
 #include <stddef.h>
 
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+#define TIB (1ull << 40)
+
 #define SC_CONFIG_CHOICES_MAX 24
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
