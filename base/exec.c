@@ -2,7 +2,7 @@
  *
  *   post    -> lanes[lane]: head -> task -> ... -> tail     thread mode, first in, first out
  *           -> lanes[0]: all lanes together                 loop mode, picked by the seed
- *   post_at -> timers: nearest due first, then order        moved to a lane when due
+ *   post_at -> timers: nearest due first, then as posted       moved to a lane when due
  *
  * Idle workers wait on `work_ready`. One of them, the watcher, waits on `timer_ready` instead, with
  * the nearest due time as its limit; so one thread wakes for a timer, not all. A worker that leaves
@@ -50,7 +50,6 @@ struct sc_exec {
     pthread_cond_t work_ready, timer_ready;
     struct task_list lanes[SC_LANES];
     struct task_list timers;
-    uint64_t order_next;
     uint32_t running[2];  /* steps of the upper two lanes, of the lower two */
     uint32_t idle_count;  /* waiting on work_ready */
     uint32_t named_count; /* workers that gave themselves a name */
@@ -381,7 +380,6 @@ void sc_exec_post_at(struct sc_exec *exec, struct sc_task *task, enum sc_exec_la
     if (was_posted == 0) { /* else it is in a list: a second insertion would break that list */
         task->lane = (uint32_t)lane < SC_LANES ? (uint32_t)lane : SC_LANE_BACKGROUND;
         task->due_ns = due_ns;
-        task->order = exec->order_next++;
         insert(exec, task, is_due);
     }
     pthread_mutex_unlock(&exec->lock);

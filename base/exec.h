@@ -36,7 +36,6 @@ struct sc_task {
     /* The executor's, while posted. */
     struct sc_task *next;
     uint64_t due_ns;
-    uint64_t order;
     uint32_t lane;
     _Atomic uint32_t posted; /* 1 from post until just before step */
 };

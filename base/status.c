@@ -102,44 +102,17 @@ spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_e
     return code;
 }
 
+#define NAME(status) [SPEC_PENDING - (status)] = #status /* PENDING is the highest */
+
 const char *sc_status_name(spec_status status)
 {
-    switch (status) {
-    case SPEC_OK:
-        return "SPEC_OK";
-    case SPEC_PENDING:
-        return "SPEC_PENDING";
-    case SPEC_E_INVALID:
-        return "SPEC_E_INVALID";
-    case SPEC_E_UNSUPPORTED:
-        return "SPEC_E_UNSUPPORTED";
-    case SPEC_E_NO_MEMORY:
-        return "SPEC_E_NO_MEMORY";
-    case SPEC_E_NO_SPACE:
-        return "SPEC_E_NO_SPACE";
-    case SPEC_E_IO:
-        return "SPEC_E_IO";
-    case SPEC_E_CORRUPT:
-        return "SPEC_E_CORRUPT";
-    case SPEC_E_BUSY:
-        return "SPEC_E_BUSY";
-    case SPEC_E_TIMEOUT:
-        return "SPEC_E_TIMEOUT";
-    case SPEC_E_DROPPED:
-        return "SPEC_E_DROPPED";
-    case SPEC_E_FORKED:
-        return "SPEC_E_FORKED";
-    case SPEC_E_LOCKED:
-        return "SPEC_E_LOCKED";
-    case SPEC_E_VERSION:
-        return "SPEC_E_VERSION";
-    case SPEC_E_STALE:
-        return "SPEC_E_STALE";
-    case SPEC_E_POISONED:
-        return "SPEC_E_POISONED";
-    case SPEC_E_CONFIG:
-        return "SPEC_E_CONFIG";
-    default:
-        return "SPEC_?";
-    }
+    static const char *const names[] = {
+        NAME(SPEC_PENDING),       NAME(SPEC_OK),          NAME(SPEC_E_INVALID),
+        NAME(SPEC_E_UNSUPPORTED), NAME(SPEC_E_NO_MEMORY), NAME(SPEC_E_NO_SPACE),
+        NAME(SPEC_E_IO),          NAME(SPEC_E_CORRUPT),   NAME(SPEC_E_BUSY),
+        NAME(SPEC_E_TIMEOUT),     NAME(SPEC_E_DROPPED),   NAME(SPEC_E_FORKED),
+        NAME(SPEC_E_LOCKED),      NAME(SPEC_E_VERSION),   NAME(SPEC_E_STALE),
+        NAME(SPEC_E_POISONED),    NAME(SPEC_E_CONFIG)};
+    uint32_t i = (uint32_t)SPEC_PENDING - (uint32_t)status;
+    return i < sizeof(names) / sizeof(names[0]) ? names[i] : "SPEC_?";
 }
