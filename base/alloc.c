@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 
 #include "base/assert.h"
+#include "base/count.h"
 #include "base/fault.h"
 
 #include <stdlib.h>
@@ -51,8 +52,8 @@ void sc_alloc_init(struct sc_alloc *alloc)
 
 void sc_alloc_done(struct sc_alloc *alloc)
 {
-    SC_ASSERT(NULL, atomic_load_explicit(&alloc->live_blocks, memory_order_relaxed) == 0);
-    SC_ASSERT(NULL, atomic_load_explicit(&alloc->live_bytes, memory_order_relaxed) == 0);
+    SC_ASSERT(NULL, sc_counted(&alloc->live_blocks) == 0);
+    SC_ASSERT(NULL, sc_counted(&alloc->live_bytes) == 0);
 }
 
 static void raw_free(const struct sc_alloc *alloc, void *raw, uint64_t raw_bytes)
@@ -80,8 +81,8 @@ static void count_live(struct sc_alloc *alloc, uint64_t bytes)
 {
     uint64_t live =
         atomic_fetch_add_explicit(&alloc->live_bytes, bytes, memory_order_relaxed) + bytes;
-    atomic_fetch_add_explicit(&alloc->live_blocks, 1, memory_order_relaxed);
-    uint64_t peak = atomic_load_explicit(&alloc->peak_bytes, memory_order_relaxed);
+    sc_count(&alloc->live_blocks, 1);
+    uint64_t peak = sc_counted(&alloc->peak_bytes);
     while (peak < live &&
            !atomic_compare_exchange_weak_explicit(&alloc->peak_bytes, &peak, live,
                                                   memory_order_relaxed, memory_order_relaxed))
@@ -95,7 +96,7 @@ static void *block_alloc(struct sc_alloc *alloc, uint64_t bytes, uint64_t align_
     if (!is_align_valid)
         return NULL;
     if (atomic_load_explicit(&alloc->seal_depth, memory_order_relaxed) != 0) {
-        atomic_fetch_add_explicit(&alloc->sealed_refusals, 1, memory_order_relaxed);
+        sc_count(&alloc->sealed_refusals, 1);
         return NULL;
     }
     if (sc_fault_hit(alloc->fault, SC_FAULT_ALLOC))
@@ -180,8 +181,8 @@ void sc_alloc_free(struct sc_alloc *alloc, void *memory)
     if (block->mark != BLOCK_LIVE)
         return; /* a leak is the lesser harm in somebody's server */
     block->mark = BLOCK_FREED;
-    atomic_fetch_sub_explicit(&alloc->live_bytes, block->bytes, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&alloc->live_blocks, 1, memory_order_relaxed);
+    sc_uncount(&alloc->live_bytes, block->bytes);
+    sc_uncount(&alloc->live_blocks, 1);
     raw_free(alloc, block->raw, block->raw_bytes);
 }
 

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 
 #include "base/assert.h"
+#include "base/count.h"
 
 #include <stddef.h>
 
@@ -41,10 +42,10 @@ bool sc_fault_hit(struct sc_fault *fault, enum sc_fault_kind kind)
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&fault->countdown[kind], &left, left - 1,
                                                     memory_order_relaxed, memory_order_relaxed));
-    atomic_fetch_add_explicit(&fault->seen[kind], 1, memory_order_relaxed);
+    sc_count(&fault->seen[kind], 1);
     if (left != 0)
         return false;
-    atomic_fetch_add_explicit(&fault->fired[kind], 1, memory_order_relaxed);
+    sc_count(&fault->fired[kind], 1);
     return true;
 }
 

@@ -11,6 +11,7 @@
 
 #include "abi/spec_connector.h"
 #include "base/assert.h"
+#include "base/count.h"
 #include "base/status.h"
 
 #include <stdarg.h>
@@ -52,7 +53,7 @@ line_queue(struct sc_log *log, int32_t level, const char *tail, const char *form
         log->lines[log->tail++ % SC_LIMIT_LOG_LINES] = line;
     pthread_mutex_unlock(&log->lock);
     if (is_full)
-        atomic_fetch_add_explicit(&log->dropped, 1, memory_order_relaxed);
+        sc_count(&log->dropped, 1);
 }
 
 static bool is_heard(const struct sc_log *log, int32_t level)
@@ -80,7 +81,7 @@ static bool limit_passes(struct sc_log_limit *limit, uint64_t now_ns, uint64_t *
     if (passes)
         *ret_held = atomic_exchange_explicit(&limit->held, 0, memory_order_relaxed);
     else
-        atomic_fetch_add_explicit(&limit->held, 1, memory_order_relaxed);
+        sc_count(&limit->held, 1);
     return passes;
 }
 
@@ -103,7 +104,7 @@ void sc_log_write_limited(struct sc_log *log, struct sc_log_limit *limit, uint64
 static bool drain_begin(struct sc_log *log, uint64_t *ret_end, uint64_t *ret_dropped_new)
 {
     pthread_mutex_lock(&log->lock);
-    uint64_t dropped = atomic_load_explicit(&log->dropped, memory_order_relaxed);
+    uint64_t dropped = sc_counted(&log->dropped);
     bool is_taken = !log->draining && (log->head != log->tail || dropped != log->dropped_told);
     if (is_taken) {
         SC_ASSERT(NULL, log->tail - log->head <= SC_LIMIT_LOG_LINES);

@@ -597,11 +597,6 @@ static bool pin_last(struct walk *walk)
     return true;
 }
 
-static void count(_Atomic uint64_t *counter)
-{
-    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
-}
-
 static void match_any(struct sc_radix *index, const struct sc_radix_query *query,
                       struct sc_radix_segment *segments, uint64_t capacity, bool pin,
                       struct sc_radix_match *ret_match)
@@ -612,13 +607,13 @@ static void match_any(struct sc_radix *index, const struct sc_radix_query *query
     walk.segments = segments;
     walk.capacity = capacity;
     walk.match.steps = 0;
-    count(&index->matches);
+    sc_count(&index->matches, 1);
     bool done = false, passed = false;
     uint32_t place = sc_radix_reader_enter(index);
     if (place != UINT32_MAX) {
         for (uint32_t try = 0; try < SC_RADIX_TRIES && (!done || passed); try++) {
             if (try != 0)
-                count(&index->retries);
+                sc_count(&index->retries, 1);
             if (done && pin)
                 sc_radix_unpin(index, walk.match.last);
             uint64_t replaced = atomic_load(&index->replaced);
@@ -630,7 +625,7 @@ static void match_any(struct sc_radix *index, const struct sc_radix_query *query
         sc_radix_reader_leave(index, place);
     }
     if (!done || passed)
-        count(&index->shortened);
+        sc_count(&index->shortened, 1);
     if (!done)
         walk.match = (struct sc_radix_match){.steps = walk.match.steps};
     walk.match.shortened = !done || passed;
@@ -669,24 +664,19 @@ void sc_radix_unpin(struct sc_radix *index, struct sc_radix_ref pinned)
     SC_ASSERT(index->poison, (before & ~SC_RADIX_DEAD) != 0);
 }
 
-static uint64_t read(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void sc_radix_stats(const struct sc_radix *index, struct sc_radix_stats *ret_stats)
 {
     *ret_stats = (struct sc_radix_stats){
-        .bytes = read(&index->bytes),
-        .runs = read(&index->runs),
-        .roots = read(&index->roots),
-        .leaves = read(&index->leaf_count),
-        .tokens = read(&index->tokens),
-        .hidden = read(&index->hidden),
-        .matches = read(&index->matches),
-        .retries = read(&index->retries),
-        .shortened = read(&index->shortened),
-        .splits = read(&index->splits),
-        .collisions = read(&index->collisions),
+        .bytes = sc_counted(&index->bytes),
+        .runs = sc_counted(&index->runs),
+        .roots = sc_counted(&index->roots),
+        .leaves = sc_counted(&index->leaf_count),
+        .tokens = sc_counted(&index->tokens),
+        .hidden = sc_counted(&index->hidden),
+        .matches = sc_counted(&index->matches),
+        .retries = sc_counted(&index->retries),
+        .shortened = sc_counted(&index->shortened),
+        .splits = sc_counted(&index->splits),
+        .collisions = sc_counted(&index->collisions),
     };
 }

@@ -27,6 +27,7 @@
 #ifndef SC_HASHING_RADIX_INTERNAL_H
 #define SC_HASHING_RADIX_INTERNAL_H
 
+#include "base/count.h"
 #include "base/policy.h"
 #include "hashing/radix.h"
 

@@ -220,9 +220,9 @@ spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_para
     status = try_attach(conn, &params, ret_result, reterr);
     bool refused = status != SPEC_OK && status != SPEC_PENDING;
     if (status == SPEC_OK)
-        atomic_fetch_add_explicit(&conn->stats.leases_attached, 1, memory_order_relaxed);
+        sc_count(&conn->stats.leases_attached, 1);
     if (refused)
-        atomic_fetch_add_explicit(&conn->stats.leases_refused, 1, memory_order_relaxed);
+        sc_count(&conn->stats.leases_refused, 1);
     if (status != SPEC_PENDING)
         return status;
     struct spec_lookup_result result = {.state = SPEC_LOOKUP_PENDING,

@@ -150,8 +150,7 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
     }
     sc_radix_pass_over(conn->radix, coarse->leaf);
     pthread_mutex_unlock(&conn->index.lock);
-    atomic_fetch_add_explicit(&conn->stats.coarsened_chunks, gives ? pieces : 0,
-                              memory_order_relaxed);
+    sc_count(&conn->stats.coarsened_chunks, gives ? pieces : 0);
     return gives;
 }
 

@@ -150,11 +150,8 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
         sc_plugin_kick(conn, SC_JOB_MERGE);
     bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
     atomic_store(&save->request->tail, is_tail ? first_id : 0);
-    atomic_fetch_add_explicit(&conn->stats.stored_tokens, indexed_end - present,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.stored_chunks,
-                              sc_plugin_chunk_count(conn, present, indexed_end),
-                              memory_order_relaxed);
+    sc_count(&conn->stats.stored_tokens, indexed_end - present);
+    sc_count(&conn->stats.stored_chunks, sc_plugin_chunk_count(conn, present, indexed_end));
     if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
         sc_plugin_evict_ask_runs(conn);
     return status;
@@ -178,9 +175,7 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
         if (match.token_count < end)
             status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
         else
-            atomic_fetch_add_explicit(&conn->stats.duplicate_chunks,
-                                      sc_plugin_chunk_count(conn, save->first, end),
-                                      memory_order_relaxed);
+            sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, save->first, end));
     }
     sc_radix_unpin(conn->radix, match.last);
     return status;
@@ -197,10 +192,8 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
     else
         sc_store_extent_discard(save->extent);
     if (status != SPEC_OK)
-        atomic_fetch_add_explicit(
-            &conn->stats.dropped_chunks,
-            sc_plugin_chunk_count(conn, save->first, save->first + save->count),
-            memory_order_relaxed);
+        sc_count(&conn->stats.dropped_chunks,
+                 sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->count);
     save->status = sc_plugin_ticket_status(status);

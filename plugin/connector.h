@@ -37,6 +37,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/config.h"
+#include "base/count.h"
 #include "base/exec.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -92,7 +93,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t aborted_stores, corrupt_ranges, exposed_ns;
     _Atomic uint64_t prefetched_rows, demanded_rows;
     _Atomic uint64_t requests_open, tickets_open, evicted_chunks;
-    _Atomic uint64_t leases_attached, leases_refused, mail_dropped, lock_waits;
+    _Atomic uint64_t leases_attached, leases_refused, lock_waits;
     _Atomic uint64_t selected_layers, fallback_layers, dense_layers;
     _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;

@@ -156,7 +156,7 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
     return call_leave(conn, sc_plugin_maintain(conn, params, reterr));
 }
 
-#define READ(counter) atomic_load_explicit(&conn->stats.counter, memory_order_relaxed)
+#define READ(counter) sc_counted(&conn->stats.counter)
 
 static void index_stats(const spec_connector *conn, struct spec_stats *stats)
 {
@@ -254,7 +254,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         .identify_ns = READ(identify_ns),
         .speculated_bytes = READ(speculated_bytes),
         .unused_bytes = READ(unused_bytes),
-        .log_lines_dropped = atomic_load_explicit(&conn->log.dropped, memory_order_relaxed),
+        .log_lines_dropped = sc_counted(&conn->log.dropped),
     };
     index_stats(conn, &stats);
     sketch_stats(conn, &store, &stats);

@@ -118,7 +118,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
     }
     pthread_mutex_unlock(&conn->index.lock);
     sc_store_pieces_drop(conn->store, pieces, piece_count);
-    atomic_fetch_add_explicit(&conn->stats.evicted_chunks, piece_count, memory_order_relaxed);
+    sc_count(&conn->stats.evicted_chunks, piece_count);
     return leaf_count;
 }
 

@@ -427,8 +427,8 @@ uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *re
         return 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
-    atomic_fetch_add_explicit(&conn->stats.speculated_bytes, cost.read_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.unused_bytes, cost.read_bytes, memory_order_relaxed);
+    sc_count(&conn->stats.speculated_bytes, cost.read_bytes);
+    sc_count(&conn->stats.unused_bytes, cost.read_bytes);
     sc_store_reader_cancel(reader->reader);
     reader->layer = SC_PLUGIN_NO_LAYER;
     return cost.read_bytes;

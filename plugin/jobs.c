@@ -21,7 +21,7 @@ void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock)
 {
     if (pthread_mutex_trylock(lock) == 0)
         return;
-    atomic_fetch_add_explicit(&conn->stats.lock_waits, 1, memory_order_relaxed);
+    sc_count(&conn->stats.lock_waits, 1);
     pthread_mutex_lock(lock);
 }
 

@@ -165,13 +165,13 @@ static void delivery_count(spec_connector *conn, const struct sc_plugin_item *it
     uint64_t exact = item->in.exact_rows, total = item->want.row_total;
     uint64_t covered = item->covered_rows < exact ? item->covered_rows : exact;
     bool is_partial = (item->in.result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
-    atomic_fetch_add_explicit(&stats->coarse_layers, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->coarse_rows, total, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->coarse_exact_rows, exact, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->coarse_forced_rows, item->forced_rows, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->partial_layers, is_partial, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->prefetched_rows, covered, memory_order_relaxed);
-    atomic_fetch_add_explicit(&stats->demanded_rows, exact - covered, memory_order_relaxed);
+    sc_count(&stats->coarse_layers, 1);
+    sc_count(&stats->coarse_rows, total);
+    sc_count(&stats->coarse_exact_rows, exact);
+    sc_count(&stats->coarse_forced_rows, item->forced_rows);
+    sc_count(&stats->partial_layers, is_partial);
+    sc_count(&stats->prefetched_rows, covered);
+    sc_count(&stats->demanded_rows, exact - covered);
 }
 
 void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v)

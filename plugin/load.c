@@ -227,11 +227,9 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
     in->provenance = request->provenance;
     for (uint64_t j = 0; in->positions != NULL && j < rows; j++)
         in->positions[j] = (uint32_t)(request->from_token + j);
-    atomic_fetch_add_explicit(&conn->stats.dense_layers, is_dense, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.prefetched_rows, item->covered_rows,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.demanded_rows, rows - item->covered_rows,
-                              memory_order_relaxed);
+    sc_count(&conn->stats.dense_layers, is_dense);
+    sc_count(&conn->stats.prefetched_rows, item->covered_rows);
+    sc_count(&conn->stats.demanded_rows, rows - item->covered_rows);
     return SPEC_OK;
 }
 

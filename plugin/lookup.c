@@ -297,7 +297,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
                               ? request->stored_tokens
                               : request->matched_tokens;
     request->is_short = sc_plugin_match_is_short(conn, request);
-    atomic_fetch_add_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+    sc_count(&conn->stats.requests_open, 1);
     sc_plugin_guess_forget(request);
     sc_plugin_deliveries_forget(request);
     if (request->range_count > 0 && conn->choice.can_select)
@@ -326,11 +326,10 @@ static void find_root(const spec_connector *conn, const struct spec_lookup_param
 static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = request->matched_tokens - request->from_token;
-    atomic_fetch_add_explicit(&conn->stats.lookups, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.lookup_hits, rows > 0, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.lookup_tokens, request->token_count,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.matched_tokens, rows, memory_order_relaxed);
+    sc_count(&conn->stats.lookups, 1);
+    sc_count(&conn->stats.lookup_hits, rows > 0);
+    sc_count(&conn->stats.lookup_tokens, request->token_count);
+    sc_count(&conn->stats.matched_tokens, rows);
 }
 
 /* The answer alone. It is pinned until it is written: what it says is true of what it found. */

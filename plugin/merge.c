@@ -318,7 +318,7 @@ static spec_status merge_commit(spec_connector *conn, struct sc_plugin_merge *me
     }
     wait_begin(conn, merge);
     sc_store_build_codes(conn->store);
-    atomic_fetch_add_explicit(&conn->stats.merged_chunks, 1, memory_order_relaxed);
+    sc_count(&conn->stats.merged_chunks, 1);
     return SPEC_OK;
 }
 

@@ -13,8 +13,7 @@ void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes)
     pthread_mutex_lock(&conn->outbox.lock);
     if (conn->outbox.count < SC_PLUGIN_OUTBOX)
         conn->outbox.mail[(conn->outbox.first + conn->outbox.count++) % SC_PLUGIN_OUTBOX] = mail;
-    else /* void here all the same; the next reader that meets it says so again */
-        atomic_fetch_add_explicit(&conn->stats.mail_dropped, 1, memory_order_relaxed);
+    /* Else it is void here all the same, and the next reader that meets it says so again. */
     pthread_mutex_unlock(&conn->outbox.lock);
 }
 

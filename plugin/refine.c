@@ -177,7 +177,7 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
     uint64_t more = item->in.exact_rows - before;
-    atomic_fetch_add_explicit(&conn->stats.refined_layers, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.refined_rows, more, memory_order_relaxed);
+    sc_count(&conn->stats.refined_layers, 1);
+    sc_count(&conn->stats.refined_rows, more);
     return is_late ? SPEC_OK : status;
 }

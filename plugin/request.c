@@ -51,6 +51,6 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
     if (tail != 0)
         sc_plugin_merge_tail(conn, tail);
     sc_plugin_request_unpin(conn, request);
-    atomic_fetch_sub_explicit(&conn->stats.requests_open, 1, memory_order_relaxed);
+    sc_uncount(&conn->stats.requests_open, 1);
     sc_plugin_request_unhold(request);
 }

@@ -82,7 +82,7 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
         sc_store_piece_is_coarse(conn->store, mail->piece, UINT64_MAX))
         return; /* given up for space: others stand there by now, and codes are good */
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", mail->piece);
-    atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
+    sc_count(&conn->stats.corrupt_ranges, 1);
     sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, mail->piece)),
                          mail->piece);
 }

@@ -159,8 +159,7 @@ static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_re
 
 static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
 {
-    atomic_fetch_add_explicit(&conn->stats.dropped_chunks, sc_plugin_chunk_count(conn, first, end),
-                              memory_order_relaxed);
+    sc_count(&conn->stats.dropped_chunks, sc_plugin_chunk_count(conn, first, end));
 }
 
 spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
@@ -316,7 +315,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     request->token_count = request->pass_known;
     request->pass_layer = 0;
     request->pass_saves = 0;
-    atomic_fetch_add_explicit(&conn->stats.aborted_stores, 1, memory_order_relaxed);
+    sc_count(&conn->stats.aborted_stores, 1);
 }
 
 void sc_plugin_pass_void(struct sc_plugin_request *request)

@@ -254,7 +254,7 @@ static void count_identify(spec_connector *conn, struct sc_plugin_item *item, ui
 {
     uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
     item->in.probe_ns += took_ns;
-    atomic_fetch_add_explicit(&conn->stats.identify_ns, took_ns, memory_order_relaxed);
+    sc_count(&conn->stats.identify_ns, took_ns);
 }
 
 static spec_status fail_late(struct spec_error *reterr)
@@ -275,7 +275,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     spec_status status = sc_store_sketch_wait(sketch, deadline_ns);
     uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
     item->in.io_exposed_ns += wait_ns;
-    atomic_fetch_add_explicit(&conn->stats.exposed_ns, wait_ns, memory_order_relaxed);
+    sc_count(&conn->stats.exposed_ns, wait_ns);
     if (status == SPEC_E_TIMEOUT)
         return fail_late(reterr);
     struct sc_store_read_cost cost = {0};
@@ -285,9 +285,8 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     item->in.wanted_bytes += cost.wanted_bytes;
     item->in.read_bytes += cost.read_bytes;
     item->in.io_ops += cost.op_count;
-    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost.wanted_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.sketch_read_bytes, cost.read_bytes,
-                              memory_order_relaxed);
+    sc_count(&conn->stats.wanted_bytes, cost.wanted_bytes);
+    sc_count(&conn->stats.sketch_read_bytes, cost.read_bytes);
     if (status == SPEC_OK)
         item->sketch = sketch;
     return SPEC_OK;
@@ -622,10 +621,10 @@ static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
     item->in.provenance.metric = item->want.metric;
     sc_plugin_provenance_add(&item->delivered, &item->in.provenance);
     bool parted = (item->in.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
-    atomic_fetch_add_explicit(&conn->stats.selected_layers, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.fallback_layers, parted, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.selected_rows, item->row_count, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.selected_from_rows, total, memory_order_relaxed);
+    sc_count(&conn->stats.selected_layers, 1);
+    sc_count(&conn->stats.fallback_layers, parted);
+    sc_count(&conn->stats.selected_rows, item->row_count);
+    sc_count(&conn->stats.selected_from_rows, total);
 }
 
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
@@ -643,9 +642,7 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
     item->in.provenance = item->request->provenance;
     if (item->row_count < item->want.row_total)
         note_pruned(conn, item);
-    atomic_fetch_add_explicit(&conn->stats.prefetched_rows, item->covered_rows,
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.demanded_rows, item->in.union_rows - item->covered_rows,
-                              memory_order_relaxed);
+    sc_count(&conn->stats.prefetched_rows, item->covered_rows);
+    sc_count(&conn->stats.demanded_rows, item->in.union_rows - item->covered_rows);
     return SPEC_OK;
 }

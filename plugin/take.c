@@ -37,7 +37,7 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
                                    : request->from_token;
     if (is_outrun)
         return;
-    atomic_fetch_add_explicit(&conn->stats.corrupt_ranges, 1, memory_order_relaxed);
+    sc_count(&conn->stats.corrupt_ranges, 1);
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
            piece, request->segments[first].first, sc_status_name(why));
     if (is_over)
@@ -100,8 +100,8 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
     item->in.read_bytes += cost->read_bytes;
     item->in.io_ops += cost->op_count;
     item->in.io_exposed_ns += cost->wait_ns;
-    atomic_fetch_add_explicit(&conn->stats.exposed_ns, cost->wait_ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.wanted_bytes, cost->wanted_bytes, memory_order_relaxed);
+    sc_count(&conn->stats.exposed_ns, cost->wait_ns);
+    sc_count(&conn->stats.wanted_bytes, cost->wanted_bytes);
 }
 
 /* Rows that are only delivered, and are many, go past the caches, so that these keep the few
@@ -208,8 +208,8 @@ static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
         unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
                                   (double)(cost.row_count - item->covered_rows));
     item->in.unused_bytes += unused_bytes;
-    atomic_fetch_add_explicit(&conn->stats.speculated_bytes, read_bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&conn->stats.unused_bytes, unused_bytes, memory_order_relaxed);
+    sc_count(&conn->stats.speculated_bytes, read_bytes);
+    sc_count(&conn->stats.unused_bytes, unused_bytes);
     return status;
 }
 

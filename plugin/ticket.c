@@ -29,7 +29,7 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
         uint64_t generation = (old >> 32) + 1;
         uint64_t new = generation << 32 | (uint64_t)remaining << 16 | TICKET_USED;
         if (atomic_compare_exchange_strong(word, &old, new)) {
-            atomic_fetch_add_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+            sc_count(&conn->stats.tickets_open, 1);
             return generation << 32 | (slot + 1);
         }
     }
@@ -55,7 +55,7 @@ void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_sta
             new = TICKET_FREED(new);
     } while (!atomic_compare_exchange_weak(word, &old, new));
     if (!(new &TICKET_USED))
-        atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+        sc_uncount(&conn->stats.tickets_open, 1);
     atomic_fetch_add_explicit(&conn->tickets.word, 1, memory_order_release);
     sc_exec_wake(conn->exec, &conn->tickets.word);
 }
@@ -69,7 +69,7 @@ void sc_plugin_ticket_forget(spec_connector *conn, spec_ticket ticket)
         new = TICKET_REMAINING(old) == 0 ? TICKET_FREED(old) : old | TICKET_FORGOTTEN;
     } while (!atomic_compare_exchange_weak(word, &old, new));
     if (!(new &TICKET_USED))
-        atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+        sc_uncount(&conn->stats.tickets_open, 1);
 }
 
 /* Its word; INVALID when the ticket is unknown or was reported before. */
@@ -120,7 +120,7 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket)
         if (TICKET_REMAINING(value) != 0)
             return SPEC_PENDING;
     } while (!atomic_compare_exchange_weak(word, &value, TICKET_FREED(value)));
-    atomic_fetch_sub_explicit(&conn->stats.tickets_open, 1, memory_order_relaxed);
+    sc_uncount(&conn->stats.tickets_open, 1);
     return TICKET_STATUS(value);
 }
 
