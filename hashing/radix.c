@@ -206,6 +206,27 @@ static uint32_t confirm(const struct sc_radix *index, uint32_t id, const struct 
     return 0;
 }
 
+/* The entries of a table that may be of this hash, by fingerprint alone, one after the other. */
+struct probe {
+    const struct sc_radix_table *table;
+    uint64_t hash, count;
+};
+
+/* 0: there are no more. */
+static inline uint32_t probe_next(struct probe *probe, uint64_t *ret_steps)
+{
+    while (probe->count <= probe->table->mask) {
+        uint64_t at = (probe->hash + probe->count++) & probe->table->mask;
+        uint64_t word = atomic_load(&probe->table->slots[at]);
+        ++*ret_steps;
+        if ((uint32_t)word == 0)
+            return 0;
+        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ probe->hash) >> 32 == 0)
+            return (uint32_t)word;
+    }
+    return 0;
+}
+
 uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix_key *key,
                              struct sc_radix_node **ret_node, uint64_t *ret_up, uint64_t *ret_steps)
 {
@@ -216,43 +237,23 @@ uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix
     uint32_t found = confirm(index, id, key, ret_node, ret_up, ret_steps);
     if (found != 0)
         return found;
-    const struct sc_radix_table *table = atomic_load(&index->children);
-    uint64_t hash = sc_radix_key_hash(key);
-    uint64_t at = hash & table->mask;
-    for (uint64_t probe = 0; probe <= table->mask; probe++) {
-        uint64_t word = atomic_load(&table->slots[at]);
-        ++*ret_steps;
-        if ((uint32_t)word == 0)
-            return 0;
-        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ hash) >> 32 == 0) {
-            found = confirm(index, (uint32_t)word, key, ret_node, ret_up, ret_steps);
-            if (found != 0)
-                return found;
-        }
-        at = (at + 1) & table->mask;
-    }
-    return 0;
+    struct probe probe = {atomic_load(&index->children), sc_radix_key_hash(key), 0};
+    while (found == 0 && (id = probe_next(&probe, ret_steps)) != 0)
+        found = confirm(index, id, key, ret_node, ret_up, ret_steps);
+    return found;
 }
 
 /* root: NULL, or what the run, which is a root then, has to be. */
 static inline uint32_t table_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
                                   const struct sc_sha256 *root, uint64_t *ret_steps)
 {
-    const struct sc_radix_table *table = atomic_load(&index->chunks);
-    uint64_t word_hash = sc_radix_chunk_hash(hash);
-    uint64_t at = word_hash & table->mask;
-    for (uint64_t probe = 0; probe <= table->mask; probe++) {
-        uint64_t word = atomic_load(&table->slots[at]);
-        ++*ret_steps;
-        if ((uint32_t)word == 0)
-            return 0;
-        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0) {
-            const struct sc_radix_node *node = sc_radix_node_at(index, (uint32_t)word);
-            if (sc_hash_equal(node->hash, hash) && sc_radix_node_end(node) == end &&
-                (root == NULL || sc_sha256_equal(sc_radix_root_of(node), root)))
-                return (uint32_t)word;
-        }
-        at = (at + 1) & table->mask;
+    struct probe probe = {atomic_load(&index->chunks), sc_radix_chunk_hash(hash), 0};
+    uint32_t id;
+    while ((id = probe_next(&probe, ret_steps)) != 0) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        if (sc_hash_equal(node->hash, hash) && sc_radix_node_end(node) == end &&
+            (root == NULL || sc_sha256_equal(sc_radix_root_of(node), root)))
+            return id;
     }
     return 0;
 }
@@ -402,24 +403,7 @@ static void hash_ahead(struct walk *walk, uint64_t chunk)
     }
 }
 
-/* A run that may have this chain hash, by fingerprint alone: its memory is not touched yet. */
-static uint32_t chunk_guess(const struct sc_radix_table *table, struct sc_hash hash,
-                            uint64_t *ret_steps)
-{
-    uint64_t word_hash = sc_radix_chunk_hash(hash);
-    uint64_t at = word_hash & table->mask;
-    for (uint64_t probe = 0; probe <= table->mask; probe++) {
-        uint64_t word = atomic_load(&table->slots[at]);
-        ++*ret_steps;
-        if ((uint32_t)word == 0)
-            return 0;
-        if ((uint32_t)word != SC_RADIX_TOMBSTONE && (word ^ word_hash) >> 32 == 0)
-            return (uint32_t)word;
-        at = (at + 1) & table->mask;
-    }
-    return 0;
-}
-
+/* Runs that may have the chunks' hashes: their memory is not touched yet. */
 static void probe_group(struct walk *walk)
 {
     const struct sc_radix_table *table = atomic_load(&walk->index->chunks);
@@ -427,7 +411,8 @@ static void probe_group(struct walk *walk)
     uint64_t count = 0;
     for (uint64_t i = 0; i < walk->group && walk->probed < walk->hashed; i++, walk->probed++) {
         uint64_t at = walk->probed % RING;
-        walk->ids[at] = chunk_guess(table, walk->hashes[at], &walk->match.steps);
+        struct probe probe = {table, sc_radix_chunk_hash(walk->hashes[at]), 0};
+        walk->ids[at] = probe_next(&probe, &walk->match.steps);
         ids[count++] = walk->ids[at];
     }
     prefetch_runs(walk->index, ids, count);

@@ -70,11 +70,11 @@ static struct path measure(const struct sc_radix *index, uint32_t id)
 {
     struct path path = {0, 0};
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
+    while (!sc_radix_is_root(node)) {
         struct sc_sha256 digest;
         path.segments += joins_above(index, node) ? 0 : 1;
         path.marks += sc_radix_node_mark(node, sc_radix_up(node), &digest) ? 1 : 0;
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+        node = sc_radix_node_above(index, node);
     }
     return path;
 }
@@ -86,7 +86,7 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = length;
     struct sc_radix_segment joined = {.count = 0}; /* below, of the same piece */
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0) {
+    while (!sc_radix_is_root(node)) {
         uint64_t up = sc_radix_up(node);
         struct sc_radix_segment segment;
         struct sc_mark mark;
@@ -143,11 +143,11 @@ static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, s
                                      .steps = path.segments};
     if (match->whole_end == length)
         return;
-    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
+    uint32_t above_id = sc_radix_parent(node);
     const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
     match->whole = (struct sc_radix_ref){0, 0};
     match->whole_end = sc_radix_node_end(above);
-    if ((above->flags & SC_RADIX_IS_ROOT) == 0)
+    if (!sc_radix_is_root(above))
         match->whole = (struct sc_radix_ref){above_id, above->generation};
 }
 
@@ -157,8 +157,8 @@ static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, s
 static struct sc_hash border_hash(const struct sc_radix *index, uint32_t id, uint64_t border)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_end(node) > border)
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+    while (!sc_radix_is_root(node) && sc_radix_node_end(node) > border)
+        node = sc_radix_node_above(index, node);
     return node->hash; /* runs cross no border, so one ends there; or it is the root */
 }
 
@@ -168,9 +168,8 @@ static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t lengt
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
     if (sc_radix_node_end(node) < length)
         return 0;
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0 &&
-           (uint64_t)node->base_first + sc_radix_up_cut(sc_radix_up(node)) >= length) {
-        id = sc_radix_up_parent(sc_radix_up(node));
+    while (!sc_radix_is_root(node) && sc_radix_node_first(node) >= length) {
+        id = sc_radix_parent(node);
         node = sc_radix_node_at(index, id);
     }
     return id;
@@ -180,7 +179,7 @@ static uint32_t run_of(const struct sc_radix *index, uint32_t id, uint64_t lengt
 static uint32_t claimed(const struct sc_radix *index, const struct sc_radix_claim *claim)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, claim->run);
-    if (node == NULL || ((sc_radix_up(node) & SC_RADIX_HIDDEN) != 0 && !claim->is_kept) ||
+    if (node == NULL || (sc_radix_is_hidden(node) && !claim->is_kept) ||
         sc_radix_is_old(index, claim->run.id))
         return 0;
     uint32_t id = run_of(index, claim->run.id, claim->place.length);
@@ -201,7 +200,7 @@ static struct sc_marks marks_from(const struct sc_radix *index, uint32_t id, uin
 {
     uint64_t free = SC_CHAIN_CHUNK_TOKENS_MAX;
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_end(node) > border) {
+    while (!sc_radix_is_root(node) && sc_radix_node_end(node) > border) {
         uint64_t up = sc_radix_up(node);
         struct sc_mark mark = {.token = (uint64_t)node->base_first + sc_radix_up_cut(up)};
         if (sc_radix_node_mark(node, up, &mark.digest))

@@ -14,26 +14,15 @@
 
 #include <string.h>
 
-static bool is_root(const struct sc_radix_node *node)
-{
-    return (node->flags & SC_RADIX_IS_ROOT) != 0;
-}
-
-static uint64_t first_of(const struct sc_radix_node *node)
-{
-    return (uint64_t)node->base_first + sc_radix_up_cut(sc_radix_up(node));
-}
-
 /* The lowest piece of the run's visible children but this one. */
 static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node *node, uint32_t but)
 {
     uint64_t least = UINT64_MAX;
-    uint32_t id = atomic_load_explicit(&node->first_child, memory_order_relaxed);
-    while (id != 0) {
+    uint32_t id = sc_radix_first_child(node);
+    while ((id = sc_radix_visible_from(index, id)) != 0) {
         const struct sc_radix_node *child = sc_radix_node_at(index, id);
-        uint64_t piece = sc_radix_node_piece(child);
-        if (id != but && (sc_radix_up(child) & SC_RADIX_HIDDEN) == 0 && piece < least)
-            least = piece;
+        if (id != but && sc_radix_node_piece(child) < least)
+            least = sc_radix_node_piece(child);
         id = child->next;
     }
     return least;
@@ -43,7 +32,7 @@ static uint64_t beside(const struct sc_radix *index, const struct sc_radix_node 
 static bool is_found(const struct sc_radix *index, struct sc_radix_ref last)
 {
     const struct sc_radix_node *node = sc_radix_node_of(index, last);
-    return node != NULL && !is_root(node) && (sc_radix_up(node) & SC_RADIX_HIDDEN) == 0 &&
+    return node != NULL && !sc_radix_is_root(node) && !sc_radix_is_hidden(node) &&
            !sc_radix_is_old(index, last.id);
 }
 
@@ -59,13 +48,13 @@ bool sc_radix_chunk_of(struct sc_radix *index, struct sc_radix_ref last,
     for (; sc_radix_node_end(node) > chunk_first; node = sc_radix_node_at(index, id)) {
         SC_ASSERT(index->poison, count < SC_CHAIN_CHUNK_TOKENS_MAX);
         ids[count++] = id;
-        id = sc_radix_up_parent(sc_radix_up(node));
+        id = sc_radix_parent(node);
     }
     ret_chunk->first = chunk_first;
     ret_chunk->border = node->hash;
     ret_chunk->segment_count = ret_chunk->mark_count = 0;
-    while (!is_root(node))
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+    while (!sc_radix_is_root(node))
+        node = sc_radix_node_above(index, node);
     ret_chunk->root = *sc_radix_root_of(node);
     while (count-- > 0) {
         node = sc_radix_node_at(index, ids[count]);
@@ -92,16 +81,15 @@ bool sc_radix_move(struct sc_radix *index, struct sc_radix_ref last, uint64_t fi
     if (first >= sc_radix_node_end(node) ||
         first / index->chunk_tokens != (sc_radix_node_end(node) - 1) / index->chunk_tokens)
         return false;
-    while (first_of(node) > first)
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
-    if (first_of(node) != first || node->base_first != first)
+    while (sc_radix_node_first(node) > first)
+        node = sc_radix_node_above(index, node);
+    if (sc_radix_node_first(node) != first || node->base_first != first)
         return false;
     uint32_t id = last.id;
-    for (bool more = true; more;
-         id = sc_radix_up_parent(sc_radix_up(sc_radix_node_at(index, id)))) {
+    for (bool more = true; more; id = sc_radix_parent(sc_radix_node_at(index, id))) {
         struct sc_radix_node *run = sc_radix_node_at(index, id);
         struct sc_radix_segment segment;
-        more = first_of(run) != first;
+        more = sc_radix_node_first(run) != first;
         if (replaced != NULL && replaced->removed != NULL) {
             sc_radix_segment_of(run, id, sc_radix_up(run), &segment);
             replaced->removed(&segment, replaced->user);

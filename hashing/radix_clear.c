@@ -31,7 +31,7 @@ static void make_old(struct sc_radix *index, uint32_t id)
 static void leave(struct sc_radix *index, uint32_t id, const struct sc_radix_removal *removal)
 {
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint32_t parent = sc_radix_up_parent(sc_radix_up(node));
+    uint32_t parent = sc_radix_parent(node);
     uint32_t next = sc_radix_visible_from(index, node->next);
     index->clear_at = next != 0 ? next : parent;
     index->clear_back = next == 0;

@@ -35,10 +35,14 @@ struct plan {
     uint32_t runs[SC_CHAIN_CHUNK_TOKENS_MAX];
 };
 
-static void add(_Atomic uint64_t *counter, uint64_t more)
+/* Appends the run's first `count` tokens. up: a state of it. */
+static void chain_run(struct sc_chain *chain, const struct sc_radix_node *node, uint64_t up,
+                      uint64_t count)
 {
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value + more, memory_order_relaxed);
+    uint32_t cut = sc_radix_up_cut(up);
+    struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
+    bool marked = sc_radix_node_mark(node, up, &mark.digest);
+    sc_chain_extend(chain, node->tokens + cut, count, (struct sc_marks){&mark, marked ? 1 : 0});
 }
 
 void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
@@ -50,18 +54,15 @@ void sc_radix_chain_to(const struct sc_radix *index, uint32_t id, uint64_t grid,
     while (sc_radix_node_end(node) > grid) {
         SC_ASSERT(index->poison, depth < SC_CHAIN_CHUNK_TOKENS_MAX);
         path[depth++] = id;
-        id = sc_radix_up_parent(sc_radix_up(node));
+        id = sc_radix_parent(node);
         node = sc_radix_node_at(index, id);
     }
     SC_ASSERT(index->poison, sc_radix_node_end(node) == grid);
     sc_chain_init_at(ret_chain, sc_radix_secret(index), node->hash, grid, index->chunk_tokens);
     while (depth-- != 0) {
         node = sc_radix_node_at(index, path[depth]);
-        uint32_t cut = sc_radix_up_cut(sc_radix_up(node));
-        struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
-        bool marked = sc_radix_node_mark(node, sc_radix_up(node), &mark.digest);
-        sc_chain_extend(ret_chain, node->tokens + cut, sc_radix_node_length(node) - cut,
-                        (struct sc_marks){&mark, marked ? 1 : 0});
+        chain_run(ret_chain, node, sc_radix_up(node),
+                  sc_radix_node_end(node) - sc_radix_node_first(node));
     }
 }
 
@@ -103,8 +104,7 @@ static spec_status find_start(struct plan *plan, struct spec_error *reterr)
         return SPEC_OK;
     }
     const struct sc_radix_node *node = sc_radix_node_of(plan->index, in->after);
-    if (node == NULL || (sc_radix_up(node) & SC_RADIX_HIDDEN) != 0 ||
-        sc_radix_is_old(plan->index, in->after.id))
+    if (node == NULL || sc_radix_is_hidden(node) || sc_radix_is_old(plan->index, in->after.id))
         return sc_fail(reterr, SPEC_E_STALE, "insertion after a run that was removed");
     if (sc_radix_node_end(node) != in->first)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -181,14 +181,9 @@ static void prepare_chain(struct plan *plan)
         sc_chain_init(&plan->chain, sc_radix_secret(index), &plan->in->root, index->chunk_tokens);
     else
         sc_radix_chain_to(index, plan->at, grid, &plan->chain);
-    if (plan->part == 0)
-        return;
-    const struct sc_radix_node *node = sc_radix_node_at(index, plan->part);
-    uint32_t cut = sc_radix_up_cut(plan->part_up);
-    struct sc_mark mark = {(uint64_t)node->base_first + cut, {{0}}};
-    bool marked = sc_radix_node_mark(node, plan->part_up, &mark.digest);
-    sc_chain_extend(&plan->chain, node->tokens + cut, plan->part_count,
-                    (struct sc_marks){&mark, marked ? 1 : 0});
+    if (plan->part != 0)
+        chain_run(&plan->chain, sc_radix_node_at(index, plan->part), plan->part_up,
+                  plan->part_count);
 }
 
 static void fill_run(struct plan *plan, uint32_t id, uint64_t first, uint64_t end,
@@ -314,8 +309,8 @@ static void split(struct plan *plan, struct sc_hash hash)
         sc_radix_table_replace(atomic_load_explicit(&index->children, memory_order_relaxed),
                                sc_radix_key_hash(&key), lower_id, upper_id);
     lower->flags &= (uint16_t)~SC_RADIX_IN_CHILDREN;
-    add(&index->runs, 1);
-    add(&index->splits, 1);
+    sc_radix_tally(&index->runs, 1);
+    sc_radix_tally(&index->splits, 1);
 }
 
 /* Links a complete run below its parent (its `up` is set). */
@@ -362,7 +357,7 @@ static void foretell(struct sc_radix *index, uint32_t id)
     struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint64_t end = sc_radix_node_end(node);
     uint64_t distance = (uint64_t)SC_RADIX_AHEAD * index->chunk_tokens;
-    uint32_t above = 0, at = sc_radix_up_parent(sc_radix_up(node));
+    uint32_t above = 0, at = sc_radix_parent(node);
     if (end > distance)
         above = next_above(index, at, end - distance);
     /* Or too many splits. */
@@ -370,7 +365,7 @@ static void foretell(struct sc_radix *index, uint32_t id)
          climbed++) {
         const struct sc_radix_node *there = sc_radix_node_at(index, at);
         above = sc_radix_node_end(there) == end - distance ? at : 0;
-        at = sc_radix_up_parent(sc_radix_up(there));
+        at = sc_radix_parent(there);
     }
     if (above != 0)
         atomic_store_explicit(&sc_radix_node_at(index, above)->ahead, id, memory_order_relaxed);
@@ -396,7 +391,7 @@ static void publish_root(struct plan *plan)
     plan->root_above = plan->root;
     enter_chunk(plan->index, plan->root);
     sc_radix_root_list(plan->index, plan->root);
-    add(&plan->index->roots, 1);
+    sc_radix_tally(&plan->index->roots, 1);
 }
 
 static void publish(struct plan *plan, struct sc_hash split_hash)
@@ -426,8 +421,8 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
     }
     sc_radix_leaves_add(index, above);
     sc_radix_root_know(index, above, plan->root_above);
-    add(&index->runs, plan->run_count);
-    add(&index->tokens, plan->end - plan->position);
+    sc_radix_tally(&index->runs, plan->run_count);
+    sc_radix_tally(&index->tokens, (int64_t)(plan->end - plan->position));
 }
 
 static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, uint32_t whole,
@@ -436,17 +431,17 @@ static void answer(const struct plan *plan, uint64_t new_count, uint32_t last, u
     const struct sc_radix *index = plan->index;
     const struct sc_radix_node *whole_node = sc_radix_node_at(index, whole);
     ret_inserted->new_count = new_count;
-    ret_inserted->last = (struct sc_radix_ref){last, sc_radix_node_at(index, last)->generation};
+    ret_inserted->last = sc_radix_ref_of(index, last);
     ret_inserted->whole_end = sc_radix_node_end(whole_node);
     ret_inserted->whole = (struct sc_radix_ref){0, 0};
-    if ((whole_node->flags & SC_RADIX_IS_ROOT) == 0)
+    if (!sc_radix_is_root(whole_node))
         ret_inserted->whole = (struct sc_radix_ref){whole, whole_node->generation};
 }
 
 static bool is_below(const struct sc_radix *index, uint32_t id, uint32_t top)
 {
     while (id != 0 && id != top)
-        id = sc_radix_up_parent(sc_radix_up(sc_radix_node_at(index, id)));
+        id = sc_radix_parent(sc_radix_node_at(index, id));
     return id != 0;
 }
 
@@ -477,7 +472,7 @@ static void replace(struct plan *plan)
     const struct sc_radix_insertion *in = plan->in;
     if (plan->worse == 0)
         return;
-    struct sc_radix_ref top = {plan->worse, sc_radix_node_at(index, plan->worse)->generation};
+    struct sc_radix_ref top = sc_radix_ref_of(index, plan->worse);
     if (in->replacing != NULL)
         in->replacing(top, in->replaces->user);
     atomic_fetch_add(&index->replaced, 1);
@@ -492,7 +487,7 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
         drop_plan(plan);
         return sc_fail(reterr, SPEC_E_NO_MEMORY,
                        "radix index: %" PRIu64 " of %" PRIu64 " bytes are in use",
-                       atomic_load_explicit(&index->bytes, memory_order_relaxed), index->bytes_max);
+                       sc_counted(&index->bytes), index->bytes_max);
     }
     struct sc_hash split_hash = {0, 0};
     bool is_known = plan->in->end_hash != NULL && plan->part == 0 && plan->run_count == 1;
@@ -504,7 +499,7 @@ static spec_status add_missing(struct plan *plan, struct sc_radix_inserted *ret_
     uint32_t last = plan->runs[plan->run_count - 1];
     if (plan->end % index->chunk_tokens == 0 &&
         is_taken(index, sc_radix_node_at(index, last)->hash, plan->end, plan->worse)) {
-        add(&index->collisions, 1);
+        sc_radix_tally(&index->collisions, 1);
         drop_plan(plan);
         return sc_fail(reterr, SPEC_E_CORRUPT,
                        "chain hash at token %" PRIu64 " belongs to another prefix", plan->end);
@@ -546,10 +541,10 @@ static bool merge(const struct plan *plan)
             return false;
         node = sc_radix_node_at(index, sc_radix_up_parent(up));
     }
-    bool begins_above = (node->flags & SC_RADIX_IS_ROOT) == 0 && sc_radix_node_piece(node) == piece;
+    bool begins_above = !sc_radix_is_root(node) && sc_radix_node_piece(node) == piece;
     if (first != in->run_first || pieces < 2 || begins_above)
         return false;
-    struct sc_radix_ref last = {plan->at, sc_radix_node_at(index, plan->at)->generation};
+    struct sc_radix_ref last = sc_radix_ref_of(index, plan->at);
     return sc_radix_move(index, last, in->run_first, &in->value, in->replaces);
 }
 

@@ -272,21 +272,50 @@ static inline uint64_t sc_radix_node_end(const struct sc_radix_node *node)
     return (uint64_t)node->base_first + sc_radix_node_length(node);
 }
 
-static inline struct sc_radix_node *sc_radix_node_at(const struct sc_radix *index, uint32_t id)
-{
-    unsigned char *arena =
-        atomic_load_explicit(&index->directory[id >> index->arena_bits], memory_order_relaxed);
-    uint64_t granule = id & ((UINT32_C(1) << index->arena_bits) - 1);
-    return (struct sc_radix_node *)(void *)(arena + granule * SC_RADIX_GRANULE_BYTES);
-}
-
 /* Where a run is or was; for prefetching. */
 static inline uintptr_t sc_radix_address(const struct sc_radix *index, uint32_t id)
 {
-    unsigned char *arena =
+    const unsigned char *arena =
         atomic_load_explicit(&index->directory[id >> index->arena_bits], memory_order_relaxed);
     uint64_t granule = id & ((UINT32_C(1) << index->arena_bits) - 1);
     return (uintptr_t)arena + granule * SC_RADIX_GRANULE_BYTES;
+}
+
+static inline struct sc_radix_node *sc_radix_node_at(const struct sc_radix *index, uint32_t id)
+{
+    return (struct sc_radix_node *)sc_radix_address(index, id);
+}
+
+static inline struct sc_radix_ref sc_radix_ref_of(const struct sc_radix *index, uint32_t id)
+{
+    return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};
+}
+
+static inline bool sc_radix_is_root(const struct sc_radix_node *node)
+{
+    return (node->flags & SC_RADIX_IS_ROOT) != 0;
+}
+
+static inline bool sc_radix_is_hidden(const struct sc_radix_node *node)
+{
+    return (sc_radix_up(node) & SC_RADIX_HIDDEN) != 0;
+}
+
+/* Position of the run's first token. */
+static inline uint64_t sc_radix_node_first(const struct sc_radix_node *node)
+{
+    return (uint64_t)node->base_first + sc_radix_up_cut(sc_radix_up(node));
+}
+
+static inline uint32_t sc_radix_parent(const struct sc_radix_node *node)
+{
+    return sc_radix_up_parent(sc_radix_up(node));
+}
+
+static inline struct sc_radix_node *sc_radix_node_above(const struct sc_radix *index,
+                                                        const struct sc_radix_node *node)
+{
+    return sc_radix_node_at(index, sc_radix_parent(node));
 }
 
 /* The mark that begins at the run's first token: true when there is one. `up` is a state of it. */
@@ -355,6 +384,12 @@ static inline uint64_t sc_radix_stamp(struct sc_radix *index)
     return ++index->stamp_next;
 }
 
+/* Statistics that the writer alone changes. */
+static inline void sc_radix_tally(_Atomic uint64_t *counter, int64_t by)
+{
+    atomic_store_explicit(counter, sc_counted(counter) + (uint64_t)by, memory_order_relaxed);
+}
+
 static inline uint64_t sc_radix_rank(const struct sc_radix_node *node)
 {
     return atomic_load_explicit(&node->rank, memory_order_relaxed);
@@ -416,8 +451,6 @@ void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t
                          struct sc_radix_segment *ret_segment);
 /* The first run that matches can find among `id` and the siblings behind it. 0: none. */
 uint32_t sc_radix_visible_from(const struct sc_radix *index, uint32_t id);
-/* True when a child that matches can find is left. */
-bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node);
 /* The run after `id` in the subtree of `top`, parents first. 0: none. Writer. */
 uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id);
 /* True below a root that is being cleared. */

@@ -16,11 +16,6 @@
 
 #include <string.h>
 
-static uint64_t count_of(const struct sc_radix *index)
-{
-    return atomic_load_explicit(&index->leaf_count, memory_order_relaxed);
-}
-
 static struct sc_radix_node *leaf_at(const struct sc_radix *index, uint64_t at)
 {
     return sc_radix_node_at(index, index->leaves[at]);
@@ -67,7 +62,7 @@ static void sift_down(struct sc_radix *index, uint64_t at, uint64_t count)
 
 bool sc_radix_leaves_reserve(struct sc_radix *index)
 {
-    uint64_t count = count_of(index);
+    uint64_t count = sc_counted(&index->leaf_count);
     if (count < index->leaf_capacity)
         return true;
     uint64_t capacity = index->leaf_capacity == 0 ? 64 : index->leaf_capacity * 2;
@@ -85,12 +80,12 @@ bool sc_radix_leaves_reserve(struct sc_radix *index)
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint64_t count = count_of(index);
+    uint64_t count = sc_counted(&index->leaf_count);
     SC_ASSERT(index->poison, node->leaf_at == 0);
     SC_ASSERT(index->poison, count < index->leaf_capacity);
     node->listed = sc_radix_rank(node);
     set(index, count, id);
-    atomic_store_explicit(&index->leaf_count, count + 1, memory_order_relaxed);
+    sc_radix_tally(&index->leaf_count, 1);
     sift_up(index, count);
 }
 
@@ -100,11 +95,11 @@ void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
     if (node->leaf_at == 0)
         return;
     uint64_t at = node->leaf_at - 1;
-    uint64_t last = count_of(index) - 1;
+    uint64_t last = sc_counted(&index->leaf_count) - 1;
     SC_ASSERT(index->poison, index->leaves[at] == id);
     swap(index, at, last);
     node->leaf_at = 0;
-    atomic_store_explicit(&index->leaf_count, last, memory_order_relaxed);
+    sc_radix_tally(&index->leaf_count, -1);
     if (at == last)
         return;
     sift_up(index, at);
@@ -115,12 +110,12 @@ void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
 static bool is_held(const struct sc_radix_node *node)
 {
     return atomic_load_explicit(&node->pins, memory_order_relaxed) != 0 ||
-           atomic_load_explicit(&node->first_child, memory_order_relaxed) != 0;
+           sc_radix_first_child(node) != 0;
 }
 
 uint32_t sc_radix_leaves_lowest(struct sc_radix *index)
 {
-    uint64_t count = count_of(index);
+    uint64_t count = sc_counted(&index->leaf_count);
     for (uint64_t held = 0; held < count;) {
         struct sc_radix_node *top = leaf_at(index, 0);
         if (sc_radix_rank(top) == top->listed) {
@@ -143,7 +138,6 @@ bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segmen
     if (found == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);
-    sc_radix_segment_of(node, found, atomic_load_explicit(&node->up, memory_order_relaxed),
-                        ret_segment);
+    sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
     return true;
 }

@@ -30,24 +30,24 @@
 /* Large blocks in huge pages, whole ones; not the host's memory, which is none of our business. */
 static void *take_memory(const struct sc_radix *index, uint64_t bytes, bool is_zero)
 {
-    if (index->alloc->host_alloc != NULL || bytes < HUGE_BYTES)
-        return is_zero ? sc_alloc_zero(index->alloc, bytes) : sc_alloc(index->alloc, bytes);
-    void *memory = is_zero ? sc_alloc_zero_aligned(index->alloc, bytes, HUGE_BYTES)
-                           : sc_alloc_aligned(index->alloc, bytes, HUGE_BYTES);
-    if (memory != NULL) /* advice only */
+    bool is_huge = index->alloc->host_alloc == NULL && bytes >= HUGE_BYTES;
+    uint64_t align_bytes = is_huge ? HUGE_BYTES : LINE_BYTES;
+    void *memory = is_zero ? sc_alloc_zero_aligned(index->alloc, bytes, align_bytes)
+                           : sc_alloc_aligned(index->alloc, bytes, align_bytes);
+    if (is_huge && memory != NULL) /* advice only */
         (void)madvise(memory, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
     return memory;
 }
 
 static void *take_counted(struct sc_radix *index, uint64_t bytes, bool is_zero)
 {
-    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
+    uint64_t used = sc_counted(&index->bytes);
     if (bytes > index->bytes_max || used > index->bytes_max - bytes)
         return NULL;
     void *memory = take_memory(index, bytes, is_zero);
     if (memory == NULL)
         return NULL;
-    atomic_store_explicit(&index->bytes, used + bytes, memory_order_relaxed);
+    sc_radix_tally(&index->bytes, (int64_t)bytes);
     return memory;
 }
 
@@ -60,9 +60,8 @@ void sc_radix_memory_give(struct sc_radix *index, void *memory, uint64_t bytes)
 {
     if (memory == NULL)
         return;
-    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
-    SC_ASSERT(index->poison, used >= bytes);
-    atomic_store_explicit(&index->bytes, used - bytes, memory_order_relaxed);
+    SC_ASSERT(index->poison, sc_counted(&index->bytes) >= bytes);
+    sc_radix_tally(&index->bytes, -(int64_t)bytes);
     sc_alloc_free(index->alloc, memory);
 }
 
@@ -127,7 +126,7 @@ bool sc_radix_spare_take(struct sc_radix *index, struct sc_radix_spare *ret_spar
 {
     if (!index->spare_wanted)
         return false;
-    uint64_t used = atomic_load_explicit(&index->bytes, memory_order_relaxed);
+    uint64_t used = sc_counted(&index->bytes);
     index->spare_wanted = false;
     if (index->alloc->host_alloc == NULL && used + arena_bytes(index) <= index->bytes_max / 4 * 3)
         index->spare = take_counted(index, arena_bytes(index), false);

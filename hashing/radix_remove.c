@@ -10,12 +10,6 @@
  * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
 #include "hashing/radix_internal.h"
 
-static void take_from(_Atomic uint64_t *counter, uint64_t less)
-{
-    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, value - less, memory_order_relaxed);
-}
-
 /* ---- closing ------------------------------------------------------------------------------- */
 
 /* Closes every run of the subtree against pins. False: one is pinned, and all are open again. */
@@ -67,7 +61,7 @@ static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_n
         link = &sc_radix_node_at(index, *link)->waiting_next;
     *link = node->waiting_next;
     node->flags &= (uint16_t)~SC_RADIX_DOOMED;
-    take_from(&index->hidden, 1);
+    sc_radix_tally(&index->hidden, -1);
 }
 
 void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t rank)
@@ -75,10 +69,10 @@ void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
     if (sc_radix_rank(parent) < rank)
         sc_radix_rank_set(parent, rank);
-    bool is_plain = (parent->flags & SC_RADIX_IS_ROOT) == 0;
-    bool is_visible = (sc_radix_up(parent) & SC_RADIX_HIDDEN) == 0;
+    bool is_plain = !sc_radix_is_root(parent);
+    bool is_visible = !sc_radix_is_hidden(parent);
     if (is_plain && is_visible && parent->leaf_at == 0 &&
-        !sc_radix_has_visible_child(index, parent))
+        sc_radix_visible_from(index, sc_radix_first_child(parent)) == 0)
         sc_radix_leaves_add(index, parent_id);
 }
 
@@ -86,7 +80,7 @@ void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t
 static void unlink_sibling(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *node = sc_radix_node_at(index, id);
-    struct sc_radix_node *parent = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+    struct sc_radix_node *parent = sc_radix_node_above(index, node);
     if (sc_radix_first_child(parent) == id)
         atomic_store(&parent->first_child, node->next);
     if (node->prev != 0)
@@ -103,14 +97,14 @@ static void forget_root(struct sc_radix *index, uint32_t id, struct sc_radix_nod
     leave_waiting(index, id, root);
     sc_radix_root_unlist(index, id);
     sc_radix_root_forget(index, id);
-    take_from(&index->roots, 1);
+    sc_radix_tally(&index->roots, -1);
 }
 
 /* A root that is left without children goes; nobody pins a root. */
 static void drop_empty_root(struct sc_radix *index, uint32_t id)
 {
     struct sc_radix_node *root = sc_radix_node_at(index, id);
-    if ((root->flags & SC_RADIX_IS_ROOT) == 0 || sc_radix_first_child(root) != 0)
+    if (!sc_radix_is_root(root) || sc_radix_first_child(root) != 0)
         return;
     atomic_store(&root->pins, SC_RADIX_DEAD);
     forget_root(index, id, root);
@@ -127,8 +121,8 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
     leave_waiting(index, id, node);
     sc_radix_leaves_drop(index, id);
     sc_radix_root_forget(index, id);
-    take_from(&index->runs, 1);
-    take_from(&index->tokens, segment.count);
+    sc_radix_tally(&index->runs, -1);
+    sc_radix_tally(&index->tokens, -(int64_t)segment.count);
     if (removal != NULL && removal->removed != NULL)
         removal->removed(&segment, removal->user);
 }
@@ -137,14 +131,14 @@ static void forget_run(struct sc_radix *index, uint32_t id, struct sc_radix_node
 static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radix_removal *removal)
 {
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
-    bool is_root = (top_node->flags & SC_RADIX_IS_ROOT) != 0;
-    uint32_t parent = sc_radix_up_parent(sc_radix_up(top_node));
+    bool is_root = sc_radix_is_root(top_node);
+    uint32_t parent = sc_radix_parent(top_node);
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
         if (sc_radix_rank(node) > rank)
             rank = sc_radix_rank(node);
-        if ((node->flags & SC_RADIX_IS_ROOT) != 0)
+        if (sc_radix_is_root(node))
             forget_root(index, id, node);
         else
             forget_run(index, id, node, removal);
@@ -177,9 +171,7 @@ void sc_radix_wait(struct sc_radix *index, uint32_t top)
     node->flags |= SC_RADIX_DOOMED;
     node->waiting_next = index->waiting;
     index->waiting = top;
-    atomic_store_explicit(&index->hidden,
-                          atomic_load_explicit(&index->hidden, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    sc_radix_tally(&index->hidden, 1);
 }
 
 static void hide(struct sc_radix *index, uint32_t top)
@@ -193,29 +185,33 @@ static void hide(struct sc_radix *index, uint32_t top)
         sc_radix_run_hide(index, id);
     }
     sc_radix_wait(index, top);
-    if ((top_node->flags & SC_RADIX_IS_ROOT) != 0)
+    if (sc_radix_is_root(top_node))
         sc_radix_root_unlist(index, top);
     else
-        sc_radix_parent_settle(index, sc_radix_up_parent(sc_radix_up(top_node)), rank);
+        sc_radix_parent_settle(index, sc_radix_parent(top_node), rank);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
+/* The run above that has the same piece; none: it has another. */
+static struct sc_radix_ref piece_above(const struct sc_radix *index,
+                                       const struct sc_radix_node *node)
+{
+    uint32_t above_id = sc_radix_parent(node);
+    const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
+    if (above_id == 0 || sc_radix_is_root(above) ||
+        sc_radix_node_piece(above) != sc_radix_node_piece(node))
+        return (struct sc_radix_ref){0, 0};
+    return (struct sc_radix_ref){above_id, above->generation};
+}
+
 /* The first run above `id` on the path that holds rows of the same piece. */
 static uint32_t piece_top(const struct sc_radix *index, uint32_t id)
 {
-    const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    for (;;) {
-        uint32_t above = sc_radix_up_parent(sc_radix_up(node));
-        if (above == 0)
-            return id;
-        const struct sc_radix_node *parent = sc_radix_node_at(index, above);
-        if ((parent->flags & SC_RADIX_IS_ROOT) != 0 ||
-            sc_radix_node_piece(parent) != sc_radix_node_piece(node))
-            return id;
-        id = above;
-        node = parent;
-    }
+    struct sc_radix_ref above;
+    while ((above = piece_above(index, sc_radix_node_at(index, id))).generation != 0)
+        id = above.id;
+    return id;
 }
 
 spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
@@ -229,7 +225,7 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
         dismantle(index, top, removal);
         return SPEC_OK;
     }
-    if ((sc_radix_up(sc_radix_node_at(index, top)) & SC_RADIX_HIDDEN) == 0)
+    if (!sc_radix_is_hidden(sc_radix_node_at(index, top)))
         hide(index, top);
     return SPEC_PENDING;
 }
@@ -246,7 +242,7 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
             top = sc_radix_node_at(index, top)->waiting_next;
         }
     }
-    return atomic_load_explicit(&index->hidden, memory_order_relaxed);
+    return sc_counted(&index->hidden);
 }
 
 bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
@@ -257,18 +253,6 @@ bool sc_radix_leaf_remove(struct sc_radix *index, uint32_t id,
         return false;
     dismantle(index, id, removal);
     return true;
-}
-
-/* The run above that has the same piece; none: it has another. */
-static struct sc_radix_ref piece_above(const struct sc_radix *index,
-                                       const struct sc_radix_node *node)
-{
-    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
-    const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
-    if ((above->flags & SC_RADIX_IS_ROOT) != 0 ||
-        sc_radix_node_piece(above) != sc_radix_node_piece(node))
-        return (struct sc_radix_ref){0, 0};
-    return (struct sc_radix_ref){above_id, above->generation};
 }
 
 /* What was moved together goes together, as far as nothing else hangs on it. */
@@ -315,7 +299,7 @@ struct sc_radix_ref sc_radix_find(struct sc_radix *index, struct sc_hash hash, u
     if (id == 0 || sc_radix_is_old(index, id) ||
         (sc_radix_node_at(index, id)->flags & SC_RADIX_DOUBTED) != 0)
         return (struct sc_radix_ref){0, 0};
-    return (struct sc_radix_ref){id, sc_radix_node_at(index, id)->generation};
+    return sc_radix_ref_of(index, id);
 }
 
 void sc_radix_doubt(struct sc_radix *index, struct sc_hash hash, uint64_t end)
@@ -344,9 +328,9 @@ bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
     const struct sc_radix_node *node = sc_radix_node_of(index, ref);
     if (node == NULL)
         return false;
-    uint32_t above_id = sc_radix_up_parent(sc_radix_up(node));
+    uint32_t above_id = sc_radix_parent(node);
     const struct sc_radix_node *above = sc_radix_node_at(index, above_id);
-    if ((above->flags & SC_RADIX_IS_ROOT) != 0)
+    if (sc_radix_is_root(above))
         return false;
     *ret_is_alone = sc_radix_first_child(above) == ref.id && node->next == 0;
     sc_radix_segment_of(above, above_id, sc_radix_up(above), ret_segment);
@@ -368,10 +352,9 @@ uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, ui
     struct sc_radix_node *node = sc_radix_node_of(index, last);
     uint32_t before = node != NULL ? sc_radix_node_flags(node) : 0;
     uint64_t piece = node != NULL ? sc_radix_node_piece(node) : 0;
-    while (node != NULL && (node->flags & SC_RADIX_IS_ROOT) == 0 &&
-           sc_radix_node_piece(node) == piece) {
+    while (node != NULL && !sc_radix_is_root(node) && sc_radix_node_piece(node) == piece) {
         atomic_store_explicit(&node->value_flags, flags, memory_order_relaxed);
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+        node = sc_radix_node_above(index, node);
     }
     return before;
 }

@@ -74,10 +74,10 @@ uint32_t sc_radix_root_above(struct sc_radix *index, uint32_t id)
         const struct sc_radix_known *known = known_at(index, at);
         if (known->run.id == at && known->run.generation == node->generation)
             root = known->root;
-        else if ((node->flags & SC_RADIX_IS_ROOT) != 0)
+        else if (sc_radix_is_root(node))
             root = at;
         else
-            at = sc_radix_up_parent(sc_radix_up(node));
+            at = sc_radix_parent(node);
     }
     sc_radix_root_know(index, id, root);
     return root;

@@ -23,16 +23,11 @@ uint32_t sc_radix_visible_from(const struct sc_radix *index, uint32_t id)
 {
     while (id != 0) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if ((sc_radix_up(node) & SC_RADIX_HIDDEN) == 0)
+        if (!sc_radix_is_hidden(node))
             return id;
         id = node->next;
     }
     return 0;
-}
-
-bool sc_radix_has_visible_child(const struct sc_radix *index, const struct sc_radix_node *node)
-{
-    return sc_radix_visible_from(index, sc_radix_first_child(node)) != 0;
 }
 
 uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t id)
@@ -44,7 +39,7 @@ uint32_t sc_radix_after_in(const struct sc_radix *index, uint32_t top, uint32_t 
     while (id != top) {
         if (node->next != 0)
             return node->next;
-        id = sc_radix_up_parent(sc_radix_up(node));
+        id = sc_radix_parent(node);
         node = sc_radix_node_at(index, id);
     }
     return 0;
@@ -55,7 +50,7 @@ bool sc_radix_is_old(const struct sc_radix *index, uint32_t id)
     if (index->old_first == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, id);
-    while ((node->flags & SC_RADIX_IS_ROOT) == 0)
-        node = sc_radix_node_at(index, sc_radix_up_parent(sc_radix_up(node)));
+    while (!sc_radix_is_root(node))
+        node = sc_radix_node_above(index, node);
     return (node->flags & SC_RADIX_OLD) != 0;
 }

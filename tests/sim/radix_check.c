@@ -70,7 +70,7 @@ static const char *wrong_way(const struct sc_radix *index, uint32_t id,
         return "flag of the table of chunks";
     if (in_chunks && sc_radix_chunk_find(index, node->hash, end, &steps) != id)
         return "not found by its chain hash";
-    if ((node->leaf_at == 0) != sc_radix_has_visible_child(index, node))
+    if ((node->leaf_at == 0) != (sc_radix_visible_from(index, sc_radix_first_child(node)) != 0))
         return "leaf or not";
     return NULL;
 }
