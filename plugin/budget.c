@@ -50,10 +50,10 @@ static spec_status read_select(const struct spec_select *host, struct spec_selec
     return SPEC_OK;
 }
 
-static uint64_t ratio_rows(uint64_t row_total, uint64_t ppm)
+/* So many millionths of the rows, rounded up. */
+static uint64_t share_of(uint64_t row_total, uint64_t ppm)
 {
-    uint64_t count = (row_total * ppm + PPM - 1) / PPM; /* row_total < 2^24 */
-    return count > 0 ? count : 1;
+    return (row_total * ppm + PPM - 1) / PPM; /* row_total < 2^24 */
 }
 
 /* Rows that a choice would spare cost little beside what has to be computed anyway, or little at
@@ -110,7 +110,7 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
     uint64_t ppm = (select->given & SPEC_SELECT_EXACT) ? select->exact_ppm : config->exact_ppm;
     struct sc_plugin_want want = {
         .row_total = total,
-        .row_count = (total * ppm + PPM - 1) / PPM, /* total < 2^24 */
+        .row_count = share_of(total, ppm),
         .first_position = request->from_token,
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
         .is_layered = true,
@@ -143,7 +143,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
     uint64_t total = request->matched_tokens - request->from_token;
-    uint64_t ratio = ratio_rows(total, given ? select->retain_ppm : config->retain_ppm);
+    uint64_t ratio = share_of(total, given ? select->retain_ppm : config->retain_ppm);
     uint64_t count = given ? select->count : config->select_count;
     struct sc_plugin_want want = {
         .row_total = total,
@@ -152,9 +152,9 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
         .mass_ppm = given ? select->mass_ppm : (uint32_t)config->mass_ppm,
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
     };
-    want.row_count = want.budget != SPEC_BUDGET_COUNT ? ratio : count > 0 ? count : 1;
-    if (want.row_count > total)
-        want.row_count = total;
+    count = want.budget != SPEC_BUDGET_COUNT ? ratio : count;
+    count = count > 0 ? count : 1;
+    want.row_count = count < total ? count : total;
     set_keep(request, kept ? select->keep_first : config->keep_first,
              kept ? select->keep_last : config->keep_last, &want);
     bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
@@ -183,28 +183,27 @@ bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_req
     return conn->choice.can_select && sc_plugin_want_usual(conn, request, layer).selects;
 }
 
-spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
-                                   const struct sc_plugin_request *request,
-                                   struct sc_plugin_want *ret_want, struct spec_error *reterr)
+spec_status sc_plugin_want_resolve(const spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
 {
+    const struct spec_important *in = &item->in;
     struct spec_select select;
     spec_status status = read_select(in->select, &select, reterr);
     if (status == SPEC_OK)
-        want_resolve(conn, &select, request, in->layer, in->budget_bytes, ret_want);
+        want_resolve(conn, &select, item->request, in->layer, in->budget_bytes, &item->want);
     return status;
 }
 
-spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request, bool came_ahead,
-                                  bool chooses, struct sc_plugin_want *ret_want,
-                                  struct spec_error *reterr)
+spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_item *item,
+                                  bool came_ahead, bool chooses, struct spec_error *reterr)
 {
+    struct sc_plugin_want *want = &item->want;
     struct spec_select select;
-    spec_status status = read_select(in->select, &select, reterr);
+    spec_status status = read_select(item->in.select, &select, reterr);
     if (status != SPEC_OK)
         return status;
     /* Whether a set was chosen already, a host cannot know after a deadline. */
-    bool rescores = sc_plugin_rescores(in), may_rank = came_ahead || rescores;
+    bool rescores = sc_plugin_rescores(&item->in), may_rank = came_ahead || rescores;
     uint32_t taken = SPEC_SELECT_EXACT | (may_rank ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
     if (select.given & ~taken)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -213,33 +212,29 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_
                        select.given, taken,
                        may_rank ? "budgets of rows are not layered's"
                                 : "the delivery's rows are ranked already");
-    resolve_layered(conn, &select, request, in->layer, 0, ret_want);
-    ret_want->selects = true; /* as far as one call's items of a request go one by one */
-    ret_want->is_scored =
-        rescores ? ranks_by_queries(conn, ret_want) : ret_want->is_scored && chooses;
+    resolve_layered(conn, &select, item->request, item->in.layer, 0, want);
+    want->selects = true; /* as far as one call's items of a request go one by one */
+    want->is_scored = rescores ? ranks_by_queries(conn, want) : want->is_scored && chooses;
     return SPEC_OK;
 }
 
-void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want *want)
+void sc_plugin_want_ahead(struct sc_plugin_item *item)
 {
-    if (!want->is_scored || in->queries != NULL)
+    if (!item->want.is_scored || item->in.queries != NULL)
         return;
-    want->is_scored = false;
-    want->is_known_only = true;
+    item->want.is_scored = false;
+    item->want.is_known_only = true;
 }
 
-void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
-                           const struct sc_plugin_request *request, struct sc_plugin_want *want)
+void sc_plugin_want_ranked(const spec_connector *conn, struct sc_plugin_item *item)
 {
-    struct sc_plugin_want ranked = *want;
-    struct sc_plugin_scoring scoring;
-    ranked.is_scored = ranks_by_queries(conn, want);
-    if (want->is_scored || !ranked.is_scored || !want->is_layered || !want->selects ||
-        in->queries == NULL || conn->requests.delivery_bytes == 0)
+    struct sc_plugin_want *want = &item->want;
+    if (want->is_scored || !ranks_by_queries(conn, want) || !want->is_layered || !want->selects ||
+        item->in.queries == NULL || conn->requests.delivery_bytes == 0)
         return;
     /* Queries that are no good are no error where the set is known without them. */
-    want->is_scored =
-        sc_plugin_scoring_check(conn, in, request, &ranked, &scoring, NULL) == SPEC_OK;
+    want->is_scored = true;
+    want->is_scored = sc_plugin_scoring_check(conn, item, NULL) == SPEC_OK;
 }
 
 /* ---- Queries and new keys ------------------------------------------------------------------- */
@@ -317,25 +312,26 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
     if (shape.kv_head_count == 0)
         return SPEC_OK;
     struct sc_plugin_memory keys;
+    const struct sc_plugin_memory_need need = {"get_important: new_keys", SC_MEMORY_KEYS, &shape,
+                                               count};
     shape.dtype = memory.dtype;
-    status = sc_plugin_memory_check(in->new_keys, "get_important: new_keys", SC_MEMORY_KEYS, &shape,
-                                    count, &keys, reterr);
+    status = sc_plugin_memory_check(in->new_keys, &need, &keys, reterr);
     if (status == SPEC_OK)
         *ret_fresh = (struct sc_kernels_keys){
             .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
     return status;
 }
 
-spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,
-                                    const struct sc_plugin_request *request,
-                                    const struct sc_plugin_want *want,
-                                    struct sc_plugin_scoring *ret_scoring,
+spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
+    const struct spec_important *in = &item->in;
+    const struct sc_plugin_want *want = &item->want;
+    struct sc_plugin_scoring *scoring = &item->scoring;
     struct spec_queries queries = {0};
     struct spec_memory unneeded;
     spec_status status = SPEC_OK;
-    *ret_scoring = (struct sc_plugin_scoring){0};
+    *scoring = (struct sc_plugin_scoring){0};
     if (in->queries != NULL)
         status = sc_plugin_queries_read(in->queries, "get_important: queries", &queries, reterr);
     if (status == SPEC_OK && in->new_keys != NULL)
@@ -351,7 +347,7 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
     status = sc_plugin_queries_check(conn, &queries, "get_important: queries", reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t end = queries.first_position + queries.row_count, base = request->matched_tokens;
+    uint64_t end = queries.first_position + queries.row_count, base = item->request->matched_tokens;
     if (queries.first_position < base || end < queries.first_position ||
         end > conn->config.max_request_tokens)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -359,18 +355,17 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spe
                        "), expected behind the match of %" PRIu64 " and within %" PRIu32,
                        queries.first_position, queries.row_count, base,
                        conn->config.max_request_tokens);
-    ret_scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
-    if (ret_scoring->is_probes_only && conn->choice.reads_codes)
+    scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
+    if (scoring->is_probes_only && conn->choice.reads_codes)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: queries: all heads expected, since codes of all are scored");
-    ret_scoring->scale = sc_plugin_queries_scale(conn, &queries);
-    ret_scoring->queries =
-        (struct sc_kernels_queries){.data = queries.data,
-                                    .row_stride_bytes = queries.row_stride_bytes,
-                                    .head_stride_bytes = queries.head_stride_bytes,
-                                    .row_count = queries.row_count,
-                                    .dtype = sc_plugin_kernels_dtype(queries.dtype)};
+    scoring->scale = sc_plugin_queries_scale(conn, &queries);
+    scoring->queries = (struct sc_kernels_queries){.data = queries.data,
+                                                   .row_stride_bytes = queries.row_stride_bytes,
+                                                   .head_stride_bytes = queries.head_stride_bytes,
+                                                   .row_count = queries.row_count,
+                                                   .dtype = sc_plugin_kernels_dtype(queries.dtype)};
     if (in->new_keys != NULL)
-        status = check_fresh(conn, in, &queries, end - base, &ret_scoring->fresh, reterr);
+        status = check_fresh(conn, in, &queries, end - base, &scoring->fresh, reterr);
     return status;
 }

@@ -250,47 +250,36 @@ static spec_status find_key(const char *const *paths, uint64_t path_count, struc
     return SPEC_OK;
 }
 
-/* Hashes a file. key: of the files up to this one, as they were read. ret_settled: false where its
- * times cannot be told from a later change's. */
-static spec_status hash_one(spec_connector *conn, const char *path, uint64_t i, struct sc_hash *key,
-                            bool *ret_settled, struct sc_hash *ret_hash, struct spec_error *reterr)
+/* Of the files up to one, as they were read. */
+struct reading {
+    struct sc_hash key, hash;
+    bool is_settled; /* false: some file's times cannot be told from a later change's */
+};
+
+/* Hashes a file. */
+static spec_status hash_one(spec_connector *conn, const char *path, uint64_t i,
+                            struct reading *reading, struct spec_error *reterr)
 {
+    struct sc_hash one = {0, 0};
     int fd;
     struct stat info, after;
     spec_status status = weights_open(path, i, &fd, &info, reterr);
     if (status != SPEC_OK)
         return status;
-    status = hash_file(conn, path, fd, ret_hash, reterr);
+    status = hash_file(conn, path, fd, &one, reterr);
     if (status == SPEC_OK && (fstat(fd, &after) != 0 || !is_same(&info, &after)))
         status = sc_fail(reterr, SPEC_E_IO, "weights %s changed while they were read", path);
     close(fd);
     uint64_t now_ns = sc_exec_wall_ns(conn->exec);
     if (now_ns < SETTLED_NS || time_ns(&info.st_ctim) > now_ns - SETTLED_NS)
-        *ret_settled = false;
-    *key = key_add(*key, path, &info);
+        reading->is_settled = false;
+    reading->key = key_add(reading->key, path, &info);
+    struct sc_digest digest;
+    sc_digest_init(&digest, "weights-files");
+    sc_digest_hash(&digest, 1, reading->hash);
+    sc_digest_hash(&digest, 2, one);
+    reading->hash = sc_digest_done(&digest);
     return status;
-}
-
-static spec_status hash_all(spec_connector *conn, const char *const *paths, uint64_t path_count,
-                            struct sc_hash *ret_key, bool *ret_settled, struct sc_hash *ret_hash,
-                            struct spec_error *reterr)
-{
-    struct sc_hash all = {0, 0};
-    *ret_key = (struct sc_hash){0, 0};
-    *ret_settled = true;
-    for (uint64_t i = 0; i < path_count; i++) {
-        struct sc_hash one;
-        spec_status status = hash_one(conn, paths[i], i, ret_key, ret_settled, &one, reterr);
-        if (status != SPEC_OK)
-            return status;
-        struct sc_digest digest;
-        sc_digest_init(&digest, "weights-files");
-        sc_digest_hash(&digest, 1, all);
-        sc_digest_hash(&digest, 2, one);
-        all = sc_digest_done(&digest);
-    }
-    *ret_hash = all;
-    return SPEC_OK;
 }
 
 spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths,
@@ -300,7 +289,6 @@ spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths
     char cache_path[SC_LIMIT_PATH_BYTES + sizeof(CACHE_NAME) + 1];
     struct json_object *cache, *models;
     struct sc_hash key;
-    bool settled;
     snprintf(cache_path, sizeof(cache_path), "%s/" CACHE_NAME, conn->config.path);
     spec_status status = SPEC_OK;
     if (conn->config.allow_shared == 0)
@@ -312,9 +300,12 @@ spec_status sc_plugin_fingerprint(spec_connector *conn, const char *const *paths
     if (status != SPEC_OK)
         return status;
     if (!kept_find(models, key, ret_hash)) {
-        status = hash_all(conn, paths, path_count, &key, &settled, ret_hash, reterr);
-        if (status == SPEC_OK && settled && is_store(conn->config.path)) {
-            kept_add(models, key, *ret_hash);
+        struct reading reading = {.is_settled = true};
+        for (uint64_t i = 0; i < path_count && status == SPEC_OK; i++)
+            status = hash_one(conn, paths[i], i, &reading, reterr);
+        *ret_hash = reading.hash;
+        if (status == SPEC_OK && reading.is_settled && is_store(conn->config.path)) {
+            kept_add(models, reading.key, reading.hash);
             write_cache(cache_path, cache);
         }
     }

@@ -99,58 +99,57 @@ static struct spec_important *item_at(struct spec_important *items, uint64_t i)
     return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
 
+/* Whether so many positions, and all rows, can be returned. */
+static spec_status check_room(const spec_connector *conn, struct sc_plugin_item *item,
+                              uint64_t position_count, struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
+                                               &conn->shape, sc_plugin_row_total(item->request)};
+    if (in->positions != NULL && in->position_capacity < position_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
+                       in->position_capacity, position_count);
+    return sc_plugin_memory_check(in->destination, &need, &item->memory, reterr);
+}
+
 /* What the item wants, and whether it can be scored and returned. */
 static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
-    struct spec_important *in = &item->in;
-    spec_status status = sc_plugin_want_resolve(conn, in, item->request, &item->want, reterr);
-    if (status == SPEC_OK && sc_plugin_is_ahead(in))
-        sc_plugin_want_ahead(in, &item->want);
+    bool is_ahead = sc_plugin_is_ahead(&item->in);
+    spec_status status = sc_plugin_want_resolve(conn, item, reterr);
+    if (status == SPEC_OK && is_ahead)
+        sc_plugin_want_ahead(item);
     if (status == SPEC_OK && item->is_submitted)
-        sc_plugin_want_ranked(conn, in, item->request, &item->want);
+        sc_plugin_want_ranked(conn, item);
     if (status == SPEC_OK)
-        status =
-            sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
+        status = sc_plugin_scoring_check(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
-    if (sc_plugin_is_ahead(in) && !sc_plugin_delivery_fits(conn, item))
+    if (is_ahead && !sc_plugin_delivery_fits(conn, item))
         return sc_fail(reterr, SPEC_E_BUSY,
                        "get_important: SPEC_ITEM_AHEAD: %" PRIu64
                        " rows are more than a request's share of layered.refine_bytes keeps",
                        item->want.row_total);
-    uint64_t rows = sc_plugin_row_total(item->request), needed = rows;
-    if (item->want.has_head_sets && !item->scoring.is_probes_only)
-        needed *= conn->shape.kv_head_count;
-    if (in->positions != NULL && in->position_capacity < needed)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
-                       in->position_capacity, needed);
-    return sc_plugin_memory_check(in->destination, "get_important: destination",
-                                  SC_MEMORY_DESTINATION, &conn->shape, rows, &item->memory, reterr);
+    bool may_part = item->want.has_head_sets && !item->scoring.is_probes_only;
+    uint64_t sets = may_part ? conn->shape.kv_head_count : 1;
+    return check_room(conn, item, sets * sc_plugin_row_total(item->request), reterr);
 }
 
 static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
-    struct spec_important *in = &item->in;
-    uint64_t rows = sc_plugin_row_total(item->request);
-    if (in->positions != NULL && in->position_capacity < rows)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
-                       in->position_capacity, rows);
-    spec_status status =
-        sc_plugin_memory_check(in->destination, "get_important: destination", SC_MEMORY_DESTINATION,
-                               &conn->shape, rows, &item->memory, reterr);
+    spec_status status = check_room(conn, item, sc_plugin_row_total(item->request), reterr);
     if (status == SPEC_OK)
         status = sc_plugin_refine_check(conn, item, reterr);
     if (status == SPEC_OK)
-        status = sc_plugin_want_refine(conn, in, item->request, sc_plugin_refine_came_ahead(item),
-                                       sc_plugin_refine_chooses(item), &item->want, reterr);
+        status = sc_plugin_want_refine(conn, item, sc_plugin_refine_came_ahead(item),
+                                       sc_plugin_refine_chooses(item), reterr);
     if (status != SPEC_OK || !sc_plugin_refine_chooses(item)) /* queries are not looked at */
         return status;
-    sc_plugin_want_ranked(conn, in, item->request, &item->want);
-    return sc_plugin_scoring_check(conn, in, item->request, &item->want, &item->scoring, reterr);
+    sc_plugin_want_ranked(conn, item);
+    return sc_plugin_scoring_check(conn, item, reterr);
 }
 
 /* Inputs that say of which kind the item is. */

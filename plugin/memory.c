@@ -35,33 +35,33 @@ static bool slot_is_inside(const struct spec_memory *memory, uint64_t slot,
            v_end <= memory->v_bytes;
 }
 
-static spec_status check_token(const struct spec_memory *memory, const char *name, uint64_t token,
-                               const struct sc_plugin_shape *shape, struct spec_error *reterr)
+static spec_status check_token(const struct spec_memory *memory,
+                               const struct sc_plugin_memory_need *need, uint64_t token,
+                               struct spec_error *reterr)
 {
     uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[token] : token;
-    if (slot_is_inside(memory, slot, shape))
+    if (slot_is_inside(memory, slot, need->shape))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: token %" PRIu64 " (slot %" PRIu64 ") reaches beyond k_bytes %" PRIu64
                    " or v_bytes %" PRIu64,
-                   name, token, slot, memory->k_bytes, memory->v_bytes);
+                   need->name, token, slot, memory->k_bytes, memory->v_bytes);
 }
 
-static spec_status check_slots(const struct spec_memory *memory, const char *name,
-                               enum sc_plugin_memory_use use, const struct sc_plugin_shape *shape,
-                               uint64_t token_count, bool *ret_has_negative,
+static spec_status check_slots(const struct spec_memory *memory,
+                               const struct sc_plugin_memory_need *need, bool *ret_has_negative,
                                struct spec_error *reterr)
 {
-    for (uint64_t j = 0; j < token_count; j++) {
+    for (uint64_t j = 0; j < need->token_count; j++) {
         bool is_negative = memory->slots[j] < 0;
         *ret_has_negative = *ret_has_negative || is_negative;
-        if (is_negative && use == SC_MEMORY_DESTINATION)
+        if (is_negative && need->use == SC_MEMORY_DESTINATION)
             continue;
         if (is_negative)
             return sc_fail(reterr, SPEC_E_INVALID,
-                           "%s: slots[%" PRIu64 "] is negative, expected a slot to read from", name,
-                           j);
-        spec_status status = check_token(memory, name, j, shape, reterr);
+                           "%s: slots[%" PRIu64 "] is negative, expected a slot to read from",
+                           need->name, j);
+        spec_status status = check_token(memory, need, j, reterr);
         if (status != SPEC_OK)
             return status;
     }
@@ -70,30 +70,30 @@ static spec_status check_slots(const struct spec_memory *memory, const char *nam
 
 /* Without slots the ends rise inside a block and from block to block, so two tokens decide: the
  * last one, and the last one of the block before it. */
-static spec_status check_tokens(const struct spec_memory *memory, const char *name,
-                                const struct sc_plugin_shape *shape, uint64_t token_count,
-                                struct spec_error *reterr)
+static spec_status check_tokens(const struct spec_memory *memory,
+                                const struct sc_plugin_memory_need *need, struct spec_error *reterr)
 {
-    if (token_count == 0)
+    if (need->token_count == 0)
         return SPEC_OK;
-    uint64_t last = token_count - 1;
-    spec_status status = check_token(memory, name, last, shape, reterr);
+    uint64_t last = need->token_count - 1;
+    spec_status status = check_token(memory, need, last, reterr);
     if (status == SPEC_OK && memory->block_tokens != 0 && last >= memory->block_tokens)
-        status = check_token(memory, name, last - last % memory->block_tokens - 1, shape, reterr);
+        status = check_token(memory, need, last - last % memory->block_tokens - 1, reterr);
     return status;
 }
 
-static spec_status check_dtype(uint32_t dtype, const char *name, enum sc_plugin_memory_use use,
-                               uint32_t stored_dtype, bool *ret_widens, struct spec_error *reterr)
+static spec_status check_dtype(uint32_t dtype, const struct sc_plugin_memory_need *need,
+                               bool *ret_widens, struct spec_error *reterr)
 {
-    bool may_widen = use == SC_MEMORY_DESTINATION && stored_dtype != SPEC_DTYPE_F32 &&
+    uint32_t stored_dtype = need->shape->dtype;
+    bool may_widen = need->use == SC_MEMORY_DESTINATION && stored_dtype != SPEC_DTYPE_F32 &&
                      sc_plugin_dtype_is_scored(stored_dtype);
     *ret_widens = dtype != stored_dtype;
     if (dtype == stored_dtype || (may_widen && dtype == SPEC_DTYPE_F32))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
-                   "%s: dtype is %" PRIu32 ", expected the namespace's %" PRIu32 "%s", name, dtype,
-                   stored_dtype, may_widen ? " or float32 (wider)" : "");
+                   "%s: dtype is %" PRIu32 ", expected the namespace's %" PRIu32 "%s", need->name,
+                   dtype, stored_dtype, may_widen ? " or float32 (wider)" : "");
 }
 
 /* 0 is the default of what only some memories have. */
@@ -110,11 +110,11 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
         memory->k_element_stride_bytes = sc_plugin_dtype_bytes(memory->dtype);
 }
 
-spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
-                                   enum sc_plugin_memory_use use,
-                                   const struct sc_plugin_shape *shape, uint64_t token_count,
+spec_status sc_plugin_memory_check(const struct spec_memory *host,
+                                   const struct sc_plugin_memory_need *need,
                                    struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
 {
+    const char *name = need->name;
     struct spec_memory memory;
     struct sc_plugin_memory checked = {.target = &sc_plugin_target_host};
     spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, host, name, reterr);
@@ -127,16 +127,16 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
                        memory.device);
-    status = check_dtype(memory.dtype, name, use, shape->dtype, &checked.widens, reterr);
+    status = check_dtype(memory.dtype, need, &checked.widens, reterr);
     if (status != SPEC_OK)
         return status;
-    strides_resolve(&memory, use);
+    strides_resolve(&memory, need->use);
     if (memory.k_base == NULL || memory.v_base == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
-    if (memory.slots != NULL && memory.slot_count < token_count)
+    if (memory.slots != NULL && memory.slot_count < need->token_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: slot_count is %" PRIu64 ", expected at least %" PRIu64, name,
-                       memory.slot_count, token_count);
+                       memory.slot_count, need->token_count);
     uint64_t element_bytes = sc_plugin_dtype_bytes(memory.dtype);
     if (((uintptr_t)memory.k_base | (uintptr_t)memory.v_base | memory.token_stride_bytes |
          memory.head_stride_bytes | memory.block_stride_bytes | memory.v_token_stride_bytes |
@@ -146,11 +146,8 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *n
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: bases and strides must be multiples of the element's %" PRIu64 " bytes",
                        name, element_bytes);
-    if (memory.slots != NULL)
-        status =
-            check_slots(&memory, name, use, shape, token_count, &checked.has_negative_slot, reterr);
-    else
-        status = check_tokens(&memory, name, shape, token_count, reterr);
+    status = memory.slots != NULL ? check_slots(&memory, need, &checked.has_negative_slot, reterr)
+                                  : check_tokens(&memory, need, reterr);
     if (status != SPEC_OK)
         return status;
     checked.at = (struct sc_kernels_memory){

@@ -26,6 +26,14 @@ enum sc_plugin_memory_use {
     SC_MEMORY_KEYS         /* K alone, to be read; the shape's dtype, no negative slot */
 };
 
+/* What a description is needed for. */
+struct sc_plugin_memory_need {
+    const char *name; /* for the error text */
+    enum sc_plugin_memory_use use;
+    const struct sc_plugin_shape *shape;
+    uint64_t token_count;
+};
+
 struct sc_plugin_memory {                  /* that was checked */
     struct sc_kernels_memory at;           /* of a destination nobody follows it but its target */
     const struct sc_plugin_target *target; /* target.h */
@@ -33,10 +41,9 @@ struct sc_plugin_memory {                  /* that was checked */
     bool has_negative_slot;
 };
 
-/* Reads and checks the host's description for token_count tokens. name: for the error text. */
-spec_status sc_plugin_memory_check(const struct spec_memory *host, const char *name,
-                                   enum sc_plugin_memory_use use,
-                                   const struct sc_plugin_shape *shape, uint64_t token_count,
+/* Reads and checks the host's description. */
+spec_status sc_plugin_memory_check(const struct spec_memory *host,
+                                   const struct sc_plugin_memory_need *need,
                                    struct sc_plugin_memory *ret_memory, struct spec_error *reterr);
 /* Of all that says where tokens lie, but the bases: of memory that is described anew it tells
  * whether it is the same. */

@@ -110,9 +110,8 @@ static inline bool sc_plugin_rescores(const struct spec_important *in)
 }
 
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
-spec_status sc_plugin_want_resolve(const spec_connector *conn, const struct spec_important *in,
-                                   const struct sc_plugin_request *request,
-                                   struct sc_plugin_want *ret_want, struct spec_error *reterr);
+spec_status sc_plugin_want_resolve(const spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr);
 /* The same without an item: whether the configuration chooses rows of this layer. */
 bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint32_t layer);
@@ -127,10 +126,8 @@ float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_quer
 /* SPEC_E_INVALID: a member is wrong, or rows reach beyond byte_count. */
 spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
                                     const char *name, struct spec_error *reterr);
-spec_status sc_plugin_scoring_check(const spec_connector *conn, const struct spec_important *in,
-                                    const struct sc_plugin_request *request,
-                                    const struct sc_plugin_want *want,
-                                    struct sc_plugin_scoring *ret_scoring,
+/* Whether the item can be scored as it wants; its scoring. */
+spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
 
 /* choose.c */
@@ -330,16 +327,14 @@ void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
 /* The union's rows stand in the destination: each head keeps its own. */
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item);
 
-/* budget.c: what a refining item wants: its row_count of the delivery's ranking, or of its own. */
-spec_status sc_plugin_want_refine(const spec_connector *conn, const struct spec_important *in,
-                                  const struct sc_plugin_request *request, bool came_ahead,
-                                  bool chooses, struct sc_plugin_want *ret_want,
-                                  struct spec_error *reterr);
+/* budget.c: what a refining item wants: its row_count of the delivery's ranking, or of its own.
+ * came_ahead, chooses: sc_plugin_refine_came_ahead, _chooses of it. */
+spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_item *item,
+                                  bool came_ahead, bool chooses, struct spec_error *reterr);
 /* A delivery ahead (SPEC_ITEM_AHEAD) has what is known to be exact without queries. */
-void sc_plugin_want_ahead(const struct spec_important *in, struct sc_plugin_want *want);
+void sc_plugin_want_ahead(struct sc_plugin_item *item);
 /* Its rows may be refined: they are ranked by its queries, if it has such, however few it wants. */
-void sc_plugin_want_ranked(const spec_connector *conn, const struct spec_important *in,
-                           const struct sc_plugin_request *request, struct sc_plugin_want *want);
+void sc_plugin_want_ranked(const spec_connector *conn, struct sc_plugin_item *item);
 
 /* select.c: the set by the item's queries, item->row_count rows, into the request's, and the scores
  * of all to item->ranking; where codes cannot be had any more, every row that there is. false: the

@@ -87,9 +87,10 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     spec_status status = check_tokens(conn, request, params, reterr);
     if (status == SPEC_OK)
         status = check_pass(conn, request, params, reterr);
+    const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE, &conn->shape,
+                                               params->token_count};
     if (status == SPEC_OK)
-        status = sc_plugin_memory_check(params->memory, "store: memory", SC_MEMORY_SOURCE,
-                                        &conn->shape, params->token_count, &step->memory, reterr);
+        status = sc_plugin_memory_check(params->memory, &need, &step->memory, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = *params;

@@ -31,8 +31,8 @@ static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory
 {
     struct sc_plugin_memory checked;
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status =
-        sc_plugin_memory_check(memory, "test: memory", use, &SHAPE, token_count, &checked, &error);
+    const struct sc_plugin_memory_need need = {"test: memory", use, &SHAPE, token_count};
+    spec_status status = sc_plugin_memory_check(memory, &need, &checked, &error);
     if (status != SPEC_OK)
         assert_non_null(strstr(error.text, "test: memory"));
     return status;
@@ -166,11 +166,10 @@ static void an_element_stride_of_one_element_is_none(void **state)
     (void)state;
     struct spec_memory m = packed(2);
     struct sc_plugin_memory checked;
+    const struct sc_plugin_memory_need need = {"test: memory", SC_MEMORY_SOURCE, &SHAPE, 2};
     for (m.k_element_stride_bytes = 0; m.k_element_stride_bytes <= 2;
          m.k_element_stride_bytes += 2) {
-        assert_int_equal(
-            sc_plugin_memory_check(&m, "test: memory", SC_MEMORY_SOURCE, &SHAPE, 2, &checked, NULL),
-            SPEC_OK);
+        assert_int_equal(sc_plugin_memory_check(&m, &need, &checked, NULL), SPEC_OK);
         assert_int_equal(checked.at.k_element_stride_bytes, 0);
         assert_int_equal(checked.at.v_token_stride_bytes, 48);
     }
@@ -226,8 +225,9 @@ static void only_exact_widening_is_allowed(void **state)
                 struct spec_memory m = packed(1);
                 struct sc_plugin_memory checked;
                 m.dtype = dtype;
-                spec_status status = sc_plugin_memory_check(
-                    &m, "test: memory", (enum sc_plugin_memory_use)use, &shape, 1, &checked, NULL);
+                const struct sc_plugin_memory_need need = {
+                    "test: memory", (enum sc_plugin_memory_use)use, &shape, 1};
+                spec_status status = sc_plugin_memory_check(&m, &need, &checked, NULL);
                 bool widens = use == SC_MEMORY_DESTINATION && dtype == SPEC_DTYPE_F32 &&
                               (stored == SPEC_DTYPE_F16 || stored == SPEC_DTYPE_BF16);
                 assert_int_equal(status, dtype == stored || widens ? SPEC_OK : SPEC_E_INVALID);
