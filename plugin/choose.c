@@ -26,14 +26,8 @@
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 
-static uint64_t line_bytes(uint64_t bytes)
-{
-    return (bytes + 63) & ~UINT64_C(63);
-}
-
 /* Lays a scratch out in memory that may be NULL: returns its bytes. */
-static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
-                        struct sc_plugin_scratch *scratch)
+static uint64_t lay_out(spec_connector *conn, uint8_t *memory, struct sc_plugin_scratch *scratch)
 {
     uint64_t rows = conn->config.max_request_tokens, probes = conn->choice.probe_heads;
     uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
@@ -49,10 +43,11 @@ static uint64_t lay_out(const spec_connector *conn, uint8_t *memory,
                                slabs * sizeof(struct sc_kernels_slab)};
     for (uint32_t i = 0; i < 7; i++) {
         places[i] = memory != NULL ? memory + at : NULL;
-        at += line_bytes(bytes[i]);
+        at += (bytes[i] + 63) & ~UINT64_C(63); /* whole lines */
     }
     if (memory != NULL)
-        *scratch = (struct sc_plugin_scratch){.importance = places[0],
+        *scratch = (struct sc_plugin_scratch){.conn = conn,
+                                              .importance = places[0],
                                               .sums = (float *)(void *)places[1],
                                               .scores = (float *)(void *)places[2],
                                               .granules = (float *)(void *)places[3],
@@ -90,8 +85,9 @@ struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t 
     return slot != SC_SLOTS_NONE ? &conn->choice.scratches[slot] : NULL;
 }
 
-void sc_plugin_scratch_put(spec_connector *conn, const struct sc_plugin_scratch *scratch)
+void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch)
 {
+    spec_connector *conn = scratch->conn;
     sc_slots_put(&conn->choice.scratch_slots, (uint32_t)(scratch - conn->choice.scratches));
 }
 
@@ -102,12 +98,15 @@ static bool is_kept(const struct sc_plugin_want *want, uint64_t row)
     return row < want->keep_before || row >= want->keep_from;
 }
 
-/* Every row gets its granule's sum, or its share of that. */
-static void sums_spread(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                        const struct sc_plugin_want *want, const float *sums, bool is_share,
-                        float *ret_scores)
+/* Sums to scratch->scores. Every row gets its granule's sum, or its share of that. */
+static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                        const float *sums, bool is_share)
 {
-    uint64_t unit = conn->config.unit, row = 0;
+    uint64_t unit = scratch->conn->config.unit, row = 0;
+    if (unit == 1) {
+        memcpy(scratch->scores, sums, want->row_total * sizeof(float));
+        return;
+    }
     uint64_t count =
         sc_kernels_granules(sums, want->row_total, want->first_position, unit, scratch->granules);
     for (uint64_t g = 0; g < count; g++) {
@@ -115,7 +114,7 @@ static void sums_spread(const spec_connector *conn, struct sc_plugin_scratch *sc
         end = end < want->row_total ? end : want->row_total;
         float score = is_share ? scratch->granules[g] / (float)(end - row) : scratch->granules[g];
         while (row < end)
-            ret_scores[row++] = score;
+            scratch->scores[row++] = score;
     }
 }
 
@@ -129,29 +128,23 @@ static void kept_come_first(const struct sc_plugin_want *want, float *scores)
 }
 
 /* Sums as rows are ranked by them, in scratch->scores. */
-static float *ranked_scores(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                            const struct sc_plugin_want *want, const float *sums)
+static float *ranked_scores(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                            const float *sums)
 {
-    float *scores = scratch->scores;
-    if (conn->config.unit > 1)
-        sums_spread(conn, scratch, want, sums, false, scores);
-    else
-        memcpy(scores, sums, want->row_total * sizeof(float));
-    kept_come_first(want, scores);
-    return scores;
+    sums_spread(scratch, want, sums, false);
+    kept_come_first(want, scratch->scores);
+    return scratch->scores;
 }
 
 /* The fewest rows, those that are always kept among them, that hold the share of the sums. */
-static uint64_t mass_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                          const struct sc_plugin_want *want, const float *sums)
+static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                          const float *sums)
 {
+    const spec_connector *conn = scratch->conn;
     float *scores = scratch->scores;
     double all = 0, kept = 0;
     uint64_t kept_count = 0;
-    if (conn->config.unit > 1)
-        sums_spread(conn, scratch, want, sums, true, scores);
-    else
-        memcpy(scores, sums, want->row_total * sizeof(float));
+    sums_spread(scratch, want, sums, true);
     for (uint64_t row = 0; row < want->row_total; row++) {
         all += (double)scores[row];
         if (!is_kept(want, row))
@@ -171,11 +164,10 @@ static uint64_t mass_rows(const spec_connector *conn, struct sc_plugin_scratch *
     return count > 0 ? count : 1;
 }
 
-static uint64_t set_rows(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                         const struct sc_plugin_want *want, const float *sums)
+static uint64_t set_rows(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                         const float *sums)
 {
-    return want->budget == SPEC_BUDGET_MASS ? mass_rows(conn, scratch, want, sums)
-                                            : want->row_count;
+    return want->budget == SPEC_BUDGET_MASS ? mass_rows(scratch, want, sums) : want->row_count;
 }
 
 static struct sc_kernels_importance importance_of(const spec_connector *conn,
@@ -208,10 +200,10 @@ static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t 
     return sum / (double)probes;
 }
 
-float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                            struct sc_kernels_importance *what, const uint8_t *keys,
-                            uint64_t row_total)
+float *sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
+                            const uint8_t *keys, uint64_t row_total)
 {
+    const spec_connector *conn = scratch->conn;
     uint64_t probes = conn->choice.probe_heads;
     float *total = scratch->sums + probes * row_total;
     what->prefix = (struct sc_kernels_keys){
@@ -227,31 +219,39 @@ float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch
     return total;
 }
 
-void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                    const struct sc_plugin_want *want, const float *sums, uint64_t k,
-                    uint32_t *ret_rows)
+void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                    const float *sums, uint64_t k, uint32_t *ret_rows)
 {
-    sc_kernels_topk_ranked(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
-                           k, scratch->ranked, ret_rows);
+    sc_kernels_topk_ranked(scratch->conn->kernels, ranked_scores(scratch, want, sums),
+                           want->row_total, k, scratch->ranked, ret_rows);
 }
 
-/* Each probe head's set of k rows, the set they vote for, and whether they agree enough for that to
- * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
-static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                        const struct sc_plugin_want *want, uint64_t k, uint32_t *ret_rows,
-                        double *ret_similarity, double *ret_threshold)
+/* Each probe head's set of k rows, of sums that sc_plugin_probe_sums left. */
+static void sets_make(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                      uint64_t k)
 {
+    const spec_connector *conn = scratch->conn;
+    uint64_t rows = want->row_total;
+    for (uint64_t h = 0; h < conn->choice.probe_heads; h++)
+        sc_kernels_topk_bits(conn->kernels, ranked_scores(scratch, want, scratch->sums + h * rows),
+                             rows, k, scratch->sets + h * SC_KERNELS_WORDS(rows));
+}
+
+/* The heads' sets, the set they vote for, and whether they agree enough for that to
+ * stand for all heads. Of sums that sc_plugin_probe_sums left. ret_rows: NULL, or the voted set. */
+static bool heads_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                        uint64_t k, uint32_t *ret_rows, double *ret_similarity,
+                        double *ret_threshold)
+{
+    const spec_connector *conn = scratch->conn;
     uint64_t rows = want->row_total, probes = conn->choice.probe_heads;
     uint64_t words = SC_KERNELS_WORDS(rows), *voted = scratch->sets + probes * words;
-    for (uint64_t h = 0; h < probes; h++)
-        sc_kernels_topk_bits(conn->kernels,
-                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
-                             scratch->sets + h * words);
+    sets_make(scratch, want, k);
     const struct sc_kernels_votes votes = {
         .sets = scratch->sets,
         .set_count = probes,
         .count = rows,
-        .scores = ranked_scores(conn, scratch, want, scratch->sums + probes * rows)};
+        .scores = ranked_scores(scratch, want, scratch->sums + probes * rows)};
     sc_kernels_vote(conn->kernels, &votes, k, voted + words, voted);
     if (ret_rows != NULL)
         (void)conn->kernels->bits_rows(voted, words, 0, ret_rows, k);
@@ -264,23 +264,22 @@ static bool heads_agree(const spec_connector *conn, struct sc_plugin_scratch *sc
     return k == rows || *ret_similarity > *ret_threshold; /* all rows are one set for all heads */
 }
 
-bool sc_plugin_probes_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                            const struct sc_plugin_want *want, uint64_t k)
+bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                            uint64_t k)
 {
     double similarity, threshold;
-    return heads_agree(conn, scratch, want, k, NULL, &similarity, &threshold);
+    return heads_agree(scratch, want, k, NULL, &similarity, &threshold);
 }
 
-bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                                struct sc_plugin_item *item, const uint8_t *keys,
-                                uint32_t *ret_rows)
+bool sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                const uint8_t *keys, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
     double similarity, threshold;
-    struct sc_kernels_importance what = importance_of(conn, item);
-    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, want->row_total);
-    uint64_t k = set_rows(conn, scratch, want, total);
-    bool agree = heads_agree(conn, scratch, want, k, ret_rows, &similarity, &threshold);
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    const float *total = sc_plugin_probe_sums(scratch, &what, keys, want->row_total);
+    uint64_t k = set_rows(scratch, want, total);
+    bool agree = heads_agree(scratch, want, k, ret_rows, &similarity, &threshold);
     item->row_count = k;
     item->in.similarity = (float)similarity;
     item->in.threshold = (float)threshold;
@@ -326,8 +325,8 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others, and none of those that have codes alone: their score is
  * below that of any other. */
-static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, float *scores,
-                      uint64_t count, uint32_t *ret_rows)
+static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                      float *scores, uint64_t count, uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_sketch_keys(item->sketch);
@@ -356,13 +355,13 @@ static void coded_set(const spec_connector *conn, struct sc_plugin_item *item, f
     if (item->ranking != NULL)
         memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
     if (item->row_count > 0)
-        sc_kernels_topk(conn->kernels, scores, item->want.row_total, item->row_count, ret_rows);
+        sc_kernels_topk(scratch->conn->kernels, scores, item->want.row_total, item->row_count,
+                        ret_rows);
 }
 
 /* The upper half of the heads, which a worker may take from the caller. */
 struct upper_half {
     struct sc_task task;
-    const spec_connector *conn;
     const struct sc_kernels_importance *what;
     struct sc_plugin_scratch *scratch;
     _Atomic uint32_t ended;
@@ -372,9 +371,9 @@ static void upper_step(struct sc_task *task)
 {
     struct upper_half *upper =
         (struct upper_half *)((char *)task - offsetof(struct upper_half, task));
-    struct sc_exec *exec = upper->conn->exec; /* ended: the caller's frame may be gone */
+    struct sc_exec *exec = upper->scratch->conn->exec; /* ended: the caller's frame may be gone */
     _Atomic uint32_t *ended = &upper->ended;
-    uint64_t heads = upper->conn->shape.kv_head_count;
+    uint64_t heads = upper->scratch->conn->shape.kv_head_count;
     sc_kernels_importance_sum(upper->what, heads / 2, heads, upper->scratch->importance,
                               upper->scratch->sums, upper->scratch->scores);
     atomic_store(ended, 1);
@@ -384,13 +383,12 @@ static void upper_step(struct sc_task *task)
 /* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
  * helper: a second scratch, or NULL. Returns where the upper heads' are; the lower ones' stand in
  * scratch->scores. */
-static const float *halves_sum(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                               struct sc_plugin_scratch *helper,
+static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plugin_scratch *helper,
                                const struct sc_kernels_importance *what)
 {
+    spec_connector *conn = scratch->conn;
     uint64_t heads = conn->shape.kv_head_count;
-    struct upper_half upper = {
-        .task.step = upper_step, .conn = conn, .what = what, .scratch = helper};
+    struct upper_half upper = {.task.step = upper_step, .what = what, .scratch = helper};
     if (helper != NULL)
         sc_exec_post(conn->exec, &upper.task, SC_LANE_DEMAND);
     sc_kernels_importance_sum(what, 0, heads / 2, scratch->importance, scratch->sums,
@@ -405,12 +403,12 @@ static const float *halves_sum(const spec_connector *conn, struct sc_plugin_scra
     return helper->scores;
 }
 
-float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           struct sc_kernels_importance *what,
+float *sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
                            const struct sc_plugin_request *request, const uint8_t *codes,
                            bool may_share)
 {
-    uint64_t rows = request->matched_tokens - request->from_token, slab_count;
+    spec_connector *conn = scratch->conn;
+    uint64_t rows = sc_plugin_row_total(request), slab_count;
     uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
     uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
     struct sc_plugin_scratch *helper = NULL;
@@ -421,40 +419,41 @@ float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scrat
                                             .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     if (may_share && !sc_exec_is_loop(conn->exec) && keys * channels >= SHARED_VALUES)
         helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
-    const float *upper = halves_sum(conn, scratch, helper, what);
+    const float *upper = halves_sum(scratch, helper, what);
     sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
     if (helper != NULL)
-        sc_plugin_scratch_put(conn, helper);
+        sc_plugin_scratch_put(helper);
     scores_spread(request, codes, scratch->scores, scratch->sums + rows);
     return scratch->sums + rows;
 }
 
-void sc_plugin_choose_by_codes(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                               struct sc_plugin_item *item, uint32_t *ret_rows)
+void sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                               uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
-    struct sc_kernels_importance what = importance_of(conn, item);
-    const float *sums = sc_plugin_code_sums(conn, scratch, &what, item->request,
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    const float *sums = sc_plugin_code_sums(scratch, &what, item->request,
                                             sc_store_sketch_keys(item->sketch), true);
-    uint64_t count = want->is_layered ? want->row_count : set_rows(conn, scratch, want, sums);
-    (void)ranked_scores(conn, scratch, want, sums);
-    coded_set(conn, item, scratch->scores, count, ret_rows);
+    uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
+    (void)ranked_scores(scratch, want, sums);
+    coded_set(scratch, item, scratch->scores, count, ret_rows);
 }
 
-void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           struct sc_plugin_item *item, uint32_t *ret_rows)
+void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                           uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
     memset(scratch->scores, 0, want->row_total * sizeof(*scratch->scores));
     kept_come_first(want, scratch->scores);
-    coded_set(conn, item, scratch->scores, want->row_count, ret_rows);
+    coded_set(scratch, item, scratch->scores, want->row_count, ret_rows);
 }
 
 /* ---- Without keys --------------------------------------------------------------------------- */
 
-bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                             struct sc_plugin_item *item, uint32_t *ret_rows)
+bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             uint32_t *ret_rows)
 {
+    const spec_connector *conn = scratch->conn;
     const struct sc_plugin_want *want = &item->want;
     struct sc_lab_ask ask = sc_plugin_lab_ask(item->request, item->in.layer);
     float *scores = scratch->sums;
@@ -462,13 +461,13 @@ bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratc
     bool is_measured = answer == SC_LAB_IMPORTANCE && !want->is_layered;
     if (answer == SC_LAB_NOTHING)
         return false;
-    item->row_count = is_measured ? set_rows(conn, scratch, want, scores) : want->row_count;
+    item->row_count = is_measured ? set_rows(scratch, want, scores) : want->row_count;
     if (answer == SC_LAB_IMPORTANCE)
-        scores = ranked_scores(conn, scratch, want, scores);
+        scores = ranked_scores(scratch, want, scores);
     else
         kept_come_first(want, scores);
     if (want->is_layered)
-        coded_set(conn, item, scores, want->row_count, ret_rows);
+        coded_set(scratch, item, scores, want->row_count, ret_rows);
     else
         sc_kernels_topk(conn->kernels, scores, want->row_total, item->row_count, ret_rows);
     return true;
@@ -476,26 +475,23 @@ bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratc
 
 /* ---- All heads, of the sketch --------------------------------------------------------------- */
 
-void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                             struct sc_plugin_item *item, const uint8_t *keys)
+void sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             const uint8_t *keys)
 {
     const struct sc_plugin_want *want = &item->want;
-    uint64_t rows = want->row_total;
-    struct sc_kernels_importance what = importance_of(conn, item);
-    const float *total = sc_plugin_probe_sums(conn, scratch, &what, keys, rows);
-    uint64_t k = item->row_count = set_rows(conn, scratch, want, total);
-    for (uint64_t h = 0; h < conn->choice.probe_heads; h++)
-        sc_kernels_topk_bits(conn->kernels,
-                             ranked_scores(conn, scratch, want, scratch->sums + h * rows), rows, k,
-                             scratch->sets + h * SC_KERNELS_WORDS(rows));
+    struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    const float *total = sc_plugin_probe_sums(scratch, &what, keys, want->row_total);
+    item->row_count = set_rows(scratch, want, total);
+    sets_make(scratch, want, item->row_count);
 }
 
 /* ---- All heads, where the rows are ---------------------------------------------------------- */
 
 /* Sums of the heads from `first` on that are scored together; returns how many. */
-static uint64_t heads_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           const struct sc_plugin_item *item, uint64_t first)
+static uint64_t heads_sums(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                           uint64_t first)
 {
+    const spec_connector *conn = scratch->conn;
     uint64_t left = conn->shape.kv_head_count - first;
     uint64_t count = left < HEADS_TOGETHER ? left : HEADS_TOGETHER;
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
@@ -506,30 +502,31 @@ static uint64_t heads_sums(const spec_connector *conn, struct sc_plugin_scratch 
     return count;
 }
 
-uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item)
 {
+    const spec_connector *conn = scratch->conn;
     const struct sc_plugin_want *want = &item->want;
     if (want->budget != SPEC_BUDGET_MASS)
         return want->row_count;
     float *total = scratch->sums + HEADS_TOGETHER * want->row_total;
     memset(total, 0, want->row_total * sizeof(float));
     for (uint64_t head = 0, count; head < conn->shape.kv_head_count; head += count) {
-        count = heads_sums(conn, scratch, item, head);
+        count = heads_sums(scratch, item, head);
         for (uint64_t i = 0; i < count; i++)
             sc_kernels_add(conn->kernels, total, scratch->sums + i * want->row_total,
                            want->row_total);
     }
-    return mass_rows(conn, scratch, want, total);
+    return mass_rows(scratch, want, total);
 }
 
-void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows)
+void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                           uint64_t head, uint32_t *ret_rows)
 {
     const struct sc_plugin_want *want = &item->want;
     if (head % HEADS_TOGETHER == 0)
-        (void)heads_sums(conn, scratch, item, head);
+        (void)heads_sums(scratch, item, head);
     const float *sums = scratch->sums + head % HEADS_TOGETHER * want->row_total;
-    sc_kernels_topk(conn->kernels, ranked_scores(conn, scratch, want, sums), want->row_total,
+    sc_kernels_topk(scratch->conn->kernels, ranked_scores(scratch, want, sums), want->row_total,
                     item->row_count, ret_rows);
 }

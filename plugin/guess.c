@@ -138,14 +138,14 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
     const float *sums = conn->choice.reads_codes
-                            ? sc_plugin_code_sums(conn, scratch, &what, request, keys, false)
-                            : sc_plugin_probe_sums(conn, scratch, &what, keys, want.row_total);
+                            ? sc_plugin_code_sums(scratch, &what, request, keys, false)
+                            : sc_plugin_probe_sums(scratch, &what, keys, want.row_total);
     *ret_k = guess->hint_ranks;
     guess->is_whole =
-        !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(conn, scratch, &want, *ret_k);
-    sc_plugin_rank(conn, scratch, &want, sums, *ret_k, reader_of(guess)->rows);
+        !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(scratch, &want, *ret_k);
+    sc_plugin_rank(scratch, &want, sums, *ret_k, reader_of(guess)->rows);
     deciles_order(scratch, reader_of(guess)->rows, *ret_k, want.row_total);
-    sc_plugin_scratch_put(conn, scratch);
+    sc_plugin_scratch_put(scratch);
     return true;
 }
 
@@ -165,10 +165,10 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
     ask.bits = scratch->sets;
     enum sc_lab_answer answer = sc_lab_guess(&conn->lab, &ask, scratch->sums);
     if (answer == SC_LAB_IMPORTANCE)
-        sc_plugin_rank(conn, scratch, &want, scratch->sums, k, rows);
+        sc_plugin_rank(scratch, &want, scratch->sums, k, rows);
     if (answer != SC_LAB_NOTHING)
         deciles_order(scratch, rows, k, want.row_total);
-    sc_plugin_scratch_put(conn, scratch);
+    sc_plugin_scratch_put(scratch);
     *ret_k = k;
     return answer != SC_LAB_NOTHING;
 }
@@ -409,7 +409,7 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     uint32_t *rows = sc_plugin_guess_rows(request, layer + 1);
     if (rows == NULL)
         return;
-    sc_plugin_rank(conn, scratch, &item->want, sums, item->row_count, rows);
+    sc_plugin_rank(scratch, &item->want, sums, item->row_count, rows);
     deciles_order(scratch, rows, item->row_count, item->want.row_total);
     if (next->layer != layer + 1)
         next->asked_ns = 0; /* that was for a layer nobody came for */

@@ -75,7 +75,7 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
     for (uint64_t i = 0; i < count; i++)
         scratch->scores[rows[i]] = item->delivery->scores[rows[i]];
     sc_kernels_topk(conn->kernels, scratch->scores, item->want.row_total, most, rows);
-    sc_plugin_scratch_put(conn, scratch);
+    sc_plugin_scratch_put(scratch);
     return most;
 }
 

@@ -306,22 +306,22 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     uint32_t *set = item->request->set;
     bool one_set = choice != BY_KEYS, has_sums = choice == BY_PROBES || choice == BY_KEYS;
     if (choice == BY_PLACE)
-        sc_plugin_choose_kept(conn, scratch, item, set);
+        sc_plugin_choose_kept(scratch, item, set);
     else if (choice == BY_CODES)
-        sc_plugin_choose_by_codes(conn, scratch, item, set);
+        sc_plugin_choose_by_codes(scratch, item, set);
     else if (choice == BY_LAB)
-        may_part = one_set = sc_plugin_choose_by_lab(conn, scratch, item, set);
+        may_part = one_set = sc_plugin_choose_by_lab(scratch, item, set);
     else if (choice == BY_KEYS)
-        sc_plugin_choose_by_all(conn, scratch, item, sc_store_sketch_keys(item->sketch));
+        sc_plugin_choose_by_all(scratch, item, sc_store_sketch_keys(item->sketch));
     else
-        one_set = sc_plugin_choose_by_probes(conn, scratch, item,
-                                             sc_store_sketch_keys(item->sketch), set);
+        one_set =
+            sc_plugin_choose_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set);
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_CODES)
         sums = scratch->sums + item->want.row_total;
     if (choice == BY_LAB && !one_set && item->want.is_layered) { /* nothing is known */
-        sc_plugin_choose_kept(conn, scratch, item, set);
+        sc_plugin_choose_kept(scratch, item, set);
         one_set = true;
     }
     if (one_set) {
@@ -338,7 +338,7 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     bool is_known = one_set || item->route == SC_ROUTE_UNION;
     if ((is_known || sums != NULL) && !sc_plugin_is_ahead(&item->in)) /* a hint's teaches nothing */
         sc_plugin_guess_learn(conn, scratch, item, is_known ? bits : NULL, sums);
-    sc_plugin_scratch_put(conn, scratch);
+    sc_plugin_scratch_put(scratch);
     return SPEC_OK;
 }
 
@@ -527,16 +527,16 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     uint64_t *any = request->bits;
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));
     if (conn->config.identify == SC_IDENTIFY_KEYS)
-        item->row_count = sc_plugin_choose_count(conn, scratch, item);
+        item->row_count = sc_plugin_choose_count(scratch, item);
     for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
         uint64_t *bits = sc_plugin_head_bits(item, head);
-        sc_plugin_choose_head(conn, scratch, item, head, request->set);
+        sc_plugin_choose_head(scratch, item, head, request->set);
         for (uint64_t i = 0; i < item->row_count; i++)
             sc_plugin_bit_set(bits, request->set[i]);
         for (uint64_t w = 0; w < words; w++)
             any[w] |= bits[w];
     }
-    sc_plugin_scratch_put(conn, scratch);
+    sc_plugin_scratch_put(scratch);
     for (uint64_t w = 0; w < words; w++)
         item->in.union_rows += (uint64_t)__builtin_popcountll(any[w]);
     count_identify(conn, item, begin_ns);

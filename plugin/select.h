@@ -86,6 +86,7 @@ struct sc_plugin_item {
 
 /* Memory to compute in; a few are made at open. */
 struct sc_plugin_scratch {
+    spec_connector *conn;
     uint8_t *importance; /* sc_kernels_importance's */
     float *sums;         /* [at least probe_heads + 1][rows]: each probe head's, then their sum, or
                           * those of a few heads */
@@ -135,51 +136,47 @@ spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *re
 void sc_plugin_scratches_close(spec_connector *conn);
 /* NULL: the deadline came first. */
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns);
-void sc_plugin_scratch_put(spec_connector *conn, const struct sc_plugin_scratch *scratch);
+void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch);
 /* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. true: one set for
  * all heads, in ret_rows [R], ascending; false: heads differ. */
-bool sc_plugin_choose_by_probes(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                                struct sc_plugin_item *item, const uint8_t *keys,
-                                uint32_t *ret_rows);
+bool sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                const uint8_t *keys, uint32_t *ret_rows);
 /* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them. */
-void sc_plugin_choose_by_codes(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                               struct sc_plugin_item *item, uint32_t *ret_rows);
+void sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                               uint32_t *ret_rows);
 /* Sums of importance over all heads; of rows without codes 0. In the scratch's sums.
  *   codes  of the request's ranges (sc_store_sketch_keys);  may_share: not on a worker */
-float *sc_plugin_code_sums(spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           struct sc_kernels_importance *what,
+float *sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
                            const struct sc_plugin_request *request, const uint8_t *codes,
                            bool may_share);
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
-void sc_plugin_choose_kept(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           struct sc_plugin_item *item, uint32_t *ret_rows);
+void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                           uint32_t *ret_rows);
 /* Without keys (sc_lab_can_score); false: the lab knows nothing. */
-bool sc_plugin_choose_by_lab(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                             struct sc_plugin_item *item, uint32_t *ret_rows);
+bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             uint32_t *ret_rows);
 /* Every head's set of row_count rows, where all are probes, into scratch->sets. */
-void sc_plugin_choose_by_all(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                             struct sc_plugin_item *item, const uint8_t *keys);
+void sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             const uint8_t *keys);
 /* How many rows each head gets, of all heads' keys in the destination. */
-uint64_t sc_plugin_choose_count(const spec_connector *conn, struct sc_plugin_scratch *scratch,
+uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
 /* One head's rows, of its keys in the destination. Heads are asked for in ascending order from 0,
  * and nothing else uses the scratch's sums between: several are scored in one pass. */
-void sc_plugin_choose_head(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                           const struct sc_plugin_item *item, uint64_t head, uint32_t *ret_rows);
+void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_plugin_item *item,
+                           uint64_t head, uint32_t *ret_rows);
 
 /* The first k rows by sums of importance, best first. Uses ranked, scores, granules. */
-void sc_plugin_rank(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                    const struct sc_plugin_want *want, const float *sums, uint64_t k,
-                    uint32_t *ret_rows);
+void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                    const float *sums, uint64_t k, uint32_t *ret_rows);
 /* Sums of importance of a layer, over the probe heads, into their place behind each head's own;
  * `what` without its prefix, keys [R][probe row]. */
-float *sc_plugin_probe_sums(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                            struct sc_kernels_importance *what, const uint8_t *keys,
-                            uint64_t row_total);
+float *sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
+                            const uint8_t *keys, uint64_t row_total);
 /* Whether the probe heads' sets of k rows, of the sums that probe_sums left, would stand for all
  * heads; else the layer is read whole. Uses all of the scratch but sums. */
-bool sc_plugin_probes_agree(const spec_connector *conn, struct sc_plugin_scratch *scratch,
-                            const struct sc_plugin_want *want, uint64_t k);
+bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
+                            uint64_t k);
 
 /* guess.c */
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);

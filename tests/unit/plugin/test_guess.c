@@ -469,7 +469,7 @@ static void a_hint_is_ranked_beside_a_scoring(void **state)
     rig_pass_ns(&world.rig, 1000000000);
     assert_int_equal(open->guesses[1].layer, 1);
     assert_int_equal(open->guesses[1].count, 65);
-    sc_plugin_scratch_put(conn, scores);
+    sc_plugin_scratch_put(scores);
     rig_release(&world.rig, request);
     world_done(&world);
 }
