@@ -146,14 +146,6 @@ static uint64_t initial_value(const struct sc_config_row *key)
     return text_value(key, key->shown.initial);
 }
 
-static void defaults_write(struct sc_config *config)
-{
-    memset(config, 0, sizeof(*config));
-    for (uint32_t i = 0; i < KEY_COUNT; i++)
-        if (sc_config_row_at(i)->kind != KIND_PATH) /* that one is required */
-            member_write(sc_config_row_at(i), config, initial_value(sc_config_row_at(i)));
-}
-
 /* ---- Parse: the scan over the text ---------------------------------------------------------- */
 
 struct parse {
@@ -456,9 +448,11 @@ bool sc_config_keeps_codes(const struct sc_config *config)
 static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config *ret_config,
                               struct spec_error *reterr)
 {
-    struct sc_config config;
+    struct sc_config config = {.preset = 0};
     struct parse parse = {.text = text, .bytes = bytes, .config = &config, .reterr = reterr};
-    defaults_write(&config);
+    for (uint32_t i = 0; i < KEY_COUNT; i++)
+        if (sc_config_row_at(i)->kind != KIND_PATH) /* that one is required */
+            member_write(sc_config_row_at(i), &config, initial_value(sc_config_row_at(i)));
     spec_status status = tree_parse(&parse);
     if (status == SPEC_OK)
         status = scan_all(&parse);

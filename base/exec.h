@@ -40,6 +40,10 @@ struct sc_task {
     _Atomic uint32_t posted; /* 1 from post until just before step */
 };
 
+/* The object of this type whose member the task is. */
+#define SC_TASK_OWNER(task, type, member)                                                          \
+    ((type *)(void *)((uint8_t *)(task)-offsetof(type, member)))
+
 struct sc_exec;
 
 struct sc_exec_params {

@@ -118,13 +118,6 @@ static const struct sc_radix_node *give(const struct sc_radix *index, uint32_t i
     return node;
 }
 
-static void pin(struct sc_radix *index, struct sc_radix_node *node)
-{
-    uint32_t before = atomic_fetch_add(&node->pins, 1);
-    SC_ASSERT(index->poison, (before & SC_RADIX_DEAD) == 0); /* only a writer closes it */
-    sc_radix_used(node, sc_radix_stamp(index));
-}
-
 /* Everything but the pin. */
 static void answer(const struct sc_radix *index, uint32_t id, uint64_t length, struct path path,
                    const struct sc_radix_node *root, struct sc_radix_attached *ret_attached)
@@ -257,7 +250,9 @@ spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_claim 
                             struct sc_radix_attached *ret_attached, struct spec_error *reterr)
 {
     spec_status status = sc_radix_recall(index, claim, room, ret_attached, reterr);
-    if (status == SPEC_OK)
-        pin(index, sc_radix_node_at(index, ret_attached->match.last.id));
-    return status;
+    if (status != SPEC_OK)
+        return status;
+    sc_radix_pin(index, ret_attached->match.last);
+    sc_radix_used(sc_radix_node_at(index, ret_attached->match.last.id), sc_radix_stamp(index));
+    return SPEC_OK;
 }

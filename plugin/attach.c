@@ -127,11 +127,8 @@ static void request_fill(struct sc_plugin_request *request, const struct sc_plug
 {
     request->token_count = lease->place.length;
     request->mark_count = attached->mark_count;
-    for (uint64_t i = 0; i < request->mark_count; i++) {
-        request->store_marks[i].token = request->marks[i].token;
-        memcpy(request->store_marks[i].digest, request->marks[i].digest.bytes,
-               sizeof(request->store_marks[i].digest));
-    }
+    sc_plugin_marks_stored((struct sc_marks){request->marks, request->mark_count},
+                           request->store_marks);
     request->root = attached->root;
     request->provenance = (struct spec_provenance){0};
     request->pinned = attached->match.last;
@@ -169,10 +166,7 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
         return sc_fail(reterr, SPEC_E_STALE,
                        "attach: from token %" PRIu64 " on, rows are not stored any more", coarse);
     }
-    struct sc_radix_query query = {.root = request->root,
-                                   .tokens = request->tokens,
-                                   .token_count = request->token_count,
-                                   .marks = {request->marks, request->mark_count}};
+    struct sc_radix_query query = sc_plugin_query_of(request);
     sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};
     memcpy(promise.lease, params->lease.data, sizeof(promise.lease));

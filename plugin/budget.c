@@ -60,7 +60,7 @@ static uint64_t share_of(uint64_t row_total, uint64_t ppm)
  * all; what is computed on all of them is exact, and may be stored (docs/decisions/0007). */
 bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
 {
-    uint64_t rows = request->matched_tokens - request->from_token;
+    uint64_t rows = sc_plugin_row_total(request);
     uint64_t fresh = request->token_count - request->matched_tokens; /* both < 2^24 */
     return rows < conn->config.select_min_tokens ||
            rows * PPM < (rows + fresh) * conn->config.min_share_ppm;
@@ -106,7 +106,7 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
 {
     const struct sc_config *config = &conn->config;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
-    uint64_t total = request->matched_tokens - request->from_token;
+    uint64_t total = sc_plugin_row_total(request);
     uint64_t ppm = (select->given & SPEC_SELECT_EXACT) ? select->exact_ppm : config->exact_ppm;
     struct sc_plugin_want want = {
         .row_total = total,
@@ -142,7 +142,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     }
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
-    uint64_t total = request->matched_tokens - request->from_token;
+    uint64_t total = sc_plugin_row_total(request);
     uint64_t ratio = share_of(total, given ? select->retain_ppm : config->retain_ppm);
     uint64_t count = given ? select->count : config->select_count;
     struct sc_plugin_want want = {

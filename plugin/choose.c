@@ -93,11 +93,6 @@ void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch)
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
-static bool is_kept(const struct sc_plugin_want *want, uint64_t row)
-{
-    return row < want->keep_before || row >= want->keep_from;
-}
-
 /* Sums to scratch->scores. Every row gets its granule's sum, or its share of that. */
 static void sums_spread(const struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                         const float *sums, bool is_share)
@@ -147,7 +142,7 @@ static uint64_t mass_rows(struct sc_plugin_scratch *scratch, const struct sc_plu
     sums_spread(scratch, want, sums, true);
     for (uint64_t row = 0; row < want->row_total; row++) {
         all += (double)scores[row];
-        if (!is_kept(want, row))
+        if (row >= want->keep_before && row < want->keep_from)
             continue;
         kept += (double)scores[row];
         kept_count++;
@@ -369,8 +364,7 @@ struct upper_half {
 
 static void upper_step(struct sc_task *task)
 {
-    struct upper_half *upper =
-        (struct upper_half *)((char *)task - offsetof(struct upper_half, task));
+    struct upper_half *upper = SC_TASK_OWNER(task, struct upper_half, task);
     struct sc_exec *exec = upper->scratch->conn->exec; /* ended: the caller's frame may be gone */
     _Atomic uint32_t *ended = &upper->ended;
     uint64_t heads = upper->scratch->conn->shape.kv_head_count;

@@ -37,7 +37,7 @@ uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_requ
     return first;
 }
 
-static void run_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)
+void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)
 {
     struct sc_radix_segment segment;
     if (sc_radix_get(radix, sc_plugin_ref_of(mark), &segment) && segment.value.piece == piece &&
@@ -49,13 +49,8 @@ void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
     pthread_mutex_lock(&conn->index.lock);
-    run_worsen(conn->radix, piece, mark);
+    sc_plugin_coarse_worsen(conn->radix, piece, mark);
     pthread_mutex_unlock(&conn->index.lock);
-}
-
-void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)
-{
-    run_worsen(radix, piece, mark);
 }
 
 /* ---- Which extent --------------------------------------------------------------------------- */
@@ -107,7 +102,7 @@ static struct sc_radix_ref runs_set(spec_connector *conn,
         if (top.generation == 0)
             top = segment.node;
         if (worsens)
-            run_worsen(conn->radix, id, mark);
+            sc_plugin_coarse_worsen(conn->radix, id, mark);
         else
             (void)sc_radix_flags_set(conn->radix, segment.node, sc_plugin_provenance_kind(&of));
     }

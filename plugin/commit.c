@@ -93,10 +93,8 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
                        struct sc_store_provenance *ret_provenance, struct sc_radix_match *ret_match)
 {
     const struct sc_plugin_request *request = save->request;
-    struct sc_radix_query query = {.root = request->root,
-                                   .tokens = request->tokens,
-                                   .token_count = save->first + save->count,
-                                   .marks = {request->marks, request->mark_count}};
+    struct sc_radix_query query = sc_plugin_query_of(request);
+    query.token_count = save->first + save->count; /* later passes add to the request's */
     for (;;) {
         sc_plugin_drops_flush(conn);
         struct spec_provenance worst = worth_of(conn, save, query);

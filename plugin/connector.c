@@ -145,18 +145,15 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         conn->outbox.epoch_told == NULL ||
         (conn->ranks.role == SPEC_ROLE_READER && conn->ghosts.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
-    spec_status status = make_requests(conn, reterr);
-    if (status == SPEC_OK)
-        status = make_readers(conn, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_select_open(conn, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_deliveries_open(conn, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_batches_open(conn, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_submit_open(conn, reterr);
-    return status == SPEC_OK ? sc_plugin_saves_open(conn, reterr) : status;
+    static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
+        make_requests,          make_readers,
+        sc_plugin_select_open,  sc_plugin_deliveries_open,
+        sc_plugin_batches_open, sc_plugin_submit_open,
+        sc_plugin_saves_open};
+    spec_status status = SPEC_OK;
+    for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
+        status = MAKES[i](conn, reterr);
+    return status;
 }
 
 /* AUTO: a reader where another process is the rank's writer. */

@@ -12,11 +12,6 @@
 
 _Static_assert(sizeof(struct sc_plugin_delivery) <= GRAIN, "a head is one grain at most");
 
-static uint64_t grain_bytes(uint64_t bytes)
-{
-    return (bytes + GRAIN - 1) / GRAIN * GRAIN;
-}
-
 /* ---- The ring ------------------------------------------------------------------------------- */
 
 static struct sc_plugin_delivery *delivery_at(const spec_connector *conn,
@@ -112,11 +107,12 @@ static uint64_t score_bytes_of(uint64_t rows)
     return (rows * sizeof(float) + 7) / 8 * 8;
 }
 
-/* Of the ring. */
+/* Of the ring, in whole grains. */
 static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
 {
-    return grain_bytes(GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
-                       (rows + 63) / 64 * sizeof(uint64_t));
+    uint64_t bytes = GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
+                     (rows + 63) / 64 * sizeof(uint64_t);
+    return (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
 /* Of which the item's delivery keeps something. */

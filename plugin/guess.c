@@ -40,17 +40,11 @@ static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to
     return atomic_compare_exchange_strong(&guess->state, &from, to);
 }
 
-static void state_set(struct sc_plugin_guess *guess, uint32_t to)
-{
-    struct sc_exec *exec = guess->conn->exec;
-    atomic_store(&guess->state, to);
-    sc_exec_wake(exec, &guess->state);
-}
-
 /* The task is through: whoever holds the request for it lets it go. */
 static void task_end(struct sc_plugin_guess *guess, uint32_t state)
 {
-    state_set(guess, state);
+    atomic_store(&guess->state, state);
+    sc_exec_wake(guess->conn->exec, &guess->state);
     sc_plugin_request_unhold(guess->request);
 }
 
@@ -91,7 +85,7 @@ static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uin
     const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
     const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
     uint64_t least_ppm = conn->config.min_precision_ppm;
-    uint64_t total = guess->request->matched_tokens - guess->request->from_token;
+    uint64_t total = sc_plugin_row_total(guess->request);
     guess->count = k;
     if (guess->is_whole && sc_plugin_trust_whole(own, all, least_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
@@ -181,26 +175,21 @@ static void task_post(struct sc_plugin_guess *guess)
         sc_exec_post(guess->conn->exec, &guess->task, SC_LANE_SPECULATIVE);
 }
 
-static bool is_pending(struct sc_plugin_guess *guess)
+static struct sc_store_sketch *sketch_of(struct sc_plugin_guess *guess)
 {
-    uint32_t slot = guess->layer % SC_PLUGIN_SKETCHES;
-    return sc_store_sketch_state(guess->request->sketches[slot].sketch) == SPEC_PENDING;
+    return guess->request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
 }
 
 static void hint_step(struct sc_task *task)
 {
-    struct sc_plugin_guess *guess =
-        (struct sc_plugin_guess *)(void *)((uint8_t *)task -
-                                           offsetof(struct sc_plugin_guess, task));
+    struct sc_plugin_guess *guess = SC_TASK_OWNER(task, struct sc_plugin_guess, task);
     spec_connector *conn = guess->conn;
-    uint32_t slot;
     uint64_t k;
     if (!state_move(guess, POSTED, RUNS)) {
         task_end(guess, IDLE);
         return;
     }
-    slot = guess->layer % SC_PLUGIN_SKETCHES;
-    struct sc_store_sketch *sketch = guess->request->sketches[slot].sketch;
+    struct sc_store_sketch *sketch = sketch_of(guess);
     spec_status status = sc_store_sketch_state(sketch);
     if (status == SPEC_PENDING && state_move(guess, RUNS, WAITS)) {
         if (sc_store_sketch_state(sketch) != SPEC_PENDING) /* on_ready came before WAITS did */
@@ -327,7 +316,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     guess->hint_ranks = rows_wanted(guess, &want);
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_store(&guess->state, WAITS);
-    if (!is_pending(guess))
+    if (sc_store_sketch_state(sketch_of(guess)) != SPEC_PENDING)
         task_post(guess);
 }
 
@@ -429,8 +418,7 @@ uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *re
     sc_store_reader_cost(reader->reader, &cost);
     sc_count(&conn->stats.speculated_bytes, cost.read_bytes);
     sc_count(&conn->stats.unused_bytes, cost.read_bytes);
-    sc_store_reader_cancel(reader->reader);
-    reader->layer = SC_PLUGIN_NO_LAYER;
+    sc_plugin_reader_drop(reader);
     return cost.read_bytes;
 }
 

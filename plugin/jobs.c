@@ -27,8 +27,7 @@ void sc_plugin_lock(spec_connector *conn, pthread_mutex_t *lock)
 
 static void job_step(struct sc_task *task)
 {
-    struct sc_plugin_job *job =
-        (struct sc_plugin_job *)(void *)((uint8_t *)task - offsetof(struct sc_plugin_job, task));
+    struct sc_plugin_job *job = SC_TASK_OWNER(task, struct sc_plugin_job, task);
     spec_connector *conn = job->conn;
     pthread_mutex_lock(&conn->jobs.lock);
     job->state = JOB_RUNNING;

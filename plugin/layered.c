@@ -69,7 +69,7 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
 
 static void decode_step(struct sc_task *task)
 {
-    struct decoding *decoding = (struct decoding *)((char *)task - offsetof(struct decoding, task));
+    struct decoding *decoding = SC_TASK_OWNER(task, struct decoding, task);
     struct sc_exec *exec = decoding->conn->exec; /* ended: the caller's frame may be gone */
     _Atomic uint32_t *ended = &decoding->ended;
     decode_some(decoding, NULL);

@@ -24,10 +24,8 @@ static bool has_loads(const struct sc_plugin_request *request)
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_plugin_guess_stop(request);
-    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++) {
-        sc_store_reader_cancel(request->readers[i].reader);
-        request->readers[i].layer = SC_PLUGIN_NO_LAYER;
-    }
+    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
+        sc_plugin_reader_drop(&request->readers[i]);
     sc_plugin_sketches_end(conn, request);
 }
 
@@ -92,11 +90,6 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     if (layer + 1 < conn->dims.layer_count && has_loads(request))
         sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
     return SPEC_OK;
-}
-
-static struct spec_important *item_at(struct spec_important *items, uint64_t i)
-{
-    return (struct spec_important *)(void *)((uint8_t *)items + i * items[0].struct_size);
 }
 
 /* Whether so many positions, and all rows, can be returned. */
@@ -406,7 +399,8 @@ void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item 
         work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
         if (!work[i].is_gone)
             tell_request(&work[i]);
-        sc_plugin_args_write(item_at(items, i), &work[i].in, sizeof(work[i].in));
+        sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
+                             sizeof(work[i].in));
     }
 }
 

@@ -92,11 +92,7 @@ static spec_status read_marks(const struct spec_lookup_params *params,
             if (request->mark_count == SC_PLUGIN_MARKS)
                 return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
                                SC_PLUGIN_MARKS);
-            struct sc_mark *mark = &request->marks[request->mark_count++];
-            sc_chain_marks(group, group_count, mark);
-            struct sc_store_mark *kept = &request->store_marks[request->mark_count - 1];
-            kept->token = mark->token;
-            memcpy(kept->digest, mark->digest.bytes, sizeof(kept->digest));
+            sc_chain_marks(group, group_count, &request->marks[request->mark_count++]);
             group_count = 0;
         }
         if (i == params->extra_key_count)
@@ -111,6 +107,8 @@ static spec_status read_marks(const struct spec_lookup_params *params,
                                                      .value = key.value.data,
                                                      .value_bytes = key.value.byte_count};
     }
+    sc_plugin_marks_stored((struct sc_marks){request->marks, request->mark_count},
+                           request->store_marks);
     return SPEC_OK;
 }
 
@@ -135,11 +133,6 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-static uint64_t limit_of(const struct spec_lookup_params *params)
-{
-    return params->max_tokens != 0 ? params->max_tokens : params->token_count - 1;
-}
-
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
  * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
@@ -159,7 +152,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     request->stored_tokens =
         needs_rows ? position_least(end, coarse_first(conn, request, held_count)) : end;
     end = needs_rows ? position_least(end, coarse) : end;
-    end = position_least(end, limit_of(params));
+    end =
+        position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     request->matched_tokens = end > request->from_token ? end : request->from_token;
@@ -234,11 +228,9 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     request->provenance = (struct spec_provenance){0};
     if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
         return;
-    struct sc_radix_query query = {.root = request->root,
-                                   .tokens = is_peek(params) ? params->tokens : request->tokens,
-                                   .token_count = request->token_count,
-                                   .marks = {request->marks, request->mark_count},
-                                   .flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0};
+    struct sc_radix_query query = sc_plugin_query_of(request);
+    query.tokens = is_peek(params) ? params->tokens : request->tokens;
+    query.flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0;
     sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
                        &match);
     if (match.token_count == 0)
@@ -263,7 +255,7 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
                          spec_request handle, const struct sc_plugin_promise *promise,
                          struct spec_lookup_result *ret_result)
 {
-    uint64_t rows = request->matched_tokens - request->from_token;
+    uint64_t rows = sc_plugin_row_total(request);
     uint64_t bytes = rows * conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t));
     uint64_t rate = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
     struct spec_lookup_result result = {
@@ -325,7 +317,7 @@ static void find_root(const spec_connector *conn, const struct spec_lookup_param
 
 static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)
 {
-    uint64_t rows = request->matched_tokens - request->from_token;
+    uint64_t rows = sc_plugin_row_total(request);
     sc_count(&conn->stats.lookups, 1);
     sc_count(&conn->stats.lookup_hits, rows > 0);
     sc_count(&conn->stats.lookup_tokens, request->token_count);

@@ -184,12 +184,6 @@ static void on_merged(struct sc_store_extent *extent, spec_status status, void *
     sc_plugin_kick(conn, SC_JOB_MERGE);
 }
 
-/* True: it may do later. */
-static bool is_want(spec_status status)
-{
-    return status == SPEC_E_BUSY || status == SPEC_E_NO_SPACE || status == SPEC_E_NO_MEMORY;
-}
-
 static void candidate_end(struct sc_plugin_merge *merge)
 {
     merge->tries = 0;
@@ -200,7 +194,8 @@ static void candidate_end(struct sc_plugin_merge *merge)
 /* It did not go. The same again with the next kick, or the next one now: true. */
 static bool pass_over(struct sc_plugin_merge *merge, spec_status status)
 {
-    if (is_want(status) && ++merge->tries < TRIES)
+    bool is_want = status == SPEC_E_BUSY || status == SPEC_E_NO_SPACE || status == SPEC_E_NO_MEMORY;
+    if (is_want && ++merge->tries < TRIES) /* it may do later */
         return false;
     candidate_end(merge);
     return true;
@@ -304,11 +299,7 @@ static spec_status merge_commit(spec_connector *conn, struct sc_plugin_merge *me
                                      .behind =
                                          merge->candidate.is_tail ? 0 : merge->candidate.last};
     memcpy(commit.root, chunk->root.bytes, sizeof(commit.root));
-    for (uint64_t i = 0; i < chunk->mark_count; i++) {
-        merge->marks[i].token = chunk->marks[i].token;
-        memcpy(merge->marks[i].digest, chunk->marks[i].digest.bytes,
-               sizeof(merge->marks[i].digest));
-    }
+    sc_plugin_marks_stored((struct sc_marks){chunk->marks, chunk->mark_count}, merge->marks);
     spec_status status = sc_store_extent_commit(extent, &commit, &piece, reterr);
     if (status != SPEC_OK)
         return status;

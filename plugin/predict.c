@@ -5,22 +5,13 @@
  *
  * Threads: any. Tests: tests/unit/plugin/test_predict.c */
 #include "plugin/predict.h"
+#include "plugin/select.h"
 
 #include <stddef.h>
 
 #define PPM       1000000u
 #define MEMORY    8u /* measurements that an average remembers, about */
 #define WORD_BITS 64u
-
-static void bit_set(uint64_t *bits, uint64_t row)
-{
-    bits[row / WORD_BITS] |= UINT64_C(1) << (row % WORD_BITS);
-}
-
-static bool bit_get(const uint64_t *bits, uint64_t row)
-{
-    return (bits[row / WORD_BITS] >> (row % WORD_BITS) & 1) != 0;
-}
 
 /* Moves the set bits out, ascending, and leaves zeros. */
 static void bits_take(uint64_t *bits, uint64_t word_first, uint64_t word_end, uint32_t *ret_rows)
@@ -39,7 +30,7 @@ void sc_plugin_ranking_order(uint32_t *rows, uint64_t count, uint64_t *bits)
             uint64_t word = rows[i] / WORD_BITS;
             least = word < least ? word : least;
             most = word > most ? word : most;
-            bit_set(bits, rows[i]);
+            sc_plugin_bit_set(bits, rows[i]);
         }
         if (first < end)
             bits_take(bits, least, most + 1, rows + first);
@@ -72,7 +63,7 @@ void sc_plugin_trust_learn(struct sc_plugin_trust *trust, const uint32_t *rows, 
     for (uint32_t decile = 0; decile < SC_PLUGIN_DECILES; decile++) {
         uint64_t first = i, end = sc_plugin_decile_end(count, decile), right = 0;
         for (; i < end && wanted != NULL; i++)
-            right += bit_get(wanted, rows[i]);
+            right += sc_plugin_bit_get(wanted, rows[i]);
         i = end;
         average_move(&trust->right_ppm[decile], seen, right * PPM / (end - first));
     }

@@ -86,8 +86,7 @@ uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     if (reader->layer == layer)
         return NULL; /* it is being read already */
-    sc_store_reader_cancel(reader->reader);
-    reader->layer = SC_PLUGIN_NO_LAYER;
+    sc_plugin_reader_drop(reader);
     return reader->rows;
 }
 

@@ -13,6 +13,13 @@
 
 #include "plugin/connector.h"
 
+/* Nothing that it reads is wanted any more. */
+static inline void sc_plugin_reader_drop(struct sc_plugin_reader *reader)
+{
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = SC_PLUGIN_NO_LAYER;
+}
+
 /* Makes sure that the layer is being read whole; returns true when it was already. */
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            enum sc_exec_lane lane);

@@ -10,6 +10,8 @@
 #include "plugin/saves.h"
 #include "store/store.h"
 
+#include <string.h>
+
 #define SC_PLUGIN_AHEAD       2u /* a request loads layer l and reads layer l + 1 ahead */
 #define SC_PLUGIN_REST        2u /* the reader of rows that were not read ahead */
 #define SC_PLUGIN_READERS     3u
@@ -140,6 +142,23 @@ struct sc_plugin_request {
     /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;
 };
+
+static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_request *request)
+{
+    return (struct sc_radix_query){.root = request->root,
+                                   .tokens = request->tokens,
+                                   .token_count = request->token_count,
+                                   .marks = {request->marks, request->mark_count}};
+}
+
+/* Marks as the store writes them. */
+static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store_mark *ret_marks)
+{
+    for (uint64_t i = 0; i < marks.count; i++) {
+        ret_marks[i].token = marks.at[i].token;
+        memcpy(ret_marks[i].digest, marks.at[i].digest.bytes, sizeof(ret_marks[i].digest));
+    }
+}
 
 struct sc_plugin_requests {
     /* Set by open, constant after. */

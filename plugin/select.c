@@ -111,28 +111,18 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
         return NULL;
     sketch_end(conn, request, sketch);
-    bool k_alone = conn->config.base == SC_BASE_NONE;
-    bool begins = conn->choice.reads_codes
-                      ? sc_store_sketch_begin(
-                            sketch->sketch,
-                            &(struct sc_store_sketch_want){.layer = layer,
-                                                           .lane = lane,
-                                                           .ranges = request->ranges,
-                                                           .range_count = request->range_count,
-                                                           .is_codes = true,
-                                                           .k_alone = k_alone,
-                                                           .on_ready = sc_plugin_guess_on_sketch,
-                                                           .user = request})
-                      : sc_store_sketch_begin(sketch->sketch,
-                                              &(struct sc_store_sketch_want){
-                                                  .layer = layer,
-                                                  .lane = lane,
-                                                  .ranges = request->ranges,
-                                                  .range_count = request->range_count,
-                                                  .probe_row_bytes = conn->choice.probe_row_bytes,
-                                                  .on_ready = sc_plugin_guess_on_sketch,
-                                                  .user = request});
-    if (!begins)
+    bool is_codes = conn->choice.reads_codes;
+    const struct sc_store_sketch_want want = {
+        .layer = layer,
+        .lane = lane,
+        .ranges = request->ranges,
+        .range_count = request->range_count,
+        .probe_row_bytes = is_codes ? 0 : conn->choice.probe_row_bytes,
+        .is_codes = is_codes,
+        .k_alone = is_codes && conn->config.base == SC_BASE_NONE,
+        .on_ready = sc_plugin_guess_on_sketch,
+        .user = request};
+    if (!sc_store_sketch_begin(sketch->sketch, &want))
         return NULL;
     sketch->layer = layer;
     sketch->is_counted = false;
@@ -180,8 +170,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         rows = rest->rows;
     }
     if (count == 0) {
-        sc_store_reader_cancel(rest->reader);
-        rest->layer = SC_PLUGIN_NO_LAYER;
+        sc_plugin_reader_drop(rest);
         return;
     }
     struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);

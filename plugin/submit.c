@@ -66,8 +66,7 @@ static void submission_run(struct sc_plugin_submission *submission)
 static void run_step(struct sc_task *task)
 {
     struct sc_plugin_submission *submission =
-        (struct sc_plugin_submission *)(void *)((uint8_t *)task -
-                                                offsetof(struct sc_plugin_submission, task));
+        SC_TASK_OWNER(task, struct sc_plugin_submission, task);
     uint64_t generation = atomic_load(&submission->word) >> 32;
     if (state_move(submission, generation, QUEUED, RUNS))
         submission_run(submission);
@@ -99,12 +98,6 @@ static struct sc_plugin_submission *submission_take(spec_connector *conn, spec_t
         return submission;
     }
     return NULL;
-}
-
-/* Nothing came of it: as if it had not been taken. */
-static void give_back(struct sc_plugin_submission *submission, spec_ticket ticket)
-{
-    atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE);
 }
 
 /* All are out. What is wrong would be so later, too: that is said first. */
@@ -143,7 +136,7 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     struct sc_plugin_item *work = submission->work;
     spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
     if (status != SPEC_OK) {
-        give_back(submission, ticket);
+        atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE); /* as if untaken */
         return status;
     }
     submission->items = items;

@@ -15,8 +15,10 @@
 #include "plugin/select.h"
 
 /* What is written for one item does not stay in a core's own cache from here on. */
-#define STREAM_BYTES   (2ull << 20)
-#define RATE_BYTES_MIN (256u << 10) /* fewer say nothing about the device */
+#define STREAM_BYTES (2ull << 20)
+/* Of a whole layer, of picks: fewer say nothing about the device. */
+#define WHOLE_BYTES_MIN (1u << 20)
+#define PICKS_BYTES_MIN (256u << 10)
 
 /* The match is void from the failed piece on; later lookups do not find it, unless it is one that
  * has codes by now, and rows were asked for on a promise that is over. After a reset nothing is
@@ -46,15 +48,15 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-static void note_rate(spec_connector *conn, const struct sc_store_read_cost *cost,
-                      uint64_t begin_ns)
+/* Moves a smoothed rate towards that of a read,. */
+static void note_rate(const spec_connector *conn, _Atomic uint64_t *bytes_per_s,
+                      uint64_t read_bytes, uint64_t begin_ns)
 {
-    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
-    if (took_ns == 0 || cost->read_bytes < (1u << 20))
-        return; /* too little to say anything about the device */
-    uint64_t rate = (uint64_t)((double)cost->read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->ahead.load_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
+    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns, old = sc_counted(bytes_per_s);
+    if (took_ns == 0)
+        return;
+    uint64_t rate = (uint64_t)((double)read_bytes * 1e9 / (double)took_ns);
+    atomic_store_explicit(bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
                           memory_order_relaxed);
 }
 
@@ -89,7 +91,7 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_plugi
         }
         item->memory.target->place_rows(to, rows, i, n, reader->picks.wanted, at);
         for (uint64_t j = at; item->placed != NULL && j < at + n; j++)
-            item->placed[j / 64] |= UINT64_C(1) << (j % 64);
+            sc_plugin_bit_set(item->placed, j);
     }
 }
 
@@ -183,8 +185,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     add_cost(conn, item, &cost);
-    if (status == SPEC_OK && is_whole && !item->was_started)
-        note_rate(conn, &cost, reader->begin_ns);
+    if (status == SPEC_OK && is_whole && !item->was_started && cost.read_bytes >= WHOLE_BYTES_MIN)
+        note_rate(conn, &conn->ahead.load_bytes_per_s, cost.read_bytes, reader->begin_ns);
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
@@ -222,13 +224,8 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     spec_status status = sc_plugin_reader_take(conn, item, rest, set, item->set_count, reterr);
     struct sc_store_read_cost cost;
     sc_store_reader_cost(rest->reader, &cost);
-    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns;
-    if (status != SPEC_OK || took_ns == 0 || cost.read_bytes < RATE_BYTES_MIN)
-        return status;
-    uint64_t rate = (uint64_t)((double)cost.read_bytes * 1e9 / (double)took_ns);
-    uint64_t old = atomic_load_explicit(&conn->ahead.pick_bytes_per_s, memory_order_relaxed);
-    atomic_store_explicit(&conn->ahead.pick_bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
-                          memory_order_relaxed);
+    if (status == SPEC_OK && cost.read_bytes >= PICKS_BYTES_MIN)
+        note_rate(conn, &conn->ahead.pick_bytes_per_s, cost.read_bytes, begin_ns);
     return status;
 }
 
@@ -246,10 +243,8 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
         status = take_guess(conn, item, guess, set, item->set_count, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
-    if (status == SPEC_E_TIMEOUT) {
-        sc_store_reader_cancel(rest->reader);
-        rest->layer = SC_PLUGIN_NO_LAYER;
-    }
+    if (status == SPEC_E_TIMEOUT)
+        sc_plugin_reader_drop(rest);
     return status;
 }
 
@@ -273,9 +268,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
     spec_status status = take_guess(conn, item, reader, NULL, 0, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
-    if (status == SPEC_E_TIMEOUT) {
-        sc_store_reader_cancel(rest->reader);
-        rest->layer = SC_PLUGIN_NO_LAYER;
-    }
+    if (status == SPEC_E_TIMEOUT)
+        sc_plugin_reader_drop(rest);
     return status;
 }

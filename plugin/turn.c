@@ -21,8 +21,7 @@ static bool turn_take(spec_connector *conn)
 
 static void turn_step(struct sc_task *task)
 {
-    spec_connector *conn =
-        (spec_connector *)(void *)((uint8_t *)task - offsetof(spec_connector, turn.task));
+    spec_connector *conn = SC_TASK_OWNER(task, spec_connector, turn.task);
     bool more = false;
     if (atomic_load(&conn->turn.closing) == 0 && atomic_load(&conn->poison.broken) == 0)
         more = turn_take(conn);

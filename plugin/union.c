@@ -13,27 +13,18 @@
 
 #include <string.h>
 
-/* Of the heads' maps. */
-static void sets_unite(const spec_connector *conn, struct sc_plugin_item *item)
-{
-    struct sc_plugin_request *request = item->request;
-    uint64_t words = sc_plugin_words_of(item), *any = request->bits;
-    memset(any, 0, words * sizeof(*any));
-    for (uint64_t head = 0; head < conn->shape.kv_head_count; head++) {
-        const uint64_t *bits = sc_plugin_head_bits(item, head);
-        for (uint64_t w = 0; w < words; w++)
-            any[w] |= bits[w];
-    }
-    item->set_count = sc_plugin_rows_of(any, words, request->set);
-    item->route = SC_ROUTE_UNION;
-}
-
 void sc_plugin_union_of(const spec_connector *conn, const uint64_t *sets,
                         struct sc_plugin_item *item)
 {
-    uint64_t words = conn->shape.kv_head_count * sc_plugin_words_of(item);
-    memcpy(sc_plugin_head_bits(item, 0), sets, words * sizeof(*sets));
-    sets_unite(conn, item);
+    struct sc_plugin_request *request = item->request;
+    uint64_t words = sc_plugin_words_of(item), heads = conn->shape.kv_head_count;
+    uint64_t *any = request->bits;
+    memset(any, 0, words * sizeof(*any));
+    memcpy(sc_plugin_head_bits(item, 0), sets, heads * words * sizeof(*sets));
+    for (uint64_t i = 0; i < heads * words; i++)
+        any[i % words] |= sets[i];
+    item->set_count = sc_plugin_rows_of(any, words, request->set);
+    item->route = SC_ROUTE_UNION;
 }
 
 void sc_plugin_union_part(const spec_connector *conn, struct sc_plugin_item *item)
