@@ -156,45 +156,9 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
     return call_leave(conn, sc_plugin_maintain(conn, params, reterr));
 }
 
-#define READ(counter) sc_counted(&conn->stats.counter)
-
-static void index_stats(const spec_connector *conn, struct spec_stats *stats)
-{
-    struct sc_radix_stats radix;
-    sc_radix_stats(conn->radix, &radix);
-    stats->chunks = radix.runs;
-    stats->index_bytes = radix.bytes;
-    stats->lookup_retries = radix.retries;
-    stats->collisions = radix.collisions;
-}
-
-static void sketch_stats(const spec_connector *conn, const struct sc_store_stats *store,
-                         struct spec_stats *stats)
-{
-    stats->sketch_read_bytes = READ(sketch_read_bytes);
-    stats->sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
-    stats->sketches_refused = store->sketches_refused;
-    stats->built_chunks = store->built_pieces;
-    stats->built_bytes = store->built_bytes;
-}
-
-static void coarse_stats(const spec_connector *conn, const struct sc_store_stats *store,
-                         struct spec_stats *stats)
-{
-    stats->coarse_layers = READ(coarse_layers);
-    stats->coarse_rows = READ(coarse_rows);
-    stats->coarse_exact_rows = READ(coarse_exact_rows);
-    stats->coarse_forced_rows = READ(coarse_forced_rows);
-    stats->partial_layers = READ(partial_layers);
-    stats->bad_blocks = store->bad_blocks;
-    stats->code_bytes = store->code_bytes;
-    stats->building = store->is_building;
-    stats->refined_layers = READ(refined_layers);
-    stats->refined_rows = READ(refined_rows);
-    stats->merged_chunks = READ(merged_chunks);
-    stats->coarsened_chunks = READ(coarsened_chunks);
-    stats->coarse_only_chunks = store->coarse_pieces;
-}
+/* Members that the connector counts itself, or that the store has by the same name. */
+#define OWN(name)   .name = sc_counted(&conn->stats.name)
+#define STORE(name) .name = store.name
 
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
@@ -207,58 +171,50 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
         return status;
     struct sc_store_stats store;
     sc_store_stats(conn->store, &store);
-    struct spec_stats stats = {
-        .poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed),
-        .lookups = READ(lookups),
-        .lookup_hits = READ(lookup_hits),
-        .lookup_tokens = READ(lookup_tokens),
-        .matched_tokens = READ(matched_tokens),
-        .wanted_bytes = READ(wanted_bytes),
-        .read_bytes = store.read_bytes,
-        .read_ops = store.read_ops,
-        .stored_tokens = READ(stored_tokens),
-        .stored_chunks = READ(stored_chunks),
-        .dropped_chunks = READ(dropped_chunks),
-        .duplicate_chunks = READ(duplicate_chunks),
-        .aborted_stores = READ(aborted_stores),
-        .write_bytes = store.write_bytes,
-        .write_ops = store.write_ops,
-        .corrupt_ranges = READ(corrupt_ranges),
-        .io_errors = store.io_errors,
-        .no_space = store.no_space,
-        .requests_open = READ(requests_open),
-        .tickets_open = READ(tickets_open),
-        .disk_bytes_used = store.disk_bytes_used,
-        .disk_bytes_max = store.disk_bytes_max,
-        .extent_bytes = store.extent_bytes,
-        .log_bytes = store.log_bytes,
-        .stage_bytes_used = store.stage_bytes_used,
-        .verify_ns = store.verify_ns,
-        .exposed_ns = READ(exposed_ns),
-        .prefetched_rows = READ(prefetched_rows),
-        .demanded_rows = READ(demanded_rows),
-        .evicted_chunks = READ(evicted_chunks) + store.evicted_pieces,
-        .quarantine_bytes = store.quarantine_bytes,
-        .checkpoints = store.checkpoints,
-        .lock_waits = READ(lock_waits),
-        .epoch = atomic_load(&conn->epoch),
-        .leases_attached = READ(leases_attached),
-        .leases_refused = READ(leases_refused),
-        .follow_lag_ns = conn->ranks.role == SPEC_ROLE_READER ? sc_plugin_follow_lag_ns(conn) : 0,
-        .role = conn->ranks.role,
-        .selected_layers = READ(selected_layers),
-        .fallback_layers = READ(fallback_layers),
-        .dense_layers = READ(dense_layers),
-        .selected_rows = READ(selected_rows),
-        .selected_from_rows = READ(selected_from_rows),
-        .identify_ns = READ(identify_ns),
-        .speculated_bytes = READ(speculated_bytes),
-        .unused_bytes = READ(unused_bytes),
-        .log_lines_dropped = sc_counted(&conn->log.dropped),
-    };
-    index_stats(conn, &stats);
-    sketch_stats(conn, &store, &stats);
-    coarse_stats(conn, &store, &stats);
+    struct sc_radix_stats radix;
+    sc_radix_stats(conn->radix, &radix);
+    struct spec_stats stats = {OWN(lookups),           OWN(lookup_hits),
+                               OWN(lookup_tokens),     OWN(matched_tokens),
+                               OWN(wanted_bytes),      OWN(stored_tokens),
+                               OWN(stored_chunks),     OWN(dropped_chunks),
+                               OWN(duplicate_chunks),  OWN(aborted_stores),
+                               OWN(corrupt_ranges),    OWN(requests_open),
+                               OWN(tickets_open),      OWN(exposed_ns),
+                               OWN(prefetched_rows),   OWN(demanded_rows),
+                               OWN(lock_waits),        OWN(leases_attached),
+                               OWN(leases_refused),    OWN(selected_layers),
+                               OWN(fallback_layers),   OWN(dense_layers),
+                               OWN(selected_rows),     OWN(selected_from_rows),
+                               OWN(identify_ns),       OWN(speculated_bytes),
+                               OWN(unused_bytes),      OWN(sketch_read_bytes),
+                               OWN(coarse_layers),     OWN(coarse_rows),
+                               OWN(coarse_exact_rows), OWN(coarse_forced_rows),
+                               OWN(partial_layers),    OWN(refined_layers),
+                               OWN(refined_rows),      OWN(merged_chunks),
+                               OWN(coarsened_chunks),  STORE(read_bytes),
+                               STORE(read_ops),        STORE(write_bytes),
+                               STORE(write_ops),       STORE(io_errors),
+                               STORE(no_space),        STORE(disk_bytes_used),
+                               STORE(disk_bytes_max),  STORE(extent_bytes),
+                               STORE(log_bytes),       STORE(stage_bytes_used),
+                               STORE(verify_ns),       STORE(quarantine_bytes),
+                               STORE(checkpoints),     STORE(sketches_refused),
+                               STORE(bad_blocks),      STORE(code_bytes),
+                               STORE(built_bytes)};
+    stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);
+    stats.role = conn->ranks.role;
+    stats.epoch = atomic_load(&conn->epoch);
+    stats.follow_lag_ns = stats.role == SPEC_ROLE_READER ? sc_plugin_follow_lag_ns(conn) : 0;
+    stats.log_lines_dropped = sc_counted(&conn->log.dropped);
+    stats.chunks = radix.runs;
+    stats.index_bytes = radix.bytes;
+    stats.lookup_retries = radix.retries;
+    stats.collisions = radix.collisions;
+    stats.evicted_chunks = sc_counted(&conn->stats.evicted_chunks) + store.evicted_pieces;
+    stats.sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
+    stats.built_chunks = store.built_pieces;
+    stats.building = store.is_building;
+    stats.coarse_only_chunks = store.coarse_pieces;
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }
