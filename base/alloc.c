@@ -8,10 +8,7 @@
  * large table costs nothing until it is used.
  *
  * Holds: memory is a multiple of align_bytes, and so is raw where it is not calloc's; the block in
- * front of memory remembers what the host's free must be told.
- * Does not: pool, cache, zero on free.
- * Threads: any.
- * Tests: tests/unit/base/test_alloc.c */
+ * front of memory remembers what the host's free must be told. */
 #include "base/alloc.h"
 
 #include "base/assert.h"

@@ -1,9 +1,5 @@
-/* What happens when an invariant of ours breaks (assert.h).
- *
- * Holds: the first place is kept; poison is marked before sc_assert_failed returns.
- * Does not: return in debug and test builds (SC_ASSERT_ABORTS).
- * Threads: any.
- * Tests: tests/unit/base/test_assert.c, compiled with and without SC_ASSERT_ABORTS */
+/* What happens when an invariant of ours breaks (assert.h): the first place is kept, and poison is
+ * marked before sc_assert_failed returns. */
 #include "base/assert.h"
 
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * server.
  *
  * Threads: any.
- * Tests: tests/unit/base/test_assert.c */
+ * Tests: tests/unit/base/test_assert.c, with and without SC_ASSERT_ABORTS */
 #ifndef SC_BASE_ASSERT_H
 #define SC_BASE_ASSERT_H
 

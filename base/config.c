@@ -10,9 +10,7 @@
  *
  * Holds: a member is written through the table only, after its checks; the scan reads no byte
  * outside [text, text + bytes) even if json-c and it disagreed about what JSON is.
- * Does not: recurse; accept escapes inside keys (no key of ours needs one).
- * Threads: any.
- * Tests: tests/unit/base/test_config.c, tests/fuzz/fuzz_config.c */
+ * Does not: recurse; accept escapes inside keys (no key of ours needs one). */
 #include "base/config_keys.h"
 
 #include "base/assert.h"

@@ -1,6 +1,4 @@
-/* The table of keys and of presets; see config_keys.h.
- *
- * Threads: any; constant. Tests: tests/unit/base/test_config.c */
+/* The table of keys and of presets; see config_keys.h. */
 #include "base/config_keys.h"
 
 #define PATH_BYTES_MAX (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)

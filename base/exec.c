@@ -10,9 +10,7 @@
  *
  * Holds: a task is in at most one list; task->posted is 1 exactly while it is in one; nothing of a
  * task is touched after its step began (its owner may have freed it).
- * Does not: allocate after open, run a task's step under the lock.
- * Threads: as the header says. The virtual clock and the seed belong to the loop's one thread.
- * Tests: tests/unit/base/test_exec.c */
+ * Does not: allocate after open, run a task's step under the lock. */
 #include "base/exec.h"
 
 #include "base/limits.h"

@@ -1,10 +1,7 @@
 /* Fault points (fault.h says what holds).
  *
  * Holds: the count falls by compare-and-exchange, so that exactly one operation meets 0 however
- * many threads pass at once.
- * Does not: know what failing means.
- * Threads: any.
- * Tests: tests/unit/base/test_fault.c */
+ * many threads pass at once. */
 #include "base/fault.h"
 
 #include "base/assert.h"

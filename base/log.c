@@ -1,12 +1,8 @@
 /* The log ring (log.h says what holds).
  *
- *   write (any thread) -> lines[tail % N] ... lines[head % N] -> drain (a host's thread) ->
- * callback
+ *   write (any thread) -> lines[tail % N] ... lines[head % N] -> drain (a host's) -> callback
  *
- * Holds: head <= tail <= head + SC_LIMIT_LOG_LINES; the callback runs without the lock.
- * Does not: allocate, print, block longer than a copy of one line.
- * Threads: write any, drain from host threads only.
- * Tests: tests/unit/base/test_log.c */
+ * Holds: head <= tail <= head + SC_LIMIT_LOG_LINES; the callback runs without the lock. */
 #include "base/log.h"
 
 #include "abi/spec_connector.h"

@@ -1,6 +1,4 @@
-/* Owners and modes; see owner.h.
- *
- * Threads: any. Tests: tests/unit/base/test_owner.c, tests/unit/plugin/test_hostile.c */
+/* Owners and modes; see owner.h. */
 #include "base/owner.h"
 
 #include <errno.h>

@@ -1,6 +1,4 @@
-/* Slots: one word of bits (slots.h says what holds).
- *
- * Tests: tests/unit/base/test_slots.c */
+/* Slots: one word of bits (slots.h says what holds). */
 #include "base/slots.h"
 
 void sc_slots_init(struct sc_slots *slots, uint32_t count, struct sc_exec *exec,

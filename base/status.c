@@ -1,10 +1,7 @@
 /* Status names and error texts (status.h says what holds).
  *
  * Holds: a text is formatted into a buffer of our own first, so that an argument may point into the
- * error object it is about to replace; nothing is written past the caller's struct_size.
- * Does not: allocate, keep anything.
- * Threads: any.
- * Tests: tests/unit/base/test_status.c */
+ * error object it is about to replace; nothing is written past the caller's struct_size. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,8 +1,5 @@
 /* Streaming copies; stream.h. SSE2 belongs to every x86-64, and four of its stores fill a line as
- * well as one of AVX-512: memory binds. Elsewhere it is memcpy.
- *
- * Threads: any; which maker's processor it is, is asked once. Tests: tests/unit/base/test_stream.c
- */
+ * well as one of AVX-512: memory binds. Elsewhere it is memcpy. */
 #include "base/stream.h"
 
 #include <string.h>

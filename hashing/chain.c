@@ -3,10 +3,7 @@
  *   step message   previous 16 | tokens 4 x count | marks fold 16, if any | count u32 | marks u32
  *
  * Holds: the message is read back in one way only (its tail says what stands before), so that no
- * two different steps share bytes.
- * Does not: allocate.
- * Threads: any; an object belongs to one at a time.
- * Tests: tests/unit/hashing/test_chain.c */
+ * two different steps share bytes. */
 #include "hashing/chain.h"
 
 #include "base/assert.h"

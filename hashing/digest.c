@@ -2,9 +2,7 @@
  * holds xxHash's code.
  *
  * Holds: what is hashed is little-endian on every machine we build for (asserted at compile time).
- * Does not: allocate.
- * Threads: any; an object belongs to one at a time.
- * Tests: tests/unit/hashing/test_chain.c */
+ */
 #define XXH_INLINE_ALL
 #include "hashing/digest.h"
 

@@ -12,9 +12,7 @@
  * have gone, it goes by hashes until hints are good again.
  *
  * Holds: a token is counted only after its run was confirmed by parent and tokens.
- * Does not: allocate or wait after open.
- * Threads: match and unpin any; open and close alone.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+ * Does not: allocate or wait after open. */
 #include "hashing/radix.h"
 
 #include "hashing/radix_internal.h"

@@ -24,8 +24,8 @@
  * Threads: match, unpin and stats: any number, at any time, without waiting. All others ("writer"):
  * one at a time; the caller serialises them with its own lock. A reader that meets a change in
  * progress retries a bounded number of times and may then answer a shorter match, which is counted.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_roots.c, test_radix_attach.c,
- * test_radix_random.c, test_radix_threads.c */
+ * Tests: tests/unit/hashing/test_radix.c, and test_radix_*.c: attach, chunk, random, replace,
+ * roots, threads */
 #ifndef SC_HASHING_RADIX_H
 #define SC_HASHING_RADIX_H
 

@@ -13,8 +13,7 @@
  * Holds: what is attached is of the claim's piece, or of the one that its runs were moved to, and a
  * prefix that its place's hashes fit.
  * Does not: allocate; search by hashes.
- * Threads: place_of any; the others writer.
- * Tests: tests/unit/hashing/test_radix_attach.c, test_radix_random.c */
+ * Threads: place_of any; the others writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>

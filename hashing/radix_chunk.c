@@ -8,8 +8,7 @@
  * Holds: nothing is linked or unlinked: a run's piece and row are one word, so that a match that
  * goes on meanwhile reads either both of before or both of after.
  * Does not: allocate, put runs together (a reopen does).
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix_chunk.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>

@@ -10,8 +10,7 @@
  *
  * Holds: clear_at is below old_first, or 0. A run below an old root that has been passed is hidden.
  * Does not: allocate; recurse.
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix_roots.c, test_radix_random.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 static void make_old(struct sc_radix *index, uint32_t id)

@@ -5,8 +5,7 @@
  *   replace   what is worse stood beside the new runs, under the same key, until now: it goes
  *
  * Holds: an error has changed nothing that a match can see.
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>

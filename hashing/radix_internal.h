@@ -2,11 +2,11 @@
  *
  *   id (32 bit):  arena number | slab inside it | granule (32 bytes) inside that      0: none
  *
- *   run in a slab:   header 96 | tokens 4 x length | mark digest 32, if any      (one size class
- * per 32 bytes) split at k:      before   parent ----------------> C [cut 0]  0 1 2 3 4 5 6 7 after
- * parent --> U  0 1 2 ---> C [cut 3]  . . . 3 4 5 6 7
- *
+ *   run in a slab:   header 96 | tokens 4 x length | mark digest 32, if any; a size class per 32
  *   root:            header 96 | its 32 bytes                    (where a run has its mark)
+ *
+ *   split at 3:      before   parent ----------------> C [cut 0]  0 1 2 3 4 5 6 7
+ *                    after    parent --> U  0 1 2 ---> C [cut 3]  . . . 3 4 5 6 7
  *
  * How readers and the writer get along without locks:
  * - A run's tokens, hash and length never change after it is published. What a split changes

@@ -10,8 +10,7 @@
  * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
  * rank. The number of such runs grows by insertion only, so that only insertion needs room.
  * Does not: allocate but in reserve.
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>

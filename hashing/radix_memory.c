@@ -8,8 +8,8 @@
  *
  * Holds: bytes counts every allocation and stays <= bytes_max. A slab without used slots goes back
  * to its arena at once, and an arena without used slabs to the allocator: no reader can hold an id
- * into it, since its runs passed limbo before. Does not: move anything. Threads: writer, except
- * enter and leave. Tests: tests/unit/hashing/test_radix.c, test_radix_threads.c */
+ * into it, since its runs passed limbo before.
+ * Does not: move anything. Threads: writer, except enter and leave. */
 #include "hashing/radix_internal.h"
 
 #include <string.h>

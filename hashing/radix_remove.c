@@ -6,8 +6,7 @@
  * Holds: a run that is pinned is not retired, nor is anything above it. Hidden runs are in no table
  * of chunks and not among the leaves; they stay in their parent's list of children.
  * Does not: allocate; recurse.
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c, test_radix_threads.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 /* ---- closing ------------------------------------------------------------------------------- */

@@ -5,8 +5,7 @@
  *
  * Holds: nothing is inserted below an old root, so that it only shrinks.
  * Does not: allocate; recurse.
- * Threads: writer.
- * Tests: tests/unit/hashing/test_radix_roots.c, test_radix_random.c */
+ * Threads: writer. */
 #include "hashing/radix_internal.h"
 
 /* ---- lists --------------------------------------------------------------------------------- */

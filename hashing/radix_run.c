@@ -1,8 +1,7 @@
 /* What is read off one run and the ones around it: its segment, its children, its root's age.
  *
  * Does not: change anything.
- * Threads: writer; sc_radix_segment_of any that holds the run.
- * Tests: tests/unit/hashing/test_radix.c, test_radix_random.c */
+ * Threads: writer; sc_radix_segment_of any that holds the run. */
 #include "hashing/radix_internal.h"
 
 void sc_radix_segment_of(const struct sc_radix_node *node, uint32_t id, uint64_t up,

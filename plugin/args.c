@@ -1,6 +1,4 @@
-/* Reading and writing structures that grow at their end; see args.h.
- *
- * Threads: any. Tests: conformance/test_rules.c (abi_001_*, abi_002_*) */
+/* Reading and writing structures that grow at their end; see args.h. */
 #include "plugin/args.h"
 
 #include <string.h>

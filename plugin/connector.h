@@ -1,29 +1,14 @@
 /* The connector: one opened store for one model and rank, and everything that hangs on it.
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
- *                  lookup.c   tokens -> radix match, pinned -> ranges of pieces
- *                  load.c     begin_layer, get_important, prefetch_next
- *                  reads.c    three readers a request; take.c: from them into the destination,
- *                             which target_host.c writes (target.h)
- *                  submit.c   get_important in two halves, its work on a thread of ours
- *                  batch.c    memory for many items of one call
- *                  budget.c, choose.c, select.c, union.c  which rows (select.h)
- *                  layered.c  all rows as their codes' values, chosen ones exactly
- *                  refine.c   exact rows over what was delivered as codes (delivery.c)
- *                  guess.c    rows that are read before they are chosen
- *                  lab/       how papers rank rows without their keys (lab/lab.h)
- *                  save.c     store: passes -> extents
- *                  commit.c   extents written -> records -> index.c -> tickets
- *                  merge.c    pieces of a chunk that become one
- *                  evict.c    room for what comes; jobs.c, maintain.c: jobs in the background
- *                  coarse.c   extents that give their rows up, and who matches them
- *                  ticket.c   poll, wait
- *                  attach.c   a lease -> index.c -> ranges of pieces
- *                  provenance.c  what rows are worth, from pieces to match to pieces
- *                  epoch.c    what an epoch makes old; reset.c: who raises it
- *                  outbox.c   what a reader has to tell writers; reset.c takes it
- *                  peers.c    other processes' logs -> indexes; ghosts.c: what leases still name
- *                  turn.c     every 25 ms: peers.c, ghosts.c, reset.c
+ *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
+ *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, choose.c, select.c,
+ *               union.c, guess.c, lab/. reads.c -> take.c -> target_host.c
+ *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
+ *     saves     store_call.c -> save.c: passes -> extents; commit.c: -> records -> index.c ->
+ *               ticket.c; provenance.c: what rows are worth
+ *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
+ *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
  * radix index is changed under index.lock only; locks are taken in rising rank: commit (5), index

@@ -1,9 +1,7 @@
 /* What was delivered and may be refined: a ring a request. Contract: delivery.h.
  *
  *   a request's ring:   [delivery | delivery | ...          ]   the oldest make room
- *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits]
- *
- * Tests: tests/unit/plugin/test_refine.c, test_rescore.c */
+ *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits] */
 #include "plugin/delivery.h"
 
 #include <string.h>

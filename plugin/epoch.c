@@ -1,5 +1,4 @@
-/* The connector's epoch, and the roots that one makes old. Contract: index.h, reset.c.
- * Tests: tests/unit/plugin/test_reset.c */
+/* The connector's epoch, and the roots that one makes old. Contract: index.h, reset.c. */
 #include "plugin/connector.h"
 
 #define CLEAR_STEPS  512u /* runs of an old root looked at with the lock held */

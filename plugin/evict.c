@@ -1,30 +1,22 @@
-/* Eviction: what was used longest ago goes, leaf by leaf, until there is room.
+/* Eviction: what was used longest ago goes, leaf by leaf, until there is room (decision 0015).
  *
  *   segments    [ live ............................ | quarantine | free ]
  *                                                   |<--  share   ---->|
  *   share       what was stored, or missed, in a lease's time, and a quarter more; 1/8 .. 5/8
  *
- * So pages go a lease before they are needed: steady storing never finds the disk full as long as
- * its share of it can turn over in a lease (decision 0015). What was stored just now does not go
- * for that: it is the end of what somebody computes, and what comes next hangs on it.
- *
  *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
  *                          \------ [64..128)                 pinned: passed over
  *
  * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
- * (store.coarse_only; coarse.c), then leaves of the index.
- * A piece goes when its last run has gone, so that what is left of a prefix is its beginning.
+ * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run.
  * What was asked for beyond the share goes too: for a pass as long as that until it would fit, and
  * if it finds no room though enough is free in sum, or the index is full, once nothing is on its
- * way out of quarantine. What a device that failed lately refuses lacks no room and asks for none:
- * the job might run when that pause is over.
+ * way out of quarantine. What a device that failed lately refuses lacks no room and asks for none.
  *
  * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
  * records, and nothing is committed in between.
  * Does not: wait for leases (the store's quarantine does), evict what is pinned, evict while the
- * device fails: drops could not be written down.
- * Threads: some: the executor's, one at a time. The others any.
- * Tests: conformance (abi_088_*), tests/unit/plugin/test_evict.c */
+ * device fails: drops could not be written down. */
 #include "plugin/evict.h"
 #include "plugin/connector.h"
 

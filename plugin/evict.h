@@ -1,7 +1,7 @@
 /* Room for what comes (evict.c), and extents that give their rows up for it (coarse.c).
  *
  * Threads: the job, but for what any thread asks.
- * Tests: tests/unit/plugin/test_evict.c, test_coarse.c */
+ * Tests: tests/unit/plugin/test_evict.c, test_coarse.c, conformance (abi_088_*) */
 #ifndef SC_PLUGIN_EVICT_H
 #define SC_PLUGIN_EVICT_H
 

@@ -1,8 +1,6 @@
 /* Ghosts: pieces that this reader's writer has dropped or replaced, and that leases may still name.
  * They stay pinned until no lease on them can be good.
- * Holds: a ring in the order of their ends; the oldest makes room.
- * Threads: under index.lock, which ghosts_end_due takes.
- * Tests: tests/unit/plugin/test_peers.c */
+ * Holds: a ring in the order of their ends; the oldest makes room. */
 #include "plugin/connector.h"
 
 /* Index lock held. The oldest goes: its lease is a miss from now on. */

@@ -13,8 +13,7 @@
  * replaces it again. Down a path no run is better than the one before it. No file is written under
  * index.lock, unless more than SC_PLUGIN_DROPS pieces go at once.
  * Threads: under index.lock, which on_piece takes (a reader that follows its writer); open has the
- * index to itself.
- * Tests: conformance (abi_058_*, abi_083_*), tests/unit/plugin/test_save.c, test_load.c */
+ * index to itself. */
 #include "plugin/index.h"
 #include "plugin/connector.h"
 #include "plugin/provenance.h"

@@ -3,7 +3,8 @@
  * (ghosts.c).
  *
  * Threads: per call, below.
- * Tests: tests/unit/plugin/test_save.c, test_reset.c, test_peers.c */
+ * Tests: tests/unit/plugin/test_save.c, test_load.c, test_reset.c, test_peers.c, conformance
+ * (abi_058_*, abi_083_*) */
 #ifndef SC_PLUGIN_INDEX_H
 #define SC_PLUGIN_INDEX_H
 

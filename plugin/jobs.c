@@ -9,9 +9,7 @@
  *
  * Holds: a job is posted or runs once at a time; a kick during a step is followed by another step;
  * after jobs_close no step runs or will.
- * Does not: know what the jobs do (maintain.c); wait in a kick, whoever calls it.
- * Threads: kick any; steps on the executor's; open and close by one.
- * Tests: tests/unit/plugin/test_maintain.c */
+ * Does not: know what the jobs do (maintain.c); wait in a kick, whoever calls it. */
 #include "plugin/jobs.h"
 #include "plugin/connector.h"
 

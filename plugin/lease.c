@@ -1,4 +1,4 @@
-/* The lease's bytes. Contract: lease.h. Threads: any. Tests: tests/unit/plugin/test_lease.c */
+/* The lease's bytes. Contract: lease.h. */
 #include "plugin/lease.h"
 #include "base/limits.h"
 

@@ -1,6 +1,4 @@
-/* Checking described memory; see memory.h.
- *
- * Threads: any. Tests: conformance (abi_008_*), conformance/test_layout.c */
+/* Checking described memory; see memory.h. */
 #include "plugin/memory.h"
 #include "hashing/digest.h"
 #include "plugin/args.h"

@@ -9,9 +9,7 @@
  *
  * Holds: one thread at a time changes an index: own under index.lock, a peer's under the peer's
  * lock, piece by piece, so that attach never waits for long; lookups take no lock.
- * Does not: load rows of other ranks, write into their directories (but mail, outbox.c).
- * Threads: open and close by one; follow by the turn; match and promise_end any.
- * Tests: tests/unit/plugin/test_peers.c, tests/fault/test_processes.c */
+ * Does not: load rows of other ranks, write into their directories (but mail, outbox.c). */
 #include "plugin/peers.h"
 #include "plugin/connector.h"
 #include "plugin/lease.h"

@@ -1,9 +1,7 @@
 /* Guesses: rankings, how far they are trusted, how much fits into the time there is. See predict.h.
  *
  * Averages move by 1 / min(n, 8) of the difference: the first measurement counts whole, later ones
- * an eighth, so that a change of prompts is followed within a few layers.
- *
- * Threads: any. Tests: tests/unit/plugin/test_predict.c */
+ * an eighth, so that a change of prompts is followed within a few layers. */
 #include "plugin/predict.h"
 #include "plugin/select.h"
 

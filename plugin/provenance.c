@@ -12,9 +12,7 @@
  * smallest share of exact rows, the smallest share of rows kept. So a match may be told worse than
  * any one of its pieces, never better.
  *
- * Holds: the order in which parts are added does not matter; what was added stays in.
- * Threads: any.
- * Tests: tests/unit/plugin/test_provenance.c */
+ * Holds: the order in which parts are added does not matter; what was added stays in. */
 #include "plugin/provenance.h"
 #include "plugin/connector.h"
 

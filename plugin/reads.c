@@ -1,5 +1,5 @@
 /* What a request's readers read: whole layers, rows of a set, rows of a guess, keys.
- * Contract: reads.h. Tests: tests/unit/plugin/test_load.c, test_select.c, test_guess.c */
+ * Contract: reads.h. */
 #include "plugin/reads.h"
 #include "plugin/select.h"
 

@@ -5,9 +5,8 @@
  *   failed range         void here; mail to the writer of our rank, which drops the piece, unless
  *                        it has given up the rows that failed and keeps their codes
  *
- * The epoch is part of every chain's root, so that what was stored before a reset is found by no
- * lookup from that moment on, whatever the index still holds. The connector's epoch is the highest
- * that it has heard of: of its own log, the other ranks' logs, the mail, its host.
+ * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
+ * its own log, the other ranks' logs, the mail, its host.
  *
  * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
  * that nothing is stored that a record written later makes void. An epoch that could not be told is

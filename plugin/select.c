@@ -9,9 +9,7 @@
  * Holds: of the items of a call only the one that is finished draws on the demand share of frames
  * (load.c); a set stands in its request until the request's next one. Rows of a guess count only
  * when the set names them.
- * Does not: begin reads of rows (reads.c), take or verify them (take.c); guess (guess.c).
- * Threads: the request's host thread.
- * Tests: tests/unit/plugin/test_select.c */
+ * Does not: begin reads of rows (reads.c), take or verify them (take.c); guess (guess.c). */
 #include "plugin/select.h"
 #include "plugin/provenance.h"
 #include "plugin/reads.h"

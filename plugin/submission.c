@@ -1,5 +1,4 @@
-/* What others ask of submissions: whose turn, whether they are over. Contract: submission.h.
- * Tests: tests/unit/plugin/test_submit.c */
+/* What others ask of submissions: whose turn, whether they are over. Contract: submission.h. */
 #include "plugin/submission.h"
 
 #define CODES_GRACE_NS 1000000000ull /* codes are waited for so much longer than the deadline */
