@@ -18,6 +18,8 @@
 
 #include <string.h>
 
+#define KEYS_TOGETHER_MAX 16u /* extra keys that begin at one token */
+
 static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
                                struct spec_error *reterr)
 {
@@ -67,45 +69,40 @@ static spec_status read_extra_key(const struct spec_lookup_params *params, uint6
     return check_bytes(&ret_key->value, "extra key's value", reterr);
 }
 
-/* Folds the keys that begin at one token into a mark, token after token. */
+/* Folds the keys that begin at one token into a mark, key after key. */
 static spec_status read_marks(const struct spec_lookup_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
     request->mark_count = 0;
     if (params->extra_key_count > 0 && params->extra_keys == NULL)
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: extra_keys is NULL with a count");
-    struct sc_chain_key group[16];
+    struct sc_chain_key group[KEYS_TOGETHER_MAX];
+    struct sc_mark folded[KEYS_TOGETHER_MAX]; /* a mark is made in as many places as it has keys */
     uint64_t group_count = 0;
-    for (uint64_t i = 0; i <= params->extra_key_count; i++) {
-        struct spec_extra_key key = {0};
-        if (i < params->extra_key_count) {
-            spec_status status = read_extra_key(params, i, &key, reterr);
-            if (status != SPEC_OK)
-                return status;
-            if (group_count > 0 && key.first_token < group[0].first_token)
-                return sc_fail(reterr, SPEC_E_INVALID,
-                               "lookup: extra_keys[%" PRIu64 "] is not ascending", i);
-        }
-        bool ends = i == params->extra_key_count ||
-                    (group_count > 0 && key.first_token != group[0].first_token);
-        if (ends && group_count > 0) {
-            if (request->mark_count == SC_PLUGIN_MARKS)
-                return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
-                               SC_PLUGIN_MARKS);
-            sc_chain_marks(group, group_count, &request->marks[request->mark_count++]);
-            group_count = 0;
-        }
-        if (i == params->extra_key_count)
-            break;
-        if (group_count == sizeof(group) / sizeof(group[0]))
-            return sc_fail(reterr, SPEC_E_BUSY,
-                           "lookup: more than %zu extra keys at token %" PRIu64,
-                           sizeof(group) / sizeof(group[0]), key.first_token);
+    for (uint64_t i = 0; i < params->extra_key_count; i++) {
+        struct spec_extra_key key;
+        spec_status status = read_extra_key(params, i, &key, reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (group_count > 0 && key.first_token < group[0].first_token)
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "lookup: extra_keys[%" PRIu64 "] is not ascending", i);
+        bool is_next = group_count == 0 || key.first_token != group[0].first_token;
+        if (is_next && request->mark_count == SC_PLUGIN_MARKS)
+            return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
+                           SC_PLUGIN_MARKS);
+        if (!is_next && group_count == KEYS_TOGETHER_MAX)
+            return sc_fail(reterr, SPEC_E_BUSY, "lookup: more than %u extra keys at token %" PRIu64,
+                           KEYS_TOGETHER_MAX, key.first_token);
+        group_count = is_next ? 0 : group_count;
+        request->mark_count += is_next;
         group[group_count++] = (struct sc_chain_key){.kind = key.kind,
                                                      .first_token = key.first_token,
                                                      .token_count = key.token_count,
                                                      .value = key.value.data,
                                                      .value_bytes = key.value.byte_count};
+        sc_chain_marks(group, group_count, folded);
+        request->marks[request->mark_count - 1] = folded[0];
     }
     sc_plugin_marks_stored((struct sc_marks){request->marks, request->mark_count},
                            request->store_marks);

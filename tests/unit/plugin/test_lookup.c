@@ -256,6 +256,50 @@ static void a_peek_that_is_refused_gives_its_slot_back(void **state)
     rig_done(&rig);
 }
 
+/* ---- Extra keys ------------------------------------------------------------------------------ */
+
+static void keys_at_the_last_position_stay_in_their_request(void **state)
+{
+    (void)state;
+    enum { TOGETHER = 16, COUNT = SC_PLUGIN_MARKS - 1 + TOGETHER };
+    struct rig rig;
+    struct prompt prompt = rig_prompt(9, 0, 0, 300);
+    rig_init(&rig, true, "\"max_requests\": 2");
+    rig_open(&rig);
+    struct spec_extra_key keys[COUNT + 1];
+    for (uint64_t i = 0; i <= COUNT; i++)
+        keys[i] = (struct spec_extra_key){
+            .struct_size = sizeof(keys[0]), .first_token = i, .value = {"key", 3}};
+    for (uint64_t i = SC_PLUGIN_MARKS; i < COUNT; i++)
+        keys[i].first_token = SC_PLUGIN_MARKS - 1;
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt.tokens,
+                                        .token_count = prompt.count,
+                                        .extra_keys = keys,
+                                        .extra_key_count = 1};
+    struct spec_lookup_result results[2] = {{.struct_size = sizeof(results[0])},
+                                            {.struct_size = sizeof(results[0])}};
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[i], NULL), SPEC_OK);
+    const struct sc_plugin_request *upper = &rig.conn->requests.slots[1];
+    bool is_first = sc_plugin_request_find(rig.conn, results[0].request) == upper;
+    const struct sc_mark before = upper->marks[0];
+    rig_release(&rig, results[is_first ? 1 : 0].request); /* the slot below it is free again */
+    params.extra_key_count = COUNT;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[is_first ? 1 : 0], NULL),
+                     SPEC_OK);
+    assert_int_equal(rig.conn->requests.slots[0].mark_count, SC_PLUGIN_MARKS);
+    assert_memory_equal(&upper->marks[0], &before, sizeof(before));
+    for (uint32_t i = 0; i < 2; i++)
+        rig_release(&rig, results[i].request);
+    params.extra_key_count = COUNT + 1; /* a position more, and before that a key more at one */
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
+    keys[COUNT].first_token = SC_PLUGIN_MARKS - 1;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 #define PEEKERS 24u /* more than there are slots */
@@ -333,6 +377,7 @@ int main(void)
         cmocka_unit_test(peeks_have_slots_of_their_own),
         cmocka_unit_test(no_handle_names_a_peek),
         cmocka_unit_test(a_peek_that_is_refused_gives_its_slot_back),
+        cmocka_unit_test(keys_at_the_last_position_stay_in_their_request),
         cmocka_unit_test(any_thread_may_peek_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
