@@ -29,11 +29,6 @@
 
 #define KEY_COUNT sc_config_row_count()
 
-const struct sc_config_key *sc_config_key_at(uint32_t i)
-{
-    return i < KEY_COUNT ? &sc_config_row_at(i)->shown : NULL;
-}
-
 /* ---- Convert: a span of text to a member ---------------------------------------------------- */
 
 struct span {

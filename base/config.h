@@ -117,14 +117,4 @@ bool sc_config_selects(const struct sc_config *config);
 /* Whether codes are made of what is stored. */
 bool sc_config_keeps_codes(const struct sc_config *config);
 
-/* The table, for docs/config.md's test and for spec-ctl: i = 0, 1, ... until NULL. */
-struct sc_config_key {
-    const char *path;    /* "io.backend" */
-    const char *type;    /* "size", "integer", "string", "choice" */
-    const char *initial; /* default as text; "required": there is none */
-    const char *allowed; /* "1 .. 64"; errors quote it */
-    const char *help;
-};
-const struct sc_config_key *sc_config_key_at(uint32_t i);
-
 #endif

@@ -20,6 +20,15 @@
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
 
+/* What docs/config.md lists of a key. */
+struct sc_config_key {
+    const char *path;    /* "io.backend" */
+    const char *type;    /* "size", "integer", "string", "choice" */
+    const char *initial; /* default as text; "required": there is none */
+    const char *allowed; /* "1 .. 64"; errors quote it */
+    const char *help;
+};
+
 struct sc_config_row {
     struct sc_config_key shown;
     enum sc_config_kind kind;

@@ -58,22 +58,8 @@ static void error_write(struct spec_error *reterr, spec_status code, int sys_err
     reterr->text[length] = '\0';
 }
 
-spec_status sc_fail(struct spec_error *reterr, spec_status code, const char *format, ...)
-{
-    if (reterr == NULL)
-        return code;
-    char text[TEXT_BYTES];
-    va_list args;
-    va_start(args, format);
-    int wanted = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    sc_status_text_finish(text, sizeof(text), wanted);
-    error_write(reterr, code, 0, text);
-    return code;
-}
-
-spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_errno,
-                          const char *format, ...)
+__attribute__((format(printf, 4, 0))) static spec_status
+fail(struct spec_error *reterr, spec_status code, int sys_errno, const char *format, va_list args)
 {
     if (reterr == NULL)
         return code;
@@ -84,18 +70,32 @@ spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_e
         int tail_wanted = snprintf(tail, sizeof(tail), ": %s", reason);
         sc_status_text_finish(tail, sizeof(tail), tail_wanted);
     }
-
     char text[TEXT_BYTES];
     size_t room = sizeof(text) - strlen(tail); /* a long path is cut, the reason is not */
-    va_list args;
-    va_start(args, format);
-    int wanted = vsnprintf(text, room, format, args);
-    va_end(args);
-    sc_status_text_finish(text, room, wanted);
+    sc_status_text_finish(text, room, vsnprintf(text, room, format, args));
     size_t length = strlen(text), tail_length = strlen(tail);
     if (length < tail_length || strcmp(text + length - tail_length, tail) != 0)
         strcat(text, tail); /* a text that is passed on has it */
     error_write(reterr, code, sys_errno, text);
+    return code;
+}
+
+spec_status sc_fail(struct spec_error *reterr, spec_status code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    code = fail(reterr, code, 0, format, args);
+    va_end(args);
+    return code;
+}
+
+spec_status sc_fail_errno(struct spec_error *reterr, spec_status code, int sys_errno,
+                          const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    code = fail(reterr, code, sys_errno, format, args);
+    va_end(args);
     return code;
 }
 

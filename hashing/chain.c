@@ -65,33 +65,15 @@ static bool mark_before(const struct sc_mark *a, const struct sc_mark *b)
     return memcmp(&a->digest, &b->digest, sizeof(a->digest)) < 0;
 }
 
-static void sift_down(struct sc_mark *marks, uint64_t at, uint64_t count)
-{
-    for (;;) {
-        uint64_t child = 2 * at + 1;
-        if (child >= count)
-            return;
-        if (child + 1 < count && mark_before(&marks[child], &marks[child + 1]))
-            child++;
-        if (!mark_before(&marks[at], &marks[child]))
-            return;
-        struct sc_mark swap = marks[at];
-        marks[at] = marks[child];
-        marks[child] = swap;
-        at = child;
-    }
-}
-
-/* Heap sort: in place, without memory (libc's qsort may allocate) and without a bad case. */
+/* By insertion, in place, without memory (libc's qsort may allocate): keys are few. */
 static void marks_sort(struct sc_mark *marks, uint64_t count)
 {
-    for (uint64_t i = count / 2; i-- > 0;)
-        sift_down(marks, i, count);
-    for (uint64_t last = count; last-- > 1;) {
-        struct sc_mark swap = marks[0];
-        marks[0] = marks[last];
-        marks[last] = swap;
-        sift_down(marks, 0, last);
+    for (uint64_t i = 1; i < count; i++) {
+        struct sc_mark mark = marks[i];
+        uint64_t at = i;
+        for (; at > 0 && mark_before(&mark, &marks[at - 1]); at--)
+            marks[at] = marks[at - 1];
+        marks[at] = mark;
     }
 }
 

@@ -77,7 +77,7 @@ struct sc_chain_scope {
 struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret,
                                const struct sc_chain_scope *scope);
 
-/* Folds keys, in any order, into marks.
+/* Folds a few keys, in any order, into marks.
  *   ret_marks  [key_count]  written from the front, ascending
  * Returns how many marks there are, <= key_count. */
 uint64_t sc_chain_marks(const struct sc_chain_key *keys, uint64_t key_count,

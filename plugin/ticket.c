@@ -72,16 +72,9 @@ void sc_plugin_ticket_forget(spec_connector *conn, spec_ticket ticket)
         sc_uncount(&conn->stats.tickets_open, 1);
 }
 
-/* Its word; INVALID when the ticket is unknown or was reported before. */
-static spec_status ticket_read(spec_connector *conn, spec_ticket ticket, uint64_t *ret_word,
-                               struct spec_error *reterr)
+static bool is_ticket_word(uint64_t word, spec_ticket ticket)
 {
-    _Atomic uint64_t *word = ticket_word(conn, ticket);
-    *ret_word = word != NULL ? atomic_load(word) : 0;
-    if (!(*ret_word & TICKET_USED) || *ret_word >> 32 != ticket >> 32)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "ticket %#" PRIx64 " is unknown, or was reported done before", ticket);
-    return SPEC_OK;
+    return (word & TICKET_USED) && word >> 32 == ticket >> 32;
 }
 
 static spec_status check_tickets(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
@@ -90,21 +83,17 @@ static spec_status check_tickets(spec_connector *conn, const spec_ticket *ticket
     if ((tickets == NULL || statuses == NULL) && count > 0)
         return sc_fail(reterr, SPEC_E_INVALID, "tickets or ret_statuses is NULL");
     for (uint64_t i = 0; i < count; i++) {
-        uint64_t word;
-        spec_status status = ticket_read(conn, tickets[i], &word, reterr);
-        if (status != SPEC_OK)
-            return status;
+        const _Atomic uint64_t *word = ticket_word(conn, tickets[i]);
+        if (word == NULL || !is_ticket_word(atomic_load(word), tickets[i]))
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "ticket %#" PRIx64 " is unknown, or was reported done before",
+                           tickets[i]);
         for (uint64_t j = 0; j < i; j++)
             if (tickets[j] == tickets[i])
                 return sc_fail(reterr, SPEC_E_INVALID, "ticket %#" PRIx64 " is named twice",
                                tickets[i]);
     }
     return SPEC_OK;
-}
-
-static bool is_ticket_word(uint64_t word, spec_ticket ticket)
-{
-    return (word & TICKET_USED) && word >> 32 == ticket >> 32;
 }
 
 /* Its status; one that is done is ended by it. Another thread that asked for the same ticket may

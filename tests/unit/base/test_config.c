@@ -3,7 +3,7 @@
  *
  * Holds: a refusal names the key's path and leaves the result untouched.
  * Threads: one. */
-#include "base/config.h"
+#include "base/config_keys.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -30,10 +30,6 @@ struct expected {
 };
 
 #define MEMBER(name) offsetof(struct sc_config, name), sizeof(((struct sc_config *)NULL)->name)
-#define KIB          1024ull
-#define MIB          (1024 * KIB)
-#define GIB          (1024 * MIB)
-#define TIB          (1024 * GIB)
 
 static const struct expected expected[] = {
     {"preset",
@@ -394,8 +390,8 @@ static void the_table_and_this_test_know_the_same_keys(void **state)
 {
     (void)state;
     uint32_t count = 0;
-    for (; sc_config_key_at(count) != NULL; count++) {
-        const char *path = sc_config_key_at(count)->path;
+    for (; sc_config_row_at(count) != NULL; count++) {
+        const char *path = sc_config_row_at(count)->shown.path;
         bool is_known = strcmp(path, "path") == 0;
         for (size_t i = 0; i < EXPECTED_COUNT; i++)
             is_known = is_known || strcmp(path, expected[i].path) == 0;
@@ -403,7 +399,7 @@ static void the_table_and_this_test_know_the_same_keys(void **state)
             fail_msg("%s is in the table, not in this test", path);
     }
     assert_int_equal(count, EXPECTED_COUNT + 1);
-    assert_null(sc_config_key_at(UINT32_MAX));
+    assert_null(sc_config_row_at(UINT32_MAX));
 }
 
 static void good_values_reach_their_member_and_no_other(void **state)
@@ -734,7 +730,8 @@ static void the_documentation_lists_the_same_keys(void **state)
     while (fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "| `", 3) != 0)
             continue;
-        const struct sc_config_key *key = sc_config_key_at(i++);
+        const struct sc_config_row *row = sc_config_row_at(i++);
+        const struct sc_config_key *key = row != NULL ? &row->shown : NULL;
         if (key == NULL)
             fail_msg("docs/config.md has a key too much: %s", line);
         snprintf(wanted, sizeof(wanted), "| `%s` | %s | %s | %s | %s |\n", key->path, key->type,
@@ -742,8 +739,8 @@ static void the_documentation_lists_the_same_keys(void **state)
         assert_string_equal(line, wanted);
     }
     fclose(file);
-    if (sc_config_key_at(i) != NULL)
-        fail_msg("docs/config.md lacks %s", sc_config_key_at(i)->path);
+    if (sc_config_row_at(i) != NULL)
+        fail_msg("docs/config.md lacks %s", sc_config_row_at(i)->shown.path);
 }
 
 int main(void)
