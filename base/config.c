@@ -243,36 +243,38 @@ static spec_status path_write(struct parse *parse, const struct sc_config_row *k
     return SPEC_OK;
 }
 
-/* The next value: its whole text, and for a string what stands between the quotes. */
-static spec_status scan_span(struct parse *parse, struct span *ret_whole, struct span *ret_inner,
-                             bool *ret_is_quoted)
+struct token { /* a value */
+    struct span whole;
+    struct span inner; /* of a string what stands between the quotes, else the whole */
+    bool is_quoted;
+};
+
+static spec_status scan_token(struct parse *parse, struct token *ret_token)
 {
-    *ret_is_quoted = peek(parse) == '"';
-    uint64_t start = parse->at;
-    if (*ret_is_quoted) {
-        spec_status status = scan_string(parse, ret_inner);
-        if (status != SPEC_OK)
-            return status;
-    } else {
-        while (parse->at < parse->bytes && strchr(" \t\r\n,}", parse->text[parse->at]) == NULL)
-            parse->at++;
-        *ret_inner = (struct span){parse->text + start, parse->at - start};
-    }
-    *ret_whole = (struct span){parse->text + start, parse->at - start};
-    return SPEC_OK;
+    bool is_quoted = peek(parse) == '"';
+    struct token token = {.whole.at = parse->text + parse->at, .is_quoted = is_quoted};
+    spec_status status = is_quoted ? scan_string(parse, &token.inner) : SPEC_OK;
+    while (!is_quoted && parse->at < parse->bytes &&
+           strchr(" \t\r\n,}", parse->text[parse->at]) == NULL)
+        parse->at++;
+    token.whole.bytes = (uint64_t)(parse->text + parse->at - token.whole.at);
+    if (!is_quoted)
+        token.inner = token.whole;
+    *ret_token = token;
+    return status;
 }
 
 static spec_status scan_value(struct parse *parse, const struct sc_config_row *key)
 {
-    struct span whole = {"", 0}, inner = {"", 0};
-    bool is_quoted = false;
-    spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
+    struct token token;
+    spec_status status = scan_token(parse, &token);
     if (status != SPEC_OK)
         return status;
+    struct span whole = token.whole;
     if (key->kind == KIND_PATH)
-        return is_quoted ? path_write(parse, key, whole) : fail_value(parse, key, whole);
+        return token.is_quoted ? path_write(parse, key, whole) : fail_value(parse, key, whole);
     uint64_t value = 0;
-    if (!read_number(key, inner, is_quoted, &value))
+    if (!read_number(key, token.inner, token.is_quoted, &value))
         return fail_value(parse, key, whole);
     if (key->is_initial_only && value != initial_value(key))
         return sc_fail(parse->reterr, SPEC_E_UNSUPPORTED,
@@ -289,13 +291,12 @@ static spec_status scan_group(struct parse *parse, const char *group)
         parse->at++;
         return SPEC_OK;
     }
-    struct span whole = {"", 0}, inner = {"", 0};
-    bool is_quoted = false;
-    spec_status status = scan_span(parse, &whole, &inner, &is_quoted);
+    struct token token;
+    spec_status status = scan_token(parse, &token);
     if (status != SPEC_OK)
         return status;
     return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: found %.*s, expected an object",
-                   group, quoted_bytes(whole, FOUND_BYTES_MAX), whole.at);
+                   group, quoted_bytes(token.whole, FOUND_BYTES_MAX), token.whole.at);
 }
 
 /* Says what a full path is: the index of a key, the index of a group's first key, or KEY_COUNT. */

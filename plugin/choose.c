@@ -11,8 +11,7 @@
  * Holds: an item is computed by one thread in one order that depends on nothing but the item; the
  * total order of kernels/importance.h makes sets unique.
  * Does not: allocate after open, read the disk.
- * Threads: any, a scratch each.
- * Tests: tests/unit/plugin/test_select.c */
+ * Threads: any, a scratch each. */
 #include "plugin/dtype.h"
 #include "plugin/select.h"
 

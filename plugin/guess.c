@@ -17,8 +17,7 @@
  * not started, and is nothing where one has; with no window or no trust nothing is read and all is
  * measured.
  * Does not: wait in prefetch_next or release, whatever the task does (but for BEGINS).
- * Threads: the request's host thread; the task on the executor's.
- * Tests: tests/unit/plugin/test_guess.c */
+ * Threads: the request's host thread; the task on the executor's. */
 #include "plugin/dtype.h"
 #include "plugin/reads.h"
 #include "plugin/select.h"

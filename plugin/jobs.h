@@ -2,7 +2,7 @@
  * (maintain.c), and what comes by itself (turn.c).
  *
  * Threads: any, but for what a job calls: its own.
- * Tests: tests/unit/plugin/test_maintain.c, test_peers.c */
+ * Tests: tests/unit/plugin/test_maintain.c, test_peers.c, tests/fault/test_processes.c */
 #ifndef SC_PLUGIN_JOBS_H
 #define SC_PLUGIN_JOBS_H
 

@@ -206,15 +206,12 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
         in->exact_rows += (uint64_t)__builtin_popcountll(item->placed[w]);
     if (in->exact_bits != NULL)
         memcpy(in->exact_bits, item->placed, words * sizeof(*item->placed));
-    for (uint64_t j = 0; in->positions != NULL && j < total; j++)
-        in->positions[j] = (uint32_t)(request->from_token + j);
+    sc_plugin_tell_all(item);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;
-    in->row_count = in->union_rows = total;
     item->taken[SC_STORE_TIER] += total - in->exact_rows; /* as codes */
     sc_plugin_tiers_tell(item, total);
     in->prefetched_rows = item->covered_rows;
-    in->provenance = request->provenance;
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, worst.bits_k, worst.bits_v);
     sc_plugin_delivery_layered(conn, item, worst.bits_k, worst.bits_v);

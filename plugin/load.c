@@ -205,20 +205,17 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
 static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = item->request;
     struct spec_important *in = &item->in;
-    uint64_t rows = sc_plugin_row_total(request);
+    uint64_t rows = sc_plugin_row_total(item->request);
     spec_status status = sc_plugin_select_all(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
     bool is_dense = item->route == SC_ROUTE_DENSE;
-    in->row_count = in->exact_rows = in->union_rows = rows;
+    sc_plugin_tell_all(item);
+    in->exact_rows = rows;
     in->result_flags = is_dense ? SPEC_IMPORTANT_DENSE : 0;
     sc_plugin_tiers_tell(item, rows);
     in->prefetched_rows = item->covered_rows;
-    in->provenance = request->provenance;
-    for (uint64_t j = 0; in->positions != NULL && j < rows; j++)
-        in->positions[j] = (uint32_t)(request->from_token + j);
     sc_count(&conn->stats.dense_layers, is_dense);
     sc_count(&conn->stats.prefetched_rows, item->covered_rows);
     sc_count(&conn->stats.demanded_rows, rows - item->covered_rows);

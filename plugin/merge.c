@@ -14,8 +14,7 @@
  * good before the log tells of them, so a crash at any moment leaves the old pieces, or the new
  * one, or both, of which the next open keeps the new.
  * Does not: merge what coarse.c took the rows of; keep averages (the merged piece's begin anew).
- * Threads: the job's (executor, one at a time); tail, on_merged any.
- * Tests: tests/unit/plugin/test_merge.c */
+ * Threads: the job's (executor, one at a time); tail, on_merged any. */
 #include "plugin/connector.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What a reader has to tell writers: its epoch every rank's, failed ranges its own rank's.
  * Contract: peers.h, reset.c. What could not be posted is posted by a later turn, or at close.
- * Threads: any. Tests: tests/unit/plugin/test_reset.c, tests/fault/test_processes.c */
+ * Threads: any. */
 #include "plugin/connector.h"
 
 void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes)

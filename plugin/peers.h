@@ -2,7 +2,7 @@
  * and resets, which all of them obey (reset.c).
  *
  * Threads: per member and call, below.
- * Tests: tests/unit/plugin/test_peers.c, test_reset.c */
+ * Tests: tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
 #ifndef SC_PLUGIN_PEERS_H
 #define SC_PLUGIN_PEERS_H
 

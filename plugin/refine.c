@@ -148,15 +148,12 @@ void sc_plugin_refine_tell(struct sc_plugin_item *item)
     uint64_t total = item->want.row_total;
     if (delivery->is_void)
         return;
-    in->row_count = in->union_rows = total;
+    sc_plugin_tell_all(item);
     in->exact_rows = exact_rows(item);
-    for (uint64_t j = 0; in->positions != NULL && j < total; j++)
-        in->positions[j] = (uint32_t)(item->request->from_token + j);
     if (in->exact_bits != NULL && delivery->is_whole)
         sc_plugin_bits_all(in->exact_bits, total);
     else if (in->exact_bits != NULL)
         memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
-    in->provenance = item->request->provenance;
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);
 }

@@ -11,8 +11,7 @@
  * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
  * that nothing is stored that a record written later makes void. An epoch that could not be told is
  * told by a later turn, or at close.
- * Threads: reset and failed_tell any; the turn on an executor thread.
- * Tests: tests/unit/plugin/test_reset.c, tests/fault/test_processes.c */
+ * Threads: reset and failed_tell any; the turn on an executor thread. */
 #include "plugin/connector.h"
 
 #include <string.h>

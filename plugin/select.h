@@ -262,6 +262,16 @@ static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *reque
     return request->matched_tokens - request->from_token;
 }
 
+/* Every row stands in the destination, each at its place, and is worth what the match is. */
+static inline void sc_plugin_tell_all(struct sc_plugin_item *item)
+{
+    uint64_t rows = sc_plugin_row_total(item->request);
+    item->in.row_count = item->in.union_rows = rows;
+    item->in.provenance = item->request->provenance;
+    for (uint64_t j = 0; item->in.positions != NULL && j < rows; j++)
+        item->in.positions[j] = (uint32_t)(item->request->from_token + j);
+}
+
 /* A layer of the request's match, as the lab is asked for it. */
 static inline struct sc_lab_ask sc_plugin_lab_ask(const struct sc_plugin_request *request,
                                                   uint32_t layer)

@@ -1,6 +1,5 @@
 /* Destinations in memory that the processor reaches: by kernels/rows.c, code.c and importance.c.
- * Contract: target.h. Tests: tests/unit/plugin/test_target.c, test_load.c, test_select.c,
- * test_layered.c */
+ * Contract: target.h. */
 #include "base/stream.h"
 #include "kernels/columns.h"
 #include "plugin/target.h"

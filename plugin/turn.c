@@ -1,8 +1,7 @@
 /* The turn, every 25 ms in the background lane: other processes' logs, ghosts, epochs, mail, roots
  * of older epochs.
  *
- * Threads: start and stop by one; the turn on an executor thread.
- * Tests: tests/unit/plugin/test_peers.c, test_reset.c, tests/fault/test_processes.c */
+ * Threads: start and stop by one; the turn on an executor thread. */
 #include "plugin/connector.h"
 
 #define TURN_NS UINT64_C(25000000)

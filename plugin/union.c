@@ -7,7 +7,6 @@
  *
  * Holds: what a head gets is what it would get of the whole layer; request->set is the union.
  * Does not: score (choose.c), read (reads.c).
- * Threads: the request's host thread.
  * Tests: tests/unit/plugin/test_select.c, conformance (abi_065_*) */
 #include "plugin/select.h"
 
