@@ -338,7 +338,9 @@ static void compact_run(const struct job *job)
 
 static void tag_run(const struct job *job)
 {
-    sc_store_tag_make(1, 0, g_keys, job->a, job->a, MOVE_ROWS, g_tags, 1);
+    const struct sc_store_tag_rows rows = {
+        .base = 1, .row_bytes = job->a, .count = MOVE_ROWS, .tag_step = 1};
+    sc_store_tag_make(&rows, g_keys, g_tags);
 }
 
 /* ---- Codes: K of 4 bits, V of 2, in slabs of 64 rows ---------------------------------------- */
@@ -403,8 +405,9 @@ static void decode_run(const struct job *job)
             how.scales = block_at(part, slab);
             how.codes = how.scales + sc_kernels_code_scale_bytes(CHANNELS);
             how.bits = part == 0 ? 4 : 2;
-            sc_store_tag_make(1, slab, how.scales, block_bytes(how.bits), block_bytes(how.bits), 1,
-                              g_tags, 1);
+            const struct sc_store_tag_rows block = {
+                .base = 1, .position_first = slab, .row_bytes = block_bytes(how.bits), .count = 1};
+            sc_store_tag_make(&block, how.scales, g_tags);
             sc_kernels_part_decode(&how, part, slab * SLAB_ROWS, SLAB_ROWS);
         }
     sc_stream_end();

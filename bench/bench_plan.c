@@ -151,10 +151,13 @@ static void tags_make(struct state *state)
         for (uint64_t i = 0; i < state->row_count; i++) {
             piece_hash(i / CHUNK * CHUNK + CHUNK, hash);
             row_fill(state, layer, i, row);
-            sc_store_tag_make(sc_store_tag_base(digest, hash, copy_of(state, i), (uint32_t)layer,
-                                                SC_STORE_PART_ROW),
-                              i, row, state->row_bytes, state->row_bytes, 1,
-                              &state->tags[layer * state->row_count + i], 1);
+            const struct sc_store_tag_rows one = {
+                .base = sc_store_tag_base(digest, hash, copy_of(state, i), (uint32_t)layer,
+                                          SC_STORE_PART_ROW),
+                .position_first = i,
+                .row_bytes = state->row_bytes,
+                .count = 1};
+            sc_store_tag_make(&one, row, &state->tags[layer * state->row_count + i]);
         }
     free(row);
 }

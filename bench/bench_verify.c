@@ -68,10 +68,13 @@ static void frames_read(struct state *state)
         if (pread(state->fd, copy, FRAME_BYTES, (off_t)state->offset) != (ssize_t)FRAME_BYTES)
             bench_die("a read came short");
         uint64_t rows = rows_of_frame(state);
-        for (uint64_t row = 0; row < rows; row++)
-            sc_store_tag_make(i, row % bite_rows(state), copy + row * state->row_bytes,
-                              state->row_bytes, state->row_bytes, 1, state->tags + i * rows + row,
-                              1);
+        for (uint64_t row = 0; row < rows; row++) {
+            const struct sc_store_tag_rows one = {.base = i,
+                                                  .position_first = row % bite_rows(state),
+                                                  .row_bytes = state->row_bytes,
+                                                  .count = 1};
+            sc_store_tag_make(&one, copy + row * state->row_bytes, state->tags + i * rows + row);
+        }
         state->offset += FRAME_BYTES;
     }
     state->offset -= FRAMES * FRAME_BYTES;
@@ -98,24 +101,17 @@ static void bite_ask(const struct state *state, const uint8_t *rows, uint64_t co
     sc_stream_end();
 }
 
-static void bite_move(const struct state *state, uint32_t frame, const uint8_t *rows,
-                      uint64_t count, const uint64_t *tags)
+static void bite_move(const struct state *state, const struct sc_store_tag_rows *tagged,
+                      const uint8_t *rows, const uint64_t *tags)
 {
     static uint8_t *spans[SC_STORE_BITE_BYTES / LINE_BYTES];
     uint64_t span_bytes = sc_kernels_spans_bytes(&state->how);
-    struct sc_store_tag_move move = {.base = frame,
-                                     .rows = rows,
-                                     .row_bytes = state->row_bytes,
-                                     .count = count,
-                                     .tags = tags,
-                                     .tag_step = 1,
-                                     .spans = spans,
-                                     .span_bytes = span_bytes,
-                                     .span_step = state->row_bytes / span_bytes};
-    if (count * move.span_step > sizeof(spans) / sizeof(spans[0]))
-        bench_die("%" PRIu64 " rows at once are too many", count);
-    sc_kernels_rows_spans(&state->how, 0, count, spans);
-    if (sc_store_tag_move(&move) != count)
+    const struct sc_store_tag_spans to = {
+        .at = spans, .bytes = span_bytes, .step = state->row_bytes / span_bytes};
+    if (tagged->count * to.step > sizeof(spans) / sizeof(spans[0]))
+        bench_die("%" PRIu64 " rows at once are too many", tagged->count);
+    sc_kernels_rows_spans(&state->how, 0, tagged->count, spans);
+    if (sc_store_tag_move(tagged, rows, tags, &to) != tagged->count)
         bench_die("a tag differs");
 }
 
@@ -124,6 +120,8 @@ static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t cou
     const uint8_t *rows = state->frames + frame * FRAME_BYTES + row * state->row_bytes;
     const uint64_t *tags = state->tags + frame * rows_of_frame(state) + row;
     uint64_t half_bytes = state->row_bytes / 2;
+    const struct sc_store_tag_rows tagged = {
+        .base = frame, .row_bytes = state->row_bytes, .count = count, .tag_step = 1};
     state->memory =
         (struct sc_kernels_memory){.k_base = state->dst + state->dst_at,
                                    .v_base = state->dst + state->dst_bytes / 2 + state->dst_at,
@@ -139,11 +137,10 @@ static void bite(struct state *state, uint32_t frame, uint64_t row, uint64_t cou
         return;
     }
     if (way == BOTH && state->how.streams) {
-        bite_move(state, frame, rows, count, tags);
+        bite_move(state, &tagged, rows, tags);
         return;
     }
-    if (way == BOTH && sc_store_tag_verify(frame, 0, rows, state->row_bytes, state->row_bytes,
-                                           count, tags, 1) != count)
+    if (way == BOTH && sc_store_tag_verify(&tagged, rows, tags) != count)
         bench_die("a tag differs");
     sc_kernels_rows_unpack(&state->how, 0, count, rows);
 }

@@ -70,9 +70,13 @@ static uint64_t checksum(const struct sc_store *store, const struct sc_store_blo
 {
     bool is_k = part == SC_STORE_PART_K;
     uint64_t bytes = (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, sum;
-    uint64_t base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
-                                      is_k ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES);
-    sc_store_tag_make(base, blocks->position, block, bytes, bytes, 1, &sum, 1);
+    const struct sc_store_tag_rows one = {
+        .base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
+                                  is_k ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES),
+        .position_first = blocks->position,
+        .row_bytes = bytes,
+        .count = 1};
+    sc_store_tag_make(&one, block, &sum);
     return sum;
 }
 

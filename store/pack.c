@@ -175,45 +175,50 @@ static bool tags_put(const struct layer_job *job, const struct items *items, con
     return true;
 }
 
-/* Items of a piece at dst, packed a bite at a time, so that a tag finds its item in cache. */
-static void items_pack(const struct layer_job *job, const struct items *items, uint64_t base,
-                       uint64_t position, uint64_t extent_row, uint64_t count, uint8_t *dst,
-                       uint64_t *ret_tags)
+/* Items in succession, from the extent's row `row` on, go to dst; `tagged` says which they are. */
+struct pack_run {
+    struct sc_store_tag_rows tagged;
+    uint64_t row;
+    uint8_t *dst;
+};
+
+/* Packed a bite at a time, so that a tag finds its item in cache. */
+static void items_pack(const struct layer_job *job, const struct items *items,
+                       const struct pack_run *run, uint64_t *ret_tags)
 {
+    const struct sc_store_source *source = job->source;
     uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
-    bite = bite > job->source->rows_least ? bite : job->source->rows_least;
-    for (uint64_t done = 0, now; done < count; done += now) {
-        now = count - done < bite ? count - done : bite;
-        job->source->pack(job->source->user, items->part, extent_row + done, now,
-                          dst + done * items->bytes);
-        sc_store_tag_make(base, position + done, dst + done * items->bytes, items->bytes,
-                          items->bytes, now, ret_tags + done, 1);
+    bite = bite > source->rows_least ? bite : source->rows_least;
+    struct sc_store_tag_rows tagged = run->tagged;
+    for (uint64_t done = 0; done < run->tagged.count; done += tagged.count) {
+        uint64_t left = run->tagged.count - done;
+        uint8_t *dst = run->dst + done * items->bytes;
+        tagged.count = left < bite ? left : bite;
+        tagged.position_first = run->tagged.position_first + done;
+        source->pack(source->user, items->part, run->row + done, tagged.count, dst);
+        sc_store_tag_make(&tagged, dst, ret_tags + done);
     }
 }
 
 /* The same of rows, each line of which is read once. */
-static void items_gather(const struct layer_job *job, const struct items *items, uint64_t base,
-                         uint64_t position, uint64_t extent_row, uint64_t count, uint8_t *dst,
-                         uint64_t *ret_tags)
+static void items_gather(const struct layer_job *job, const struct items *items,
+                         const struct pack_run *run, uint64_t *ret_tags)
 {
     uint8_t *spans[SC_STORE_SPANS_MAX];
     const struct sc_store_source *source = job->source;
     uint64_t row_spans = job->extent->store->shape.row_bytes / source->span_bytes;
     uint64_t most = SC_STORE_SPANS_MAX / row_spans;
-    for (uint64_t done = 0, now; done < count; done += now) {
-        now = count - done < most ? count - done : most;
-        source->spans(source->user, extent_row + done, now, spans);
-        struct sc_store_tag_gather gather = {
-            .base = base,
-            .position_first = position + done,
-            .rows = dst + done * items->bytes,
-            .row_bytes = items->bytes,
-            .count = now,
-            .tags = ret_tags + done,
-            .spans = spans + (items->part == SC_STORE_PART_V ? row_spans / 2 : 0),
-            .span_bytes = source->span_bytes,
-            .span_step = row_spans};
-        sc_store_tag_gather(&gather);
+    const struct sc_store_tag_spans from = {
+        .at = spans + (items->part == SC_STORE_PART_V ? row_spans / 2 : 0),
+        .bytes = source->span_bytes,
+        .step = row_spans};
+    struct sc_store_tag_rows tagged = run->tagged;
+    for (uint64_t done = 0; done < run->tagged.count; done += tagged.count) {
+        uint64_t left = run->tagged.count - done;
+        tagged.count = left < most ? left : most;
+        tagged.position_first = run->tagged.position_first + done;
+        source->spans(source->user, run->row + done, tagged.count, spans);
+        sc_store_tag_gather(&tagged, &from, run->dst + done * items->bytes, ret_tags + done);
     }
 }
 
@@ -223,8 +228,11 @@ static bool pack_items(const struct layer_job *job, const struct sc_store_piece_
 {
     struct sc_store_extent *extent = job->extent;
     uint64_t tags[TAGS_AT_ONCE];
-    uint64_t base = sc_store_tag_base(extent->store->shape.digest, piece->hash, extent->copy,
-                                      job->layer, items->part);
+    struct pack_run run = {
+        .tagged = {.base = sc_store_tag_base(extent->store->shape.digest, piece->hash, extent->copy,
+                                             job->layer, items->part),
+                   .row_bytes = items->bytes,
+                   .tag_step = 1}};
     bool gathers = items->part != SC_STORE_PART_PROBE && job->source->spans != NULL;
     for (uint64_t row = 0; row < piece->row_count;) {
         uint64_t offset = items->at + row * items->bytes;
@@ -233,14 +241,15 @@ static bool pack_items(const struct layer_job *job, const struct sc_store_piece_
         if (window == NULL)
             return false;
         uint64_t left = piece->row_count - row, fit = (window->end - offset) / items->bytes;
-        uint64_t count = fit < left ? fit : left;
+        bool straddles = fit == 0;
+        uint64_t count = straddles ? 1 : fit < left ? fit : left;
         count = count < TAGS_AT_ONCE ? count : TAGS_AT_ONCE;
-        uint8_t *rows = count > 0 ? window_byte(window, offset) : extent->bounce;
-        bool straddles = count == 0;
-        count = straddles ? 1 : count;
-        (gathers ? items_gather : items_pack)(job, items, base, piece->first_position + row,
-                                              extent_row + row, count, rows, tags);
-        if (straddles && !windows_copy(extent, job->part, offset, rows, items->bytes))
+        run.tagged.position_first = piece->first_position + row;
+        run.tagged.count = count;
+        run.row = extent_row + row;
+        run.dst = straddles ? extent->bounce : window_byte(window, offset);
+        (gathers ? items_gather : items_pack)(job, items, &run, tags);
+        if (straddles && !windows_copy(extent, job->part, offset, run.dst, items->bytes))
             return false;
         if (!tags_put(job, items, tags, row, count))
             return false;

@@ -145,17 +145,20 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const uint64_t *tags =
         (const uint64_t *)(const void *)(stretch->tags.bytes + where.tags +
                                          first * where.tag_stride - stretch->tags_at);
-    uint64_t position = piece->first_position + (first - piece->extent_row);
+    struct sc_store_tag_rows tagged = {.position_first =
+                                           piece->first_position + (first - piece->extent_row),
+                                       .row_bytes = where.stride,
+                                       .count = count,
+                                       .tag_step = shape->tags_per_row};
     uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
     ret_back->stride = where.stride;
     for (uint32_t h = 0; h < halves; h++) {
         uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
         const uint8_t *rows =
             stretch->rows.bytes + (where.base[h] + first * where.stride - stretch->rows_at);
-        uint64_t base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
-                                          stretch->what.layer, part);
-        if (sc_store_tag_verify(base, position, rows, where.stride, where.stride, count, tags + h,
-                                shape->tags_per_row) != count)
+        tagged.base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
+                                        stretch->what.layer, part);
+        if (sc_store_tag_verify(&tagged, rows, tags + h) != count)
             return false;
         ret_back->halves[h] = rows;
     }

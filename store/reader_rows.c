@@ -21,12 +21,11 @@
 
 /* Rows of one piece at the front slot, as their tags cover them: whole, or K and V. */
 struct rows {
-    uint64_t position, count, bytes; /* bytes: of a row of one part */
     uint32_t part_count;
     struct {
+        struct sc_store_tag_rows tagged;
         const uint8_t *rows;
-        uint64_t base;
-    } parts[2];
+    } parts[2];           /* they differ in base and rows */
     const uint64_t *tags; /* row i's, part p's: tags[i * part_count + p] */
 };
 
@@ -40,16 +39,19 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
-    struct rows rows = {.position = piece->first_position + range->row_first + reader->range_row,
-                        .count = count,
-                        .bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
-                        .part_count = is_paired ? 1 : 2,
+    struct rows rows = {.part_count = is_paired ? 1 : 2,
                         .tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row};
+    struct sc_store_tag_rows tagged = {
+        .position_first = piece->first_position + range->row_first + reader->range_row,
+        .row_bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
+        .count = count,
+        .tag_step = shape->tags_per_row};
     for (uint32_t p = 0; p < rows.part_count; p++) {
-        rows.parts[p].rows =
-            slot->flight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) + at * rows.bytes;
-        rows.parts[p].base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
-                                               is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
+        tagged.base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
+                                        is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
+        rows.parts[p].tagged = tagged;
+        rows.parts[p].rows = slot->flight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) +
+                             at * tagged.row_bytes;
     }
     return rows;
 }
@@ -57,14 +59,14 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
 /* dst: where K and V of a split layout are put together; NULL: they stay apart. */
 static bool rows_verify(const struct rows *rows, uint8_t *dst)
 {
+    uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
     for (uint32_t p = 0; p < rows->part_count; p++)
-        if (sc_store_tag_verify(rows->parts[p].base, rows->position, rows->parts[p].rows,
-                                rows->bytes, rows->bytes, rows->count, rows->tags + p,
-                                rows->part_count) != rows->count)
+        if (sc_store_tag_verify(&rows->parts[p].tagged, rows->parts[p].rows, rows->tags + p) !=
+            count)
             return false;
-    for (uint64_t i = 0; rows->part_count == 2 && dst != NULL && i < rows->count; i++)
-        for (uint32_t p = 0; p < 2; p++, dst += rows->bytes)
-            memcpy(dst, rows->parts[p].rows + i * rows->bytes, rows->bytes);
+    for (uint64_t i = 0; rows->part_count == 2 && dst != NULL && i < count; i++)
+        for (uint32_t p = 0; p < 2; p++, dst += bytes)
+            memcpy(dst, rows->parts[p].rows + i * bytes, bytes);
     return true;
 }
 
@@ -72,23 +74,20 @@ static bool rows_verify(const struct rows *rows, uint8_t *dst)
 static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink, uint64_t first)
 {
     uint8_t *spans[SC_STORE_SPANS_MAX];
-    uint64_t part_spans = rows->bytes / sink->span_bytes;
-    uint64_t row_spans = part_spans * rows->part_count, most = SC_STORE_SPANS_MAX / row_spans;
-    for (uint64_t done = 0, now; done < rows->count; done += now) {
-        now = rows->count - done < most ? rows->count - done : most;
+    uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
+    uint64_t part_spans = bytes / sink->span_bytes, row_spans = part_spans * rows->part_count;
+    uint64_t most = SC_STORE_SPANS_MAX / row_spans;
+    for (uint64_t done = 0, now; done < count; done += now) {
+        now = count - done < most ? count - done : most;
         sink->spans(sink->user, first + done, now, spans);
         for (uint32_t p = 0; p < rows->part_count; p++) {
-            struct sc_store_tag_move move = {.base = rows->parts[p].base,
-                                             .position_first = rows->position + done,
-                                             .rows = rows->parts[p].rows + done * rows->bytes,
-                                             .row_bytes = rows->bytes,
-                                             .count = now,
-                                             .tags = rows->tags + done * rows->part_count + p,
-                                             .tag_step = rows->part_count,
-                                             .spans = spans + p * part_spans,
-                                             .span_bytes = sink->span_bytes,
-                                             .span_step = row_spans};
-            if (sc_store_tag_move(&move) != now)
+            const struct sc_store_tag_spans to = {
+                .at = spans + p * part_spans, .bytes = sink->span_bytes, .step = row_spans};
+            struct sc_store_tag_rows tagged = rows->parts[p].tagged;
+            tagged.position_first += done;
+            tagged.count = now;
+            if (sc_store_tag_move(&tagged, rows->parts[p].rows + done * bytes,
+                                  rows->tags + done * rows->part_count + p, &to) != now)
                 return false;
         }
     }
@@ -243,12 +242,14 @@ static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uin
                          uint64_t count, uint32_t part, const uint8_t *rows)
 {
     const struct sc_store_shape *shape = &reader->flight.store->shape;
-    bool is_paired = shape->layout == SC_STORE_PAIRED;
-    uint64_t bytes = is_paired ? shape->row_bytes : shape->k_row_bytes;
-    return sc_store_tag_verify(reader->bases.base[part],
-                               reader->bases.position + (row - range_first), rows, bytes, bytes,
-                               count, reader->pick_tags + row * shape->tags_per_row + part,
-                               shape->tags_per_row) == count;
+    const struct sc_store_tag_rows tagged = {
+        .base = reader->bases.base[part],
+        .position_first = reader->bases.position + (row - range_first),
+        .row_bytes = shape->layout == SC_STORE_PAIRED ? shape->row_bytes : shape->k_row_bytes,
+        .count = count,
+        .tag_step = shape->tags_per_row};
+    return sc_store_tag_verify(&tagged, rows, reader->pick_tags + row * tagged.tag_step + part) ==
+           count;
 }
 
 /* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession. */

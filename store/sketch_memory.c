@@ -160,10 +160,14 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
         uint64_t bite = SC_STORE_BITE_BYTES / bytes > 0 ? SC_STORE_BITE_BYTES / bytes : 1;
         count = count < left ? count : left;
         count = count < bite ? count : bite;
-        uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, block->copy,
-                                          block->layer, SC_STORE_PART_PROBE);
-        if (sc_store_tag_verify(base, piece->first_position + skip, rows + done * bytes, bytes,
-                                bytes, count, tags + done, 1) != count) {
+        const struct sc_store_tag_rows tagged = {
+            .base = sc_store_tag_base(store->shape.digest, piece->hash, block->copy, block->layer,
+                                      SC_STORE_PART_PROBE),
+            .position_first = piece->first_position + skip,
+            .row_bytes = bytes,
+            .count = count,
+            .tag_step = 1};
+        if (sc_store_tag_verify(&tagged, rows + done * bytes, tags + done) != count) {
             SC_LOG(store->params.log, 1,
                    "piece %" PRIu64 " layer %" PRIu32 " fails verification of its probe keys", id,
                    block->layer);

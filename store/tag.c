@@ -73,29 +73,29 @@ uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16
     return XXH3_64bits(identity, sizeof(identity));
 }
 
-void sc_store_tag_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                       uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
-                       uint64_t tag_step)
+void sc_store_tag_make(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                       uint64_t *ret_tags)
 {
-    rung_best()->make(base, position_first, rows, row_bytes, row_stride, count, ret_tags, tag_step);
+    rung_best()->make(what, rows, ret_tags);
 }
 
-uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                             uint64_t row_bytes, uint64_t row_stride, uint64_t count,
-                             const uint64_t *tags, uint64_t tag_step)
+uint64_t sc_store_tag_verify(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                             const uint64_t *tags)
 {
-    return rung_best()->verify(base, position_first, rows, row_bytes, row_stride, count, tags,
-                               tag_step);
+    return rung_best()->verify(what, rows, tags);
 }
 
-uint64_t sc_store_tag_move(const struct sc_store_tag_move *what)
+uint64_t sc_store_tag_move(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                           const uint64_t *tags, const struct sc_store_tag_spans *to)
 {
-    return rung_best()->move(what);
+    return rung_best()->move(what, rows, tags, to);
 }
 
-void sc_store_tag_gather(const struct sc_store_tag_gather *what)
+void sc_store_tag_gather(const struct sc_store_tag_rows *what,
+                         const struct sc_store_tag_spans *from, uint8_t *ret_rows,
+                         uint64_t *ret_tags)
 {
-    rung_best()->gather(what);
+    rung_best()->gather(what, from, ret_rows, ret_tags);
 }
 
 uint64_t sc_store_checksum(const void *bytes, uint64_t count, uint64_t seed)

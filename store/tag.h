@@ -33,57 +33,44 @@ enum sc_store_tag_part {
 uint64_t sc_store_tag_base(const uint8_t digest[16], const uint8_t piece_hash[16], uint64_t copy,
                            uint32_t layer, uint32_t part);
 
-/* Tags of `count` rows, `row_stride` bytes apart, of which `row_bytes` are hashed; row i has
- * position position_first + i and its tag goes to ret_tags[i * tag_step]. */
-void sc_store_tag_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                       uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
-                       uint64_t tag_step);
+/* Rows one behind the other, of row_bytes each: row i has position position_first + i, and its tag
+ * stands at tags[i * tag_step]. */
+struct sc_store_tag_rows {
+    uint64_t base, position_first, row_bytes, count, tag_step;
+};
+/* Where rows' bytes are apart: row i's [j * bytes, (j + 1) * bytes) at at[i * step + j]. A row is a
+ * multiple of `bytes`. */
+struct sc_store_tag_spans {
+    uint8_t *const *at;
+    uint64_t bytes, step;
+};
 
+void sc_store_tag_make(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                       uint64_t *ret_tags);
 /* Index of the first row whose tag differs; count when all agree. */
-uint64_t sc_store_tag_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                             uint64_t row_bytes, uint64_t row_stride, uint64_t count,
-                             const uint64_t *tags, uint64_t tag_step);
-
-/* Rows that are verified on their way to where they belong: once through memory, not twice. */
-struct sc_store_tag_move {
-    uint64_t base, position_first;
-    const uint8_t *rows; /* [count][row_bytes] */
-    uint64_t row_bytes, count;
-    const uint64_t *tags; /* row i's at i * tag_step */
-    uint64_t tag_step;
-    /* Row i's bytes [j * span_bytes, (j + 1) * span_bytes) go to spans[i * span_step + j], past the
-     * caches (base/stream.h). Of a row that nobody wants, all are NULL: it is only verified.
-     * row_bytes is a multiple of span_bytes. */
-    uint8_t *const *spans;
-    uint64_t span_bytes, span_step;
-};
-
-/* Index of the first row whose tag differs; count when all agree. Where rows from there on were to
- * go, there may be bytes of them. What was written is seen by whoever sees what this thread writes
- * next. */
-uint64_t sc_store_tag_move(const struct sc_store_tag_move *what);
-
-/* Rows that are made out of their spans and get their tags on the way; else as above. */
-struct sc_store_tag_gather {
-    uint64_t base, position_first;
-    uint8_t *rows; /* [count][row_bytes] written, past the caches */
-    uint64_t row_bytes, count;
-    uint64_t *tags;        /* [count] written */
-    uint8_t *const *spans; /* read; none is NULL */
-    uint64_t span_bytes, span_step;
-};
-void sc_store_tag_gather(const struct sc_store_tag_gather *what);
+uint64_t sc_store_tag_verify(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                             const uint64_t *tags);
+/* Verifies rows on their way to where they belong, past the caches (base/stream.h): once through
+ * memory, not twice. Of a row that nobody wants, all spans are NULL: it is only verified. Where
+ * rows from the one that differs on were to go, there may be bytes of them. What was written is
+ * seen by whoever sees what this thread writes next. */
+uint64_t sc_store_tag_move(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                           const uint64_t *tags, const struct sc_store_tag_spans *to);
+/* Makes rows out of their spans, none of which is NULL, and their tags on the way; else as move. */
+void sc_store_tag_gather(const struct sc_store_tag_rows *what,
+                         const struct sc_store_tag_spans *from, uint8_t *ret_rows,
+                         uint64_t *ret_tags);
 
 /* The same by one instruction set each; i = 0 (baseline), 1, ... until NULL: what this machine has.
  * The functions above use the best. */
 struct sc_store_tag_rung {
-    void (*make)(uint64_t base, uint64_t position_first, const uint8_t *rows, uint64_t row_bytes,
-                 uint64_t row_stride, uint64_t count, uint64_t *ret_tags, uint64_t tag_step);
-    uint64_t (*verify)(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                       uint64_t row_bytes, uint64_t row_stride, uint64_t count,
-                       const uint64_t *tags, uint64_t tag_step);
-    uint64_t (*move)(const struct sc_store_tag_move *what);
-    void (*gather)(const struct sc_store_tag_gather *what);
+    void (*make)(const struct sc_store_tag_rows *what, const uint8_t *rows, uint64_t *ret_tags);
+    uint64_t (*verify)(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                       const uint64_t *tags);
+    uint64_t (*move)(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                     const uint64_t *tags, const struct sc_store_tag_spans *to);
+    void (*gather)(const struct sc_store_tag_rows *what, const struct sc_store_tag_spans *from,
+                   uint8_t *ret_rows, uint64_t *ret_tags);
     uint64_t (*hash)(const void *bytes, uint64_t count, uint64_t seed);
 };
 extern const struct sc_store_tag_rung sc_store_tag_base_rung, sc_store_tag_avx2,

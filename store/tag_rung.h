@@ -24,34 +24,30 @@
 #define TAG_HASH(row, bytes, seed) XXH3_64bits_withSeed((row), (bytes), (seed))
 #endif
 
-static inline uint64_t tag_seed(uint64_t base, uint64_t position)
+/* Of row i. */
+static inline uint64_t tag_seed(const struct sc_store_tag_rows *what, uint64_t i)
 {
-    uint64_t x = base + position * UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t x = what->base + (what->position_first + i) * UINT64_C(0x9E3779B97F4A7C15);
     x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
     return x ^ (x >> 31);
 }
 
-static void rung_make(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                      uint64_t row_bytes, uint64_t row_stride, uint64_t count, uint64_t *ret_tags,
-                      uint64_t tag_step)
+static void rung_make(const struct sc_store_tag_rows *what, const uint8_t *rows, uint64_t *ret_tags)
 {
-    for (uint64_t i = 0; i < count; i++)
-        ret_tags[i * tag_step] =
-            TAG_HASH(rows + i * row_stride, row_bytes, tag_seed(base, position_first + i));
+    for (uint64_t i = 0; i < what->count; i++)
+        ret_tags[i * what->tag_step] =
+            TAG_HASH(rows + i * what->row_bytes, what->row_bytes, tag_seed(what, i));
 }
 
-static uint64_t rung_verify(uint64_t base, uint64_t position_first, const uint8_t *rows,
-                            uint64_t row_bytes, uint64_t row_stride, uint64_t count,
-                            const uint64_t *tags, uint64_t tag_step)
+static uint64_t rung_verify(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                            const uint64_t *tags)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t tag =
-            TAG_HASH(rows + i * row_stride, row_bytes, tag_seed(base, position_first + i));
-        if (tag != tags[i * tag_step])
+    for (uint64_t i = 0; i < what->count; i++)
+        if (TAG_HASH(rows + i * what->row_bytes, what->row_bytes, tag_seed(what, i)) !=
+            tags[i * what->tag_step])
             return i;
-    }
-    return count;
+    return what->count;
 }
 
 #ifdef TAG_MOVE
@@ -65,61 +61,55 @@ static bool is_lines(uint64_t row_bytes, uint64_t span_bytes, uint8_t *const *sp
 }
 #endif
 
-static void row_put(const struct sc_store_tag_move *what, const uint8_t *row, uint8_t *const *spans)
-{
-    for (uint64_t j = 0; j < what->row_bytes / what->span_bytes && spans[j] != NULL; j++)
-        sc_stream_copy(spans[j], row + j * what->span_bytes, what->span_bytes);
-}
-
-static uint64_t rung_move(const struct sc_store_tag_move *what)
+static uint64_t rung_move(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                          const uint64_t *tags, const struct sc_store_tag_spans *to)
 {
     uint64_t i = 0;
-    for (; i < what->count; i++) {
-        const uint8_t *row = what->rows + i * what->row_bytes;
-        uint8_t *const *spans = what->spans + i * what->span_step;
-        uint64_t seed = tag_seed(what->base, what->position_first + i);
-        uint64_t expected = what->tags[i * what->tag_step];
+    for (; i < what->count; i++, rows += what->row_bytes) {
+        uint8_t *const *spans = to->at + i * to->step;
+        uint64_t seed = tag_seed(what, i), expected = tags[i * what->tag_step];
 #ifdef TAG_MOVE
-        if (is_lines(what->row_bytes, what->span_bytes, spans)) {
-            struct tag_lines lines = {.src = row,
+        if (is_lines(what->row_bytes, to->bytes, spans)) {
+            struct tag_lines lines = {.src = rows,
                                       .dst = spans[0],
                                       .dsts = spans,
                                       .count = what->row_bytes / TAG_LINE_BYTES,
-                                      .span_count = what->span_bytes / TAG_LINE_BYTES};
+                                      .span_count = to->bytes / TAG_LINE_BYTES};
             if (TAG_MOVE(&lines, seed) != expected)
                 break;
             continue;
         }
 #endif
-        if (TAG_HASH(row, what->row_bytes, seed) != expected)
+        if (TAG_HASH(rows, what->row_bytes, seed) != expected)
             break;
-        row_put(what, row, spans);
+        for (uint64_t j = 0; j < what->row_bytes / to->bytes && spans[j] != NULL; j++)
+            sc_stream_copy(spans[j], rows + j * to->bytes, to->bytes);
     }
     sc_stream_end();
     return i;
 }
 
-static void rung_gather(const struct sc_store_tag_gather *what)
+static void rung_gather(const struct sc_store_tag_rows *what, const struct sc_store_tag_spans *from,
+                        uint8_t *ret_rows, uint64_t *ret_tags)
 {
-    for (uint64_t i = 0; i < what->count; i++) {
-        uint8_t *row = what->rows + i * what->row_bytes;
-        uint8_t *const *spans = what->spans + i * what->span_step;
-        uint64_t seed = tag_seed(what->base, what->position_first + i);
+    for (uint64_t i = 0; i < what->count; i++, ret_rows += what->row_bytes) {
+        uint8_t *const *spans = from->at + i * from->step;
+        uint64_t seed = tag_seed(what, i);
 #ifdef TAG_MOVE
-        if (is_lines(what->row_bytes, what->row_bytes, &row) &&
-            what->span_bytes % TAG_LINE_BYTES == 0) {
+        if (is_lines(what->row_bytes, what->row_bytes, &ret_rows) &&
+            from->bytes % TAG_LINE_BYTES == 0) {
             struct tag_lines lines = {.src = spans[0],
                                       .srcs = spans,
-                                      .dst = row,
+                                      .dst = ret_rows,
                                       .count = what->row_bytes / TAG_LINE_BYTES,
-                                      .span_count = what->span_bytes / TAG_LINE_BYTES};
-            what->tags[i] = TAG_MOVE(&lines, seed);
+                                      .span_count = from->bytes / TAG_LINE_BYTES};
+            ret_tags[i * what->tag_step] = TAG_MOVE(&lines, seed);
             continue;
         }
 #endif
-        for (uint64_t j = 0; j < what->row_bytes / what->span_bytes; j++)
-            memcpy(row + j * what->span_bytes, spans[j], what->span_bytes);
-        what->tags[i] = TAG_HASH(row, what->row_bytes, seed);
+        for (uint64_t j = 0; j < what->row_bytes / from->bytes; j++)
+            memcpy(ret_rows + j * from->bytes, spans[j], from->bytes);
+        ret_tags[i * what->tag_step] = TAG_HASH(ret_rows, what->row_bytes, seed);
     }
     sc_stream_end();
 }

@@ -97,68 +97,59 @@ static const uint8_t *layer_read(struct verify *verify, const struct ctl_extent 
     return verify->buffer;
 }
 
-static bool piece_good(const struct ctl_space *space, const struct ctl_extent *extent,
-                       const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
+/* tags: the first row's, as it stands in the layer, on any address. */
+static bool part_good(const struct sc_store_tag_rows *what, const uint8_t *rows,
+                      const uint8_t *tags)
 {
-    uint64_t row_bytes = ctl_row_bytes(space), count = piece->row_count;
-    uint64_t per_row = space->layout == SC_STORE_SPLIT ? 2 : 1;
-    const uint8_t *rows = bytes + extent->row_offset + piece->extent_row * row_bytes;
-    uint64_t *tags = malloc(count * per_row * 8);
-    if (tags == NULL)
+    if (what->count == 0)
+        return true;
+    uint64_t bytes = ((what->count - 1) * what->tag_step + 1) * 8;
+    uint64_t *copy = malloc(bytes);
+    if (copy == NULL)
         return false;
-    bool good = true;
-    if (extent->probe_row_bytes > 0) {
-        uint64_t base =
-            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_PROBE);
-        const uint8_t *probes =
-            bytes + extent->probe_offset + piece->extent_row * extent->probe_row_bytes;
-        memcpy(tags, bytes + extent->probe_tag_offset + piece->extent_row * 8ull, count * 8);
-        good = sc_store_tag_verify(base, piece->first_position, probes, extent->probe_row_bytes,
-                                   extent->probe_row_bytes, count, tags, 1) == count;
-    }
-    memcpy(tags, bytes + extent->tag_offset + piece->extent_row * per_row * 8, count * per_row * 8);
-    if (space->layout == SC_STORE_SPLIT) {
-        uint64_t k =
-            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_K);
-        uint64_t v =
-            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_V);
-        good = good &&
-               sc_store_tag_verify(k, piece->first_position, rows, space->k_row_bytes,
-                                   space->k_row_bytes, count, tags, 2) == count &&
-               sc_store_tag_verify(v, piece->first_position, rows + count * space->k_row_bytes,
-                                   space->k_row_bytes, space->k_row_bytes, count, tags + 1,
-                                   2) == count;
-    } else {
-        uint64_t base =
-            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_ROW);
-        good = good && sc_store_tag_verify(base, piece->first_position, rows, row_bytes, row_bytes,
-                                           count, tags, 1) == count;
-    }
-    free(tags);
+    memcpy(copy, tags, bytes);
+    bool good = sc_store_tag_verify(what, rows, copy) == what->count;
+    free(copy);
     return good;
 }
 
-static bool annex_good(struct verify *verify, const struct ctl_space *space,
-                       const struct ctl_extent *annex, const struct ctl_piece *piece,
-                       uint32_t layer)
+/* Of the piece's rows from `skip` on; bytes: of the layer of the extent, or of its annex. */
+static bool probes_good(const struct ctl_space *space, const struct ctl_extent *extent,
+                        const struct ctl_piece *piece, uint32_t skip, uint32_t layer,
+                        const uint8_t *bytes)
 {
-    const uint8_t *bytes = layer_read(verify, annex, layer);
-    uint64_t *tags = malloc(piece->row_count * 8ull);
-    bool good = false;
-    if (bytes != NULL && tags != NULL) {
-        uint64_t base =
-            sc_store_tag_base(space->digest, piece->hash, annex->copy, layer, SC_STORE_PART_PROBE);
-        memcpy(tags, bytes + annex->probe_tag_offset + piece->extent_row * 8ull,
-               piece->row_count * 8ull);
-        good = sc_store_tag_verify(base, piece->first_position + piece->skip,
-                                   bytes + annex->probe_offset +
-                                       (piece->extent_row + piece->skip) * annex->probe_row_bytes,
-                                   annex->probe_row_bytes, annex->probe_row_bytes,
-                                   piece->row_count - piece->skip, tags + piece->skip,
-                                   1) == piece->row_count - piece->skip;
+    uint64_t row = (uint64_t)piece->extent_row + skip;
+    const struct sc_store_tag_rows what = {
+        .base =
+            sc_store_tag_base(space->digest, piece->hash, extent->copy, layer, SC_STORE_PART_PROBE),
+        .position_first = piece->first_position + skip,
+        .row_bytes = extent->probe_row_bytes,
+        .count = piece->row_count - skip,
+        .tag_step = 1};
+    return part_good(&what, bytes + extent->probe_offset + row * extent->probe_row_bytes,
+                     bytes + extent->probe_tag_offset + row * 8);
+}
+
+static bool piece_good(const struct ctl_space *space, const struct ctl_extent *extent,
+                       const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
+{
+    uint64_t row_bytes = ctl_row_bytes(space);
+    uint32_t parts = space->layout == SC_STORE_SPLIT ? 2 : 1;
+    const uint8_t *rows = bytes + extent->row_offset + piece->extent_row * row_bytes;
+    const uint8_t *tags = bytes + extent->tag_offset + piece->extent_row * (8ull * parts);
+    struct sc_store_tag_rows what = {.position_first = piece->first_position,
+                                     .row_bytes = row_bytes / parts,
+                                     .count = piece->row_count,
+                                     .tag_step = parts};
+    if (extent->probe_row_bytes > 0 && !probes_good(space, extent, piece, 0, layer, bytes))
+        return false;
+    for (uint32_t p = 0; p < parts; p++, rows += what.count * what.row_bytes, tags += 8) {
+        what.base = sc_store_tag_base(space->digest, piece->hash, extent->copy, layer,
+                                      parts == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
+        if (!part_good(&what, rows, tags))
+            return false;
     }
-    free(tags);
-    return good;
+    return true;
 }
 
 /* K's or V's block of a piece's codes: its checksum, and that it says what it should be. */
@@ -175,10 +166,13 @@ static bool block_good(const struct ctl_space *space, const struct ctl_piece *pi
                              (uint8_t)(rows >> 8),
                              0,
                              0};
-    uint64_t base = sc_store_tag_base(space->digest, piece->hash, copy, layer, part);
+    const struct sc_store_tag_rows one = {
+        .base = sc_store_tag_base(space->digest, piece->hash, copy, layer, part),
+        .position_first = piece->first_position + piece->skip,
+        .row_bytes = bytes - 8,
+        .count = 1};
     memcpy(&said, block + bytes - 8, 8);
-    sc_store_tag_make(base, piece->first_position + piece->skip, block, bytes - 8, bytes - 8, 1,
-                      &sum, 1);
+    sc_store_tag_make(&one, block, &sum);
     return sum == said && block[3] <= 1 && memcmp(head, block, sizeof(head)) == 0;
 }
 
@@ -237,9 +231,12 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
                 note_bad(verify, space, piece, layer, "rows");
         }
-        for (uint64_t i = first; i < end && extent->annex != NULL && !is_coarse; i++) {
+        const struct ctl_extent *annex = is_coarse ? NULL : extent->annex;
+        bytes = annex != NULL ? layer_read(verify, annex, layer) : NULL;
+        for (uint64_t i = first; i < end && annex != NULL; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
-            if (piece->state == CTL_LIVE && !annex_good(verify, space, extent->annex, piece, layer))
+            if (piece->state == CTL_LIVE &&
+                (bytes == NULL || !probes_good(space, annex, piece, piece->skip, layer, bytes)))
                 note_bad(verify, space, piece, layer, "probe keys");
         }
         bytes = extent->codes != NULL ? layer_read(verify, extent->codes, layer) : NULL;

@@ -68,11 +68,14 @@ static inline void match_check(const struct world *world, const struct match *ma
             row_fill(row, 2 * setup->k_row_bytes, twin->key, layer, position);
             bytes_equal(keys + at * wanted, row, wanted);
             for (uint32_t part = split ? 1 : 0; tags_too && part <= (split ? 2u : 0u); part++) {
-                uint64_t tag, base;
-                base = sc_store_tag_base(world->params.space.digest, hash, copy_of(world, twin->id),
-                                         layer, part);
-                sc_store_tag_make(base, position, part == 2 ? row + bytes : row, bytes, bytes, 1,
-                                  &tag, 1);
+                uint64_t tag;
+                const struct sc_store_tag_rows one = {
+                    .base = sc_store_tag_base(world->params.space.digest, hash,
+                                              copy_of(world, twin->id), layer, part),
+                    .position_first = position,
+                    .row_bytes = bytes,
+                    .count = 1};
+                sc_store_tag_make(&one, part == 2 ? row + bytes : row, &tag);
                 assert_int_equal(*tags++, tag);
             }
         }

@@ -190,10 +190,13 @@ static void tags_make(const struct world *world, struct load *load)
         hash_of(twin->key, twin->first_position + twin->row_count, hash);
         for (uint32_t part = is_split ? SC_STORE_PART_K : SC_STORE_PART_ROW;
              part <= (uint32_t)(is_split ? SC_STORE_PART_V : SC_STORE_PART_ROW); part++) {
-            uint64_t base = sc_store_tag_base(world->params.space.digest, hash,
-                                              copy_of(world, twin->id), load->layer, part);
-            sc_store_tag_make(base, position, part == SC_STORE_PART_V ? row + k_bytes : row, bytes,
-                              bytes, 1, tags++, 1);
+            const struct sc_store_tag_rows one = {
+                .base = sc_store_tag_base(world->params.space.digest, hash,
+                                          copy_of(world, twin->id), load->layer, part),
+                .position_first = position,
+                .row_bytes = bytes,
+                .count = 1};
+            sc_store_tag_make(&one, part == SC_STORE_PART_V ? row + k_bytes : row, tags++);
         }
     }
 }

@@ -117,13 +117,15 @@ static void scene_tags(struct scene *scene)
         hash_of(twin->key, twin->first_position + twin->row_count, hash);
         scene_row(scene, row);
         for (uint32_t part = 0; part < scene->tag_step; part++) {
-            uint64_t base = sc_store_tag_base(
-                scene->world->params.space.digest, hash, copy_of(scene->world, twin->id),
-                scene->layer, is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + part);
-            uint64_t bytes = is_paired ? scene->row_bytes : scene->k_bytes;
-            sc_store_tag_make(base, scene_position(scene, row),
-                              scene->expected + part * scene->k_bytes, bytes, bytes, 1,
-                              scene->tags + row * scene->tag_step + part, 1);
+            const struct sc_store_tag_rows one = {
+                .base = sc_store_tag_base(scene->world->params.space.digest, hash,
+                                          copy_of(scene->world, twin->id), scene->layer,
+                                          is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + part),
+                .position_first = scene_position(scene, row),
+                .row_bytes = is_paired ? scene->row_bytes : scene->k_bytes,
+                .count = 1};
+            sc_store_tag_make(&one, scene->expected + part * scene->k_bytes,
+                              scene->tags + row * scene->tag_step + part);
         }
     }
 }

@@ -40,9 +40,14 @@ static void tag_vectors_are_frozen(void **state)
     static uint8_t row[16384];
     rows_fill(row, sizeof(row));
     for (uint32_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
-        uint64_t tag, base = sc_store_tag_base(digest, hash, vectors[i].copy, vectors[i].layer,
-                                               vectors[i].part);
-        sc_store_tag_make(base, vectors[i].position, row, vectors[i].bytes, 0, 1, &tag, 1);
+        uint64_t tag;
+        const struct sc_store_tag_rows one = {
+            .base =
+                sc_store_tag_base(digest, hash, vectors[i].copy, vectors[i].layer, vectors[i].part),
+            .position_first = vectors[i].position,
+            .row_bytes = vectors[i].bytes,
+            .count = 1};
+        sc_store_tag_make(&one, row, &tag);
         if (tag != vectors[i].tag)
             fail_msg("vector %u: 0x%016lx", i, (unsigned long)tag);
     }
@@ -55,9 +60,13 @@ static void tag_of_another_identity_fails(void **state)
     uint64_t tags[ROWS];
     rows_fill(rows, sizeof(rows));
     uint64_t base = sc_store_tag_base(digest, hash, COPY, 5, SC_STORE_PART_ROW);
-    sc_store_tag_make(base, 1000, rows, 96, 96, ROWS, tags, 1);
-    assert_int_equal(sc_store_tag_verify(base, 1000, rows, 96, 96, ROWS, tags, 1), ROWS);
-    assert_int_equal(sc_store_tag_verify(base, 1001, rows, 96, 96, ROWS, tags, 1), 0);
+    struct sc_store_tag_rows what = {
+        .base = base, .position_first = 1000, .row_bytes = 96, .count = ROWS, .tag_step = 1};
+    sc_store_tag_make(&what, rows, tags);
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), ROWS);
+    what.position_first = 1001;
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), 0);
+    what.position_first = 1000;
     uint8_t other[16];
     for (uint32_t byte = 0; byte < 16; byte++) {
         memcpy(other, digest, 16);
@@ -73,35 +82,44 @@ static void tag_of_another_identity_fails(void **state)
         sc_store_tag_base(digest, hash, COPY, 6, SC_STORE_PART_ROW),
         sc_store_tag_base(digest, hash, COPY, 5, SC_STORE_PART_K),
         sc_store_tag_base(digest, hash, COPY, 5, SC_STORE_PART_V)};
-    for (uint32_t i = 0; i < 5; i++)
-        assert_int_equal(sc_store_tag_verify(bases[i], 1000, rows, 96, 96, ROWS, tags, 1), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        what.base = bases[i];
+        assert_int_equal(sc_store_tag_verify(&what, rows, tags), 0);
+    }
 }
 
 static void tag_finds_the_first_bad_row(void **state)
 {
     (void)state;
-    static uint8_t rows[ROWS * 96];
-    uint64_t tags[2 * ROWS];
-    uint64_t base = sc_store_tag_base(digest, hash, COPY, 5, SC_STORE_PART_K);
+    static uint8_t rows[2 * ROWS * 48];
+    uint64_t tags[2 * ROWS] = {0};
+    const struct sc_store_tag_rows what = {
+        /* K rows before V rows, tags two apart */
+        .base = sc_store_tag_base(digest, hash, COPY, 5, SC_STORE_PART_K),
+        .position_first = 9,
+        .row_bytes = 48,
+        .count = ROWS,
+        .tag_step = 2};
     rows_fill(rows, sizeof(rows));
-    sc_store_tag_make(base, 9, rows, 48, 96, ROWS, tags, 2); /* K halves, tags two apart */
-    assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), ROWS);
-    rows[20 * 96 + 50] ^= 1; /* the V half: not this tag's */
-    assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), ROWS);
+    sc_store_tag_make(&what, rows, tags);
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), ROWS);
+    rows[(ROWS + 20) * 48 + 2] ^= 1; /* of V: not this tag's */
+    tags[2 * 20 + 1] ^= 1;
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), ROWS);
     for (uint32_t bit = 0; bit < 48 * 8; bit++) {
-        rows[20 * 96 + bit / 8] ^= (uint8_t)(1u << (bit % 8));
-        assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), 20);
-        rows[20 * 96 + bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        rows[20 * 48 + bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        assert_int_equal(sc_store_tag_verify(&what, rows, tags), 20);
+        rows[20 * 48 + bit / 8] ^= (uint8_t)(1u << (bit % 8));
     }
     uint8_t row[48]; /* rows 3 and 4 change places */
-    memcpy(row, rows + 3 * 96, 48);
-    memcpy(rows + 3 * 96, rows + 4 * 96, 48);
-    memcpy(rows + 4 * 96, row, 48);
-    assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), 3);
+    memcpy(row, rows + 3 * 48, 48);
+    memcpy(rows + 3 * 48, rows + 4 * 48, 48);
+    memcpy(rows + 4 * 48, row, 48);
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), 3);
     uint64_t tag = tags[2 * 3]; /* and take their tags along */
     tags[2 * 3] = tags[2 * 4];
     tags[2 * 4] = tag;
-    assert_int_equal(sc_store_tag_verify(base, 9, rows, 48, 96, ROWS, tags, 2), 3);
+    assert_int_equal(sc_store_tag_verify(&what, rows, tags), 3);
 }
 
 /* Lengths around XXH3's own borders (16, 128, 240 bytes; stripes of 64, blocks of 1,024), odd
@@ -120,12 +138,15 @@ static void tag_rungs_agree_bit_for_bit(void **state)
             for (uint64_t shift = 0; shift < 16; shift += 5) {
                 uint64_t expected[4], got[4];
                 const uint8_t *at = rows + shift;
-                sc_store_tag_rung_at(0)->make(77, i, at, sizes[i], sizes[i], 4, expected, 1);
-                sc_store_tag_rung_at(rungs)->make(77, i, at, sizes[i], sizes[i], 4, got, 1);
+                const struct sc_store_tag_rows what = {.base = 77,
+                                                       .position_first = i,
+                                                       .row_bytes = sizes[i],
+                                                       .count = 4,
+                                                       .tag_step = 1};
+                sc_store_tag_rung_at(0)->make(&what, at, expected);
+                sc_store_tag_rung_at(rungs)->make(&what, at, got);
                 assert_memory_equal(expected, got, sizeof(got));
-                assert_int_equal(sc_store_tag_rung_at(rungs)->verify(77, i, at, sizes[i], sizes[i],
-                                                                     4, expected, 1),
-                                 4);
+                assert_int_equal(sc_store_tag_rung_at(rungs)->verify(&what, at, expected), 4);
                 for (uint64_t seed = 0; seed < 3; seed++) /* XXH3 has a way of its own for 0 */
                     assert_int_equal(sc_store_tag_rung_at(0)->hash(at, sizes[i], seed << 40),
                                      sc_store_tag_rung_at(rungs)->hash(at, sizes[i], seed << 40));
@@ -165,30 +186,31 @@ static void moved_lay(struct moved *moved, const uint8_t *rows, uint64_t row_byt
     assert_true(at <= MOVED * WORST);
 }
 
-static struct sc_store_tag_move move_of(const struct moved *moved, const uint8_t *rows,
-                                        uint64_t row_bytes, uint64_t span_bytes)
+static struct sc_store_tag_rows moved_rows(uint64_t row_bytes, uint64_t tag_step)
 {
-    return (struct sc_store_tag_move){.base = 99,
+    return (struct sc_store_tag_rows){.base = 99,
                                       .position_first = 7,
-                                      .rows = rows,
                                       .row_bytes = row_bytes,
                                       .count = MOVED,
-                                      .tags = moved->tags,
-                                      .tag_step = 2,
-                                      .spans = moved->spans,
-                                      .span_bytes = span_bytes,
-                                      .span_step = SPANS};
+                                      .tag_step = tag_step};
+}
+
+static uint64_t moved_move(const struct sc_store_tag_rung *rung, const struct moved *moved,
+                           const uint8_t *rows, uint64_t row_bytes, uint64_t span_bytes)
+{
+    const struct sc_store_tag_rows what = moved_rows(row_bytes, 2);
+    const struct sc_store_tag_spans to = {.at = moved->spans, .bytes = span_bytes, .step = SPANS};
+    return rung->move(&what, rows, moved->tags, &to);
 }
 
 /* A bad bit anywhere in row `bad`: found, and the rows before it have moved. */
 static void expect_bad(const struct sc_store_tag_rung *rung, struct moved *moved, uint8_t *rows,
                        uint64_t row_bytes, uint64_t span_bytes, uint64_t shift, uint64_t bad)
 {
-    struct sc_store_tag_move move = move_of(moved, rows, row_bytes, span_bytes);
     uint64_t at = bad * row_bytes + bad * 37 % row_bytes;
     moved_lay(moved, rows, row_bytes, span_bytes, shift, bad);
     rows[at] ^= 0x10;
-    assert_int_equal(rung->move(&move), bad);
+    assert_int_equal(moved_move(rung, moved, rows, row_bytes, span_bytes), bad);
     rows[at] ^= 0x10;
     uint64_t end = moved->spans[bad * SPANS] == NULL
                        ? APART
@@ -208,16 +230,9 @@ static void expect_gathered(const struct sc_store_tag_rung *rung, struct moved *
             moved->spans[i * SPANS + j] =
                 (uint8_t *)(uintptr_t)rows + i * row_bytes + j * span_bytes;
     memset(moved->area, UNMOVED, MOVED * WORST);
-    struct sc_store_tag_gather gather = {.base = 99,
-                                         .position_first = 7,
-                                         .rows = moved->area + APART + shift,
-                                         .row_bytes = row_bytes,
-                                         .count = MOVED,
-                                         .tags = tags,
-                                         .spans = moved->spans,
-                                         .span_bytes = span_bytes,
-                                         .span_step = SPANS};
-    rung->gather(&gather);
+    const struct sc_store_tag_rows what = moved_rows(row_bytes, 1);
+    const struct sc_store_tag_spans from = {.at = moved->spans, .bytes = span_bytes, .step = SPANS};
+    rung->gather(&what, &from, moved->area + APART + shift, tags);
     for (uint64_t i = 0; i < MOVED; i++)
         assert_int_equal(tags[i], moved->tags[2 * i]);
     memset(moved->want, UNMOVED, MOVED * WORST);
@@ -250,10 +265,10 @@ static void tag_moves_and_gathers_as_copies_would(void **state)
                 const struct sc_store_tag_rung *rung = sc_store_tag_rung_at(r);
                 uint64_t row_bytes = shapes[i].row_bytes, span_bytes = shapes[i].span_bytes;
                 uint8_t *from = rows + shift / 2; /* rows need not begin at a line */
-                struct sc_store_tag_move move = move_of(&moved, from, row_bytes, span_bytes);
-                sc_store_tag_make(99, 7, from, row_bytes, row_bytes, MOVED, moved.tags, 2);
+                const struct sc_store_tag_rows what = moved_rows(row_bytes, 2);
+                sc_store_tag_make(&what, from, moved.tags);
                 moved_lay(&moved, from, row_bytes, span_bytes, shift, MOVED);
-                assert_int_equal(rung->move(&move), MOVED);
+                assert_int_equal(moved_move(rung, &moved, from, row_bytes, span_bytes), MOVED);
                 assert_memory_equal(moved.area, moved.want, MOVED * WORST);
                 expect_gathered(rung, &moved, from, row_bytes, span_bytes, shift);
                 for (uint64_t bad = 0; bad < MOVED; bad++)
