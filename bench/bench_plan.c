@@ -166,7 +166,7 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_store_piece_plan *plans = memory_of(rows / CHUNK * sizeof(*plans));
-    struct sc_store_provenance provenance = {0};
+    const struct sc_store_pass pass = {.pieces = plans, .piece_count = rows / CHUNK, .user = state};
     struct sc_store_extent *extent;
     struct sc_store_stats stats;
     for (uint64_t i = 0; i < rows / CHUNK; i++) {
@@ -179,9 +179,7 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
     state->pass_first = first;
     state->pass_rows = rows;
     uint32_t written = atomic_load(&state->written);
-    must(sc_store_extent_begin(state->store, plans, rows / CHUNK, &provenance, state, &extent,
-                               &error),
-         &error, "begin");
+    must(sc_store_extent_begin(state->store, &pass, &extent, &error), &error, "begin");
     for (state->layer = 0; state->layer < LAYERS; state->layer++) {
         do {
             (void)usleep(200);

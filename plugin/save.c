@@ -48,16 +48,17 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
     if (save == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
                        conn->saves.count);
-    uint64_t piece_count = plan_pieces(conn, request, chain, first, count, plan);
-    struct sc_store_provenance provenance = {0}; /* the commit says it */
+    const struct sc_store_pass pass = {.pieces = plan,
+                                       .piece_count =
+                                           plan_pieces(conn, request, chain, first, count, plan),
+                                       .user = save}; /* the commit says its provenance */
     save->request = request;
     save->first = first;
     save->count = count;
     save->ticket = request->pass_ticket;
     save->state = SC_SAVE_WRITING;
     save->next = NULL;
-    spec_status status = sc_store_extent_begin(conn->store, plan, piece_count, &provenance, save,
-                                               &save->extent, reterr);
+    spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
     if (status != SPEC_OK) {
         sc_plugin_save_put(conn, save);
         return status;

@@ -208,7 +208,7 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
-    return sc_store_sidecar_begin(&build->sidecar, build->extent_id, on_written, build, reterr);
+    return sc_store_sidecar_begin(&build->sidecar, on_written, build, reterr);
 }
 
 /* A window after the other, until one is read, a pause is due, or the layer waits for room. */
@@ -268,7 +268,7 @@ static void write_end(struct sc_store_build *build, bool closing)
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
-        spec_status status = sc_store_annex_commit(build->sidecar.annex, &error);
+        spec_status status = sc_store_annex_commit(build->sidecar.annex, build->extent_id, &error);
         sc_store_count(&store->counts.built_pieces,
                        status == SPEC_OK ? build->sidecar.piece_count : 0);
         sc_store_count(&store->counts.built_bytes,

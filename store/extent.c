@@ -209,24 +209,22 @@ uint64_t sc_store_probe_row_bytes(const struct sc_store *store)
 }
 
 /* Checks the plan; its rows are counted, and the log bytes that its records may take. */
-static spec_status plan_check(const struct sc_store *store,
-                              const struct sc_store_piece_plan *pieces, uint64_t piece_count,
+static spec_status plan_check(const struct sc_store *store, const struct sc_store_pass *pass,
                               uint64_t *ret_rows, uint64_t *ret_log_bytes,
                               struct spec_error *reterr)
 {
     uint64_t rows = 0, log_bytes = 0;
-    if (piece_count == 0 || piece_count > store->limits.pieces_max)
-        return sc_fail(reterr, piece_count == 0 ? SPEC_E_INVALID : SPEC_E_BUSY,
-                       "%" PRIu64 " pieces, an extent takes 1 to %" PRIu64, piece_count,
+    if (pass->piece_count == 0 || pass->piece_count > store->limits.pieces_max)
+        return sc_fail(reterr, pass->piece_count == 0 ? SPEC_E_INVALID : SPEC_E_BUSY,
+                       "%" PRIu64 " pieces, an extent takes 1 to %" PRIu64, pass->piece_count,
                        store->limits.pieces_max);
-    for (uint64_t i = 0; i < piece_count; i++) {
-        const struct sc_store_piece_plan *piece = &pieces[i];
+    for (uint64_t i = 0; i < pass->piece_count; i++) {
+        const struct sc_store_piece_plan *piece = &pass->pieces[i];
         uint64_t lead = piece->first_position - piece->chunk_first;
         if (piece->row_count == 0 || piece->first_position > SC_STORE_POSITION_MAX ||
             piece->chunk_first > piece->first_position ||
             lead + piece->row_count > SC_STORE_ROWS_MAX ||
-            (i > 0 &&
-             piece->first_position != pieces[i - 1].first_position + pieces[i - 1].row_count))
+            (i > 0 && piece->first_position != piece[-1].first_position + piece[-1].row_count))
             return sc_fail(reterr, SPEC_E_INVALID, "piece %" PRIu64 " of a plan: rows or positions",
                            i);
         rows += piece->row_count;
@@ -241,9 +239,28 @@ static spec_status plan_check(const struct sc_store *store,
     return SPEC_OK;
 }
 
-/* Takes an object and its places: the object's members say which. On failure it is free again. */
+static spec_status object_take(struct sc_store *store, const struct sc_store_pass *pass,
+                               struct sc_store_extent **ret_extent, struct spec_error *reterr)
+{
+    struct sc_store_extent *extent = extent_take(store);
+    if (extent == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
+                       store->writing.extent_max);
+    extent->copy = sc_store_copy_next(store);
+    extent->provenance = pass->provenance;
+    extent->user = pass->user;
+    extent->is_annex = false;
+    extent->code_shape = (struct sc_store_code_shape){0};
+    extent->written = NULL;
+    extent->live = NULL;
+    memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
+    extent->piece_count = (uint32_t)pass->piece_count;
+    *ret_extent = extent;
+    return SPEC_OK;
+}
+
+/* Takes an object's places: its members say which. On failure it is free again. */
 static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
-                                const struct sc_store_piece_plan *pieces, uint64_t piece_count,
                                 struct spec_error *reterr)
 {
     spec_status status = sc_store_place_take(store, extent->place.stride, extent->log_bytes,
@@ -252,8 +269,6 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
         sc_store_extent_put(extent);
         return status;
     }
-    memcpy(extent->pieces, pieces, piece_count * sizeof(*pieces));
-    extent->piece_count = (uint32_t)piece_count;
     extent->layer_next = 0;
     extent->ended = false;
     extent->window_count = extent->ready_count = 0;
@@ -263,24 +278,7 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
     return SPEC_OK;
 }
 
-static spec_status object_take(struct sc_store *store, struct sc_store_extent **ret_extent,
-                               struct spec_error *reterr)
-{
-    *ret_extent = extent_take(store);
-    if (*ret_extent == NULL)
-        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
-                       store->writing.extent_max);
-    (*ret_extent)->annex_of = 0;
-    (*ret_extent)->copy = sc_store_copy_next(store);
-    (*ret_extent)->code_shape = (struct sc_store_code_shape){0};
-    (*ret_extent)->written = NULL;
-    (*ret_extent)->live = NULL;
-    return SPEC_OK;
-}
-
-spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_piece_plan *pieces,
-                                  uint64_t piece_count,
-                                  const struct sc_store_provenance *provenance, void *extent_user,
+spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr)
 {
     struct sc_store_extent *extent = NULL;
@@ -288,20 +286,18 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     if (store->params.role != SC_STORE_WRITER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
                        store->dir);
-    spec_status status = plan_check(store, pieces, piece_count, &rows, &log_bytes, reterr);
+    spec_status status = plan_check(store, pass, &rows, &log_bytes, reterr);
     if (status == SPEC_OK)
-        status = object_take(store, &extent, reterr);
+        status = object_take(store, pass, &extent, reterr);
     if (status != SPEC_OK)
         return status;
-    log_bytes += sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
-                 sc_store_record_bytes_extent(store->shape.layer_count);
     extent->probe_row_bytes = store->params.probe_row_bytes;
     extent->place = sc_store_shape_place(&store->shape, extent->probe_row_bytes, rows);
     extent->row_count = rows;
-    extent->log_bytes = log_bytes;
-    extent->provenance = *provenance;
-    extent->user = extent_user;
-    status = extent_start(store, extent, pieces, piece_count, reterr);
+    extent->log_bytes = log_bytes +
+                        sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
+                        sc_store_record_bytes_extent(store->shape.layer_count);
+    status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;
     extent->live = sc_store_live_begin(store, extent);
@@ -309,21 +305,18 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     return SPEC_OK;
 }
 
-spec_status
-sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
-                     const struct sc_store_piece_plan *pieces, uint64_t piece_count,
-                     uint64_t code_bytes,
-                     void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
-                     void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr)
+spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 uint64_t code_bytes, sc_store_written *written,
+                                 struct sc_store_extent **ret_annex, struct spec_error *reterr)
 {
     struct sc_store_extent *annex = NULL;
     uint64_t rows = 0;
-    for (uint64_t i = 0; i < piece_count; i++)
-        rows += pieces[i].row_count;
-    if (piece_count > store->limits.pieces_max)
+    for (uint64_t i = 0; i < pass->piece_count; i++)
+        rows += pass->pieces[i].row_count;
+    if (pass->piece_count > store->limits.pieces_max)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " pieces, at most %" PRIu64,
-                       piece_count, store->limits.pieces_max);
-    spec_status status = object_take(store, &annex, reterr);
+                       pass->piece_count, store->limits.pieces_max);
+    spec_status status = object_take(store, pass, &annex, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
@@ -332,18 +325,15 @@ sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
         annex->code_shape = store->params.codes.shape;
     }
     annex->probe_row_bytes = code_bytes > 0 ? 0 : bytes;
-    annex->place = (struct sc_store_place){.probe_tag_offset = end - rows * 8,
+    annex->place = (struct sc_store_place){.probe_tag_offset = code_bytes > 0 ? 0 : end - rows * 8,
                                            .tag_offset = end,
                                            .row_offset = end,
                                            .stride = sc_store_up(end, 64)};
-    if (code_bytes > 0)
-        annex->place.probe_tag_offset = 0;
     annex->row_count = rows;
     annex->log_bytes = sc_store_record_bytes_annex(store->shape.layer_count);
-    annex->annex_of = extent_id;
+    annex->is_annex = true;
     annex->written = written;
-    annex->user = user;
-    status = extent_start(store, annex, pieces, piece_count, reterr);
+    status = extent_start(store, annex, reterr);
     if (status == SPEC_OK)
         *ret_annex = annex;
     return status;

@@ -21,6 +21,9 @@
 /* Windows that are open: two with tags, the current one, one that a row straddles into. */
 #define SC_STORE_EXTENT_WINDOWS 4u
 
+/* What params.on_written is told. */
+typedef void sc_store_written(struct sc_store_extent *extent, spec_status status, void *user);
+
 struct sc_store_window {
     struct sc_store_write *write;
     uint64_t start, end; /* bytes of the segment file */
@@ -42,10 +45,10 @@ struct sc_store_extent {
     struct sc_store_place place;
     struct sc_store_provenance provenance;
     void *user;
-    uint64_t annex_of; /* not 0: an annex to this extent: probe rows alone, or codes */
+    bool is_annex;                         /* probe rows alone, or codes */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
     struct sc_store_live_job *live;        /* of rows; NULL: nobody codes them now */
-    void (*written)(struct sc_store_extent *extent, spec_status status, void *user);
+    sc_store_written *written;             /* NULL: params.on_written */
 
     /* The producer's. */
     uint32_t layer_next;
@@ -82,22 +85,16 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 
 /* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 
-/* Reserves an annex with codes, of code_bytes a layer, or (0) with probe rows of
- * params.probe_row_bytes for an extent, whose rows from the
- * first to the last `pieces` cover, in order (positions do not matter). Written as an extent is, by
- * put_layer with PROBE rows alone, or with K_CODES, whose rows are bytes; `written` is called in
- * the place of params.on_written. */
-spec_status
-sc_store_annex_begin(struct sc_store *store, uint64_t extent_id,
-                     const struct sc_store_piece_plan *pieces, uint64_t piece_count,
-                     uint64_t code_bytes,
-                     void (*written)(struct sc_store_extent *annex, spec_status status, void *user),
-                     void *user, struct sc_store_extent **ret_annex, struct spec_error *reterr);
+/* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
+ * order (positions do not matter): codes, of code_bytes a layer, or (0) probe rows of
+ * params.probe_row_bytes. Written as an extent is, by put_layer with PROBE rows alone, or with
+ * K_CODES, whose rows are bytes. */
+spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 uint64_t code_bytes, sc_store_written *written,
+                                 struct sc_store_extent **ret_annex, struct spec_error *reterr);
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
  * has gone meanwhile. The object returns to its pool. Executor thread. */
-spec_status sc_store_annex_commit(struct sc_store_extent *annex, struct spec_error *reterr);
-/* The same, for an annex that was begun before its extent had an id, and with UINT64_MAX. */
-spec_status sc_store_annex_commit_to(struct sc_store_extent *annex, uint64_t extent_id,
-                                     struct spec_error *reterr);
+spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,
+                                  struct spec_error *reterr);
 
 #endif

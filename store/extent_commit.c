@@ -330,10 +330,10 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
 
 /* Log lock held. One record; the annex is found from then on. */
 static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_annex *annex,
-                                struct spec_error *reterr)
+                                uint64_t extent_id, struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
-    struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent->annex_of);
+    struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent_id);
     struct sc_store_annex *_Atomic *place =
         annex->code_shape.bits_k != 0 ? &entry->codes : &entry->annex;
     struct sc_store_record_extent record = {.copy = annex->copy,
@@ -352,7 +352,7 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     }
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_annex(&append.writer, extent->annex_of, &record);
+    sc_store_record_put_annex(&append.writer, extent_id, &record);
     sc_store_append_frame_end(&append);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
@@ -360,7 +360,8 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     return status;
 }
 
-spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_error *reterr)
+spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t extent_id,
+                                  struct spec_error *reterr)
 {
     struct sc_store *store = extent->store;
     SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
@@ -379,7 +380,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
         annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
         annex->code_shape = extent->code_shape;
         memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
-        status = sc_store_annex_hold(store, extent->annex_of, annex) ? SPEC_OK : SPEC_E_DROPPED;
+        status = sc_store_annex_hold(store, extent_id, annex) ? SPEC_OK : SPEC_E_DROPPED;
     }
     if (status != SPEC_OK) {
         sc_store_extent_discard(extent);
@@ -387,20 +388,13 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, struct spec_er
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
     pthread_mutex_lock(&store->log.lock);
-    status = annex_append(extent, annex, reterr);
+    status = annex_append(extent, annex, extent_id, reterr);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");
     sc_store_log_unreserve(store, extent->log_bytes);
     sc_store_extent_put(extent);
     return status;
-}
-
-spec_status sc_store_annex_commit_to(struct sc_store_extent *extent, uint64_t extent_id,
-                                     struct spec_error *reterr)
-{
-    extent->annex_of = extent_id;
-    return sc_store_annex_commit(extent, reterr);
 }
 
 bool sc_store_piece_place(const struct sc_store *store, uint64_t piece,

@@ -83,7 +83,7 @@ static void job_written(struct sc_store_live_job *job)
     uint64_t extent_id = job->extent_id;
     pthread_mutex_unlock(&job->live->lock);
     if (good)
-        good = sc_store_annex_commit_to(job->sidecar->annex, extent_id, NULL) == SPEC_OK;
+        good = sc_store_annex_commit(job->sidecar->annex, extent_id, NULL) == SPEC_OK;
     else
         sc_store_extent_discard(job->sidecar->annex);
     job->sidecar->annex = NULL;
@@ -113,7 +113,7 @@ static bool annex_begin(struct sc_store_live_job *job)
     for (uint64_t i = 0; row < job->entry.row_count; row += job->pieces[i++].row_count)
         sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
     if (sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
-        sc_store_sidecar_begin(sidecar, UINT64_MAX, on_written, job, NULL) == SPEC_OK)
+        sc_store_sidecar_begin(sidecar, on_written, job, NULL) == SPEC_OK)
         return true;
     sidecar->annex = NULL;
     return false;

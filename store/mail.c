@@ -204,11 +204,17 @@ static void epochs_note(struct epochs *epochs, const struct sc_store_mail *mail)
     epochs->of[epochs->count - 1] = now;
 }
 
-/* Calls on_mail for the records of [*at, end). One that is none at the very end may be one that is
- * being written: it is left, unless the lock is held (is_still). Returns how many were none. */
-static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t end, bool is_still,
-                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
-                                void *user, uint64_t *ret_bad, struct spec_error *reterr)
+struct taker {
+    void (*on_mail)(const struct sc_store_mail *mail, void *user);
+    void *user;
+    bool is_still; /* the lock is held: nobody writes */
+};
+
+/* Tells of the records of [*at, end). One that is none at the very end may be one that is being
+ * written: it is left, unless all is still. The others that are none are counted in ret_bad. */
+static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t end,
+                                const struct taker *taker, uint64_t *ret_bad,
+                                struct spec_error *reterr)
 {
     uint8_t bytes[MAIL_BATCH * MAIL_RECORD_BYTES];
     uint64_t seed = mail_seed(store, store->params.rank);
@@ -222,27 +228,24 @@ static spec_status read_records(struct sc_store *store, uint64_t *at, uint64_t e
         for (uint64_t i = 0; i < count; i += MAIL_RECORD_BYTES) {
             struct sc_store_mail mail;
             bool is_record = mail_decode(bytes + i, seed, &mail);
-            if (!is_record && !is_still && *at + MAIL_RECORD_BYTES == end)
+            if (!is_record && !taker->is_still && *at + MAIL_RECORD_BYTES == end)
                 return SPEC_OK;
             *at += MAIL_RECORD_BYTES;
             *ret_bad += is_record ? 0 : 1;
             if (is_record)
-                on_mail(&mail, user);
+                taker->on_mail(&mail, taker->user);
         }
     }
     return SPEC_OK;
 }
 
 /* Takes what is new, of as much as a mail may have. */
-static spec_status take_new(struct sc_store *store, uint64_t size, bool is_still,
-                            void (*on_mail)(const struct sc_store_mail *mail, void *user),
-                            void *user, struct spec_error *reterr)
+static spec_status take_new(struct sc_store *store, uint64_t size, const struct taker *taker,
+                            struct spec_error *reterr)
 {
-    uint64_t bad;
-    size = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
-    spec_status status =
-        read_records(store, &store->mail.taken, sc_store_down(size, MAIL_RECORD_BYTES), is_still,
-                     on_mail, user, &bad, reterr);
+    uint64_t bad, end = size < SC_STORE_MAIL_BYTES_MAX ? size : SC_STORE_MAIL_BYTES_MAX;
+    spec_status status = read_records(store, &store->mail.taken,
+                                      sc_store_down(end, MAIL_RECORD_BYTES), taker, &bad, reterr);
     sc_store_count(&store->counts.corrupt_records, bad);
     return status;
 }
@@ -259,9 +262,9 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
 {
     uint8_t bytes[SC_STORE_MAIL_FAMILIES * MAIL_RECORD_BYTES];
     struct epochs epochs = {.count = 0};
+    const struct taker keeper = {.on_mail = keep_epoch, .user = &epochs, .is_still = true};
     uint64_t at = 0, bad;
-    spec_status status =
-        read_records(store, &at, store->mail.taken, true, keep_epoch, &epochs, &bad, reterr);
+    spec_status status = read_records(store, &at, store->mail.taken, &keeper, &bad, reterr);
     if (status != SPEC_OK)
         return status;
     for (uint32_t i = 0; i < epochs.count; i++)
@@ -278,9 +281,8 @@ static spec_status cut_locked(struct sc_store *store, struct spec_error *reterr)
 }
 
 /* Takes the rest with the lock held, so that nothing comes between it and the cut. */
-static spec_status take_and_cut(struct sc_store *store,
-                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
-                                void *user, struct spec_error *reterr)
+static spec_status take_and_cut(struct sc_store *store, struct taker taker,
+                                struct spec_error *reterr)
 {
     struct sc_io_file *lock;
     uint64_t size;
@@ -288,8 +290,9 @@ static spec_status take_and_cut(struct sc_store *store,
     if (status != SPEC_OK)
         return status == SPEC_PENDING ? SPEC_OK : status; /* the next take tries again */
     status = sc_io_file_size(store->io, store->mail.file, &size, reterr);
+    taker.is_still = true;
     if (status == SPEC_OK)
-        status = take_new(store, size, true, on_mail, user, reterr);
+        status = take_new(store, size, &taker, reterr);
     if (status == SPEC_OK)
         status = cut_locked(store, reterr);
     sc_io_file_close(store->io, lock);
@@ -300,6 +303,7 @@ spec_status sc_store_mail_take(struct sc_store *store,
                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
                                void *user, struct spec_error *reterr)
 {
+    const struct taker taker = {.on_mail = on_mail, .user = user};
     uint64_t size;
     SC_ASSERT(store->params.poison, store->params.role == SC_STORE_WRITER);
     if (store->mail.file == NULL) {
@@ -313,9 +317,9 @@ spec_status sc_store_mail_take(struct sc_store *store,
         return status;
     if (size < store->mail.taken)
         store->mail.taken = 0; /* cut by other hands than ours */
-    status = take_new(store, size, false, on_mail, user, reterr);
+    status = take_new(store, size, &taker, reterr);
     if (status == SPEC_OK && size >= SC_STORE_MAIL_CUT_BYTES)
-        status = take_and_cut(store, on_mail, user, reterr);
+        status = take_and_cut(store, taker, reterr);
     return status;
 }
 

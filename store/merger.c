@@ -299,10 +299,11 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
     merger->next = merger->row = merger->part_count = 0;
     merger->state = READ;
     merger->status = SPEC_OK;
+    const struct sc_store_pass pass = {
+        .pieces = &what->plan, .piece_count = 1, .provenance = what->provenance, .user = merger};
     status = memory_take(merger, reterr);
     if (status == SPEC_OK)
-        status = sc_store_extent_begin(store, &what->plan, 1, &what->provenance, NULL,
-                                       &merger->extent, reterr);
+        status = sc_store_extent_begin(store, &pass, &merger->extent, reterr);
     if (status != SPEC_OK) {
         memory_free(merger);
         pthread_mutex_lock(&store->disk.lock);
@@ -311,7 +312,6 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
         return status;
     }
     merger->extent->written = on_written;
-    merger->extent->user = merger;
     atomic_fetch_add(&store->busy, 1);
     sc_exec_post(store->params.exec, &merger->task, SC_LANE_BACKGROUND);
     return SPEC_OK;

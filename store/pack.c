@@ -302,19 +302,19 @@ static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_
 /* An annex has none. */
 static uint64_t row_bytes_of(const struct sc_store_extent *extent)
 {
-    return extent->annex_of != 0 ? 0 : extent->store->shape.row_bytes;
+    return extent->is_annex ? 0 : extent->store->shape.row_bytes;
 }
 
 static uint64_t tag_bytes_of(const struct sc_store_extent *extent)
 {
-    return extent->annex_of != 0 ? 0 : 8ull * extent->store->shape.tags_per_row;
+    return extent->is_annex ? 0 : 8ull * extent->store->shape.tags_per_row;
 }
 
 static bool pack_rows(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
     uint64_t extent_row = 0;
-    for (uint32_t i = 0; i < extent->piece_count && extent->annex_of == 0; i++) {
+    for (uint32_t i = 0; i < extent->piece_count && !extent->is_annex; i++) {
         if (!pack_piece(job, &extent->pieces[i], extent_row))
             return false;
         extent_row += extent->pieces[i].row_count;

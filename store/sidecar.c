@@ -4,7 +4,6 @@
 #include "store/sidecar.h"
 
 #include "store/codes.h"
-#include "store/extent.h"
 
 #include <string.h>
 
@@ -143,15 +142,14 @@ uint64_t sc_store_sidecar_frames_most(const struct sc_store *store)
     return sc_frames_count(store->frames) / 8 * 5;
 }
 
-spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, uint64_t extent_id,
-                                   void (*written)(struct sc_store_extent *annex,
-                                                   spec_status status, void *user),
+spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_written *written,
                                    void *user, struct spec_error *reterr)
 {
-    struct sc_store *store = sidecar->desk->store;
+    const struct sc_store_pass pass = {
+        .pieces = sidecar->plans, .piece_count = sidecar->span_count, .user = user};
     sidecar->layer_bytes = sidecar->format->layer_bytes(sidecar);
-    return sc_store_annex_begin(store, extent_id, sidecar->plans, sidecar->span_count,
-                                sidecar->format->is_codes ? sidecar->layer_bytes : 0, written, user,
+    return sc_store_annex_begin(sidecar->desk->store, &pass,
+                                sidecar->format->is_codes ? sidecar->layer_bytes : 0, written,
                                 &sidecar->annex, reterr);
 }
 

@@ -19,6 +19,7 @@
 #ifndef SC_STORE_SIDECAR_H
 #define SC_STORE_SIDECAR_H
 
+#include "store/extent.h"
 #include "store/readback.h"
 
 struct sc_store_span {
@@ -71,10 +72,8 @@ uint64_t sc_store_sidecar_frames(const struct sc_store_sidecar *sidecar);
 uint64_t sc_store_sidecar_frames_most(const struct sc_store *store);
 
 /* Its spans are set: begins its annex. `written` is called as on_written is (store.h): after
- * SIDECAR_OVER. extent_id: UINT64_MAX, it has none yet. */
-spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, uint64_t extent_id,
-                                   void (*written)(struct sc_store_extent *annex,
-                                                   spec_status status, void *user),
+ * SIDECAR_OVER. */
+spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_written *written,
                                    void *user, struct spec_error *reterr);
 
 enum sc_store_sidecar_next {

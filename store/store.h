@@ -220,13 +220,16 @@ struct sc_store_piece_plan { /* what a pass intends to store, one a chunk */
     uint8_t hash[SC_STORE_HASH_BYTES];
 };
 
-/* Reserves disk space for row_count rows over all layers. Pieces are copied; their rows are
- * consecutive. Never blocks on the device (segment files are made by a writer task before the first
- * write into them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many
- * pieces). row_count <= sc_store_extent_rows_max. */
-spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_piece_plan *pieces,
-                                  uint64_t piece_count,
-                                  const struct sc_store_provenance *provenance, void *extent_user,
+struct sc_store_pass {
+    const struct sc_store_piece_plan *pieces; /* [piece_count] their rows are consecutive; copied */
+    uint64_t piece_count;
+    struct sc_store_provenance provenance; /* unless the commit says another */
+    void *user;                            /* on_written's extent_user */
+};
+/* Reserves disk space for the pieces' rows, at most sc_store_extent_rows_max, over all layers.
+ * Never blocks on the device (segment files are made by a writer task before the first write into
+ * them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many pieces). */
+spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr);
 /* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);

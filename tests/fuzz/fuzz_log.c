@@ -243,15 +243,16 @@ static void churn_wait(struct sc_store *store)
 
 static void churn_store(struct sc_store *store)
 {
-    const struct sc_store_provenance provenance = {.computed_on = 1};
     const struct sc_store_piece_plan plans[2] = {
         {.row_count = 64, .hash = {0xC5}},
         {.first_position = 64, .chunk_first = 64, .row_count = CHURN_ROWS - 64, .hash = {0xC6}}};
+    const struct sc_store_pass pass = {
+        .pieces = plans, .piece_count = 2, .provenance = {.computed_on = 1}};
     struct sc_store_extent *extent;
     churn.first_id = 0;
     churn.is_done = false;
     churn.salt++;
-    if (sc_store_extent_begin(store, plans, 2, &provenance, NULL, &extent, NULL) != SPEC_OK)
+    if (sc_store_extent_begin(store, &pass, &extent, NULL) != SPEC_OK)
         return;
     for (uint32_t layer = 0; layer < 2; layer++) {
         const struct sc_store_source source = {.pack = churn_pack, .user = &layer};

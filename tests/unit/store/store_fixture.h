@@ -401,9 +401,11 @@ static inline struct pass *pass_make(struct world *world, uint64_t key, uint64_t
 
 static inline spec_status pass_begin(struct pass *pass)
 {
-    struct sc_store_provenance provenance = {.computed_on = (uint32_t)(pass->key % 3)};
-    return sc_store_extent_begin(pass->world->store, pass->plans, pass->piece_count, &provenance,
-                                 pass, &pass->extent, &pass->error);
+    const struct sc_store_pass what = {.pieces = pass->plans,
+                                       .piece_count = pass->piece_count,
+                                       .provenance = {.computed_on = (uint32_t)(pass->key % 3)},
+                                       .user = pass};
+    return sc_store_extent_begin(pass->world->store, &what, &pass->extent, &pass->error);
 }
 
 static inline spec_status pass_put(struct pass *pass)

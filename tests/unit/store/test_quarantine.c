@@ -804,9 +804,8 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
         assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
         follow_all(world, follower);
         struct pass *pass = pass_make(world, 9, 0, 20);
-        struct sc_store_provenance provenance = {0};
-        assert_int_equal(sc_store_extent_begin(follower, pass->plans, 1, &provenance, pass, &extent,
-                                               &world->error),
+        const struct sc_store_pass what = {.pieces = pass->plans, .piece_count = 1, .user = pass};
+        assert_int_equal(sc_store_extent_begin(follower, &what, &extent, &world->error),
                          SPEC_E_UNSUPPORTED);
         assert_int_equal(sc_store_extent_rows_fit(follower, 1), 0);
         sc_store_room(follower, &room);
