@@ -8,7 +8,7 @@
 #include "hashing/radix.h"
 #include "plugin/memory.h"
 #include "plugin/saves.h"
-#include "store/store.h"
+#include "store/load.h"
 
 #include <string.h>
 

@@ -16,7 +16,7 @@
 
 #include "kernels/importance.h"
 #include "plugin/memory.h"
-#include "store/store.h"
+#include "store/load.h"
 
 /* One load into a destination. */
 struct sc_plugin_placing {

@@ -4,6 +4,7 @@
  * Tests: tests/unit/store/test_codes.c */
 #include "store/codes.h"
 
+#include "store/load.h"
 #include "store/tag.h"
 
 #include <string.h>

@@ -25,6 +25,7 @@
 #define SC_STORE_FLIGHT_H
 
 #include "store/internal.h"
+#include "store/load.h"
 
 #define SC_FLIGHT_READS_MAX 640u /* of a flight, queued or in flight */
 

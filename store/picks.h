@@ -19,6 +19,7 @@
 #define SC_STORE_PICKS_H
 
 #include "store/internal.h"
+#include "store/load.h"
 #include "store/where.h"
 
 #define SC_STORE_PICK_MARKS 128u

@@ -17,6 +17,7 @@
 #define SC_STORE_PLAN_H
 
 #include "store/internal.h"
+#include "store/load.h"
 #include "store/where.h"
 
 struct sc_store_plan {

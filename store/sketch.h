@@ -25,6 +25,7 @@
 #define SC_STORE_SKETCH_H
 
 #include "store/codes.h"
+#include "store/load.h"
 
 #define SC_STORE_SKETCH_SECTIONS 3u
 

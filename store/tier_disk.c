@@ -4,6 +4,7 @@
 #include "store/tier.h"
 
 #include "store/internal.h"
+#include "store/load.h"
 
 static struct sc_io_file *file_of(const struct sc_store *store, uint32_t segment)
 {

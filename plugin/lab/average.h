@@ -20,7 +20,7 @@
 
 #include "base/alloc.h"
 #include "plugin/lab/lab.h"
-#include "store/store.h"
+#include "store/load.h"
 
 struct sc_lab_averages_params {
     struct sc_alloc *alloc;

@@ -23,7 +23,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "store/store.h"
+#include "store/load.h"
 
 struct sc_lab_averages;
 

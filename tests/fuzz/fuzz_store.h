@@ -10,6 +10,7 @@
 #define SC_TESTS_FUZZ_STORE_H
 
 #include "store/internal.h"
+#include "store/load.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/sim/io_sim.h"
 

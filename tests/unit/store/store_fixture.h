@@ -8,7 +8,7 @@
 #define SC_TESTS_UNIT_STORE_FIXTURE_H
 
 #include "base/config.h"
-#include "store/store.h"
+#include "store/load.h"
 #include "tests/sim/io_sim.h"
 
 #include <dirent.h>

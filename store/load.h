@@ -1,0 +1,218 @@
+/* Loading from a store: rows of pieces in order, or chosen ones, by readers; probe keys, tags and
+ * codes of a layer by sketches.
+ *
+ *   match      [range 0: rows of a piece][range 1] ...     rows are numbered in this order
+ *   reader     begin -> next, next ...  runs of verified rows of one layer, of all or of picks
+ *   sketch     begin -> there -> end    what rows are chosen by, held in memory
+ *
+ * Holds: rows that leave were verified; what fails is a status, and says which range.
+ * Does not: choose rows, unpack them (plugin/).
+ * Threads: as each call says.
+ * Tests: tests/unit/store/test_store.c, test_picks.c, test_sketch.c, test_flight.c */
+#ifndef SC_STORE_LOAD_H
+#define SC_STORE_LOAD_H
+
+#include "store/store.h"
+
+/* ---- Readers -------------------------------------------------------------------------------- */
+
+struct sc_store_range { /* rows of one piece, in logical order */
+    uint64_t piece;
+    uint32_t row_first;
+    uint32_t row_count;
+    uint32_t is_coarse; /* not 0: rows are not to be had, and sketches read no tags of them */
+};
+
+/* Whether a load of the range can be begun; false: its piece is void. Any thread. */
+bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range);
+
+/* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
+ * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
+ * follows, so a layer read ahead goes on without the caller, up to 64 operations ahead. A reader
+ * that is waited for progresses even when other readers hold every frame: readers may be begun in
+ * any number and consumed in any order, one after the other (a thread that has rows of one reader
+ * goes on with it, or cancels it, before it waits for another). */
+struct sc_store_reader;
+
+spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
+                                 struct spec_error *reterr); /* allocates: at connector open */
+void sc_store_reader_close(struct sc_store_reader *reader);  /* cancels, waits for in-flight ops */
+/* The same for `count` >= 1 readers whose memory is taken, and first touched, together.
+ *   ret_readers  [count]; close takes the first */
+spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
+                                  struct sc_store_reader **ret_readers, struct spec_error *reterr);
+void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
+/* Whether loads go through a few buffers that stay in caches: sc_io_is_shallow. */
+bool sc_store_is_shallow(const struct sc_store *store);
+
+/* Starts a load. ranges are kept by pointer until the reader is idle again. The lane DEMAND may use
+ * every frame; SPECULATIVE leaves a reserve to demand. Never blocks. */
+void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           enum sc_exec_lane lane);
+/* Raises a speculative load to demand. */
+void sc_store_reader_demand(struct sc_store_reader *reader);
+
+/* Some rows of one layer. Their tags come from a sketch, so they are read alone. */
+enum sc_store_part_wanted {
+    SC_STORE_WANT_ROWS, /* K and V */
+    SC_STORE_WANT_K,    /* split layout only */
+    SC_STORE_WANT_V
+};
+struct sc_store_picks {
+    const uint32_t *rows; /* [count] indexes in the order of the ranges, each once. They go out in
+                           * this order; ascending neighbours share operations. Kept by pointer.
+                           * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
+    uint64_t count;
+    uint32_t wanted;    /* enum sc_store_part_wanted */
+    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
+    uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
+                         * stay within a sixth of the rows: pages are worth more than operations */
+};
+/* Starts a load of picks; reader_next gives them in that order, in runs of rows that follow each
+ * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
+ * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
+void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 const struct sc_store_picks *picks, enum sc_exec_lane lane);
+/* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
+ * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
+void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
+/* What is really wanted of a load of picks that was begun on a guess: bit i of wanted_bits is row i
+ * in the order of the ranges. Nothing more is planned; operations that were not handed to the
+ * device yet and hold no wanted row are dropped; reader_next gives wanted rows only. Sets the bits
+ * of the wanted rows that will come in ret_covered_bits (zeroed by the caller); returns how many.
+ * wanted_bits is kept by pointer; rows that the last reader_next gave are gone. It may be narrowed
+ * again, to rows that were wanted until then. */
+uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
+                                uint64_t *ret_covered_bits);
+
+/* Where rows of a whole load belong, by their order in the ranges, so that they go there while they
+ * are verified. All spans of a row NULL: it goes nowhere. */
+struct sc_store_sink {
+    sc_store_spans *spans;
+    void *user;
+    uint64_t span_bytes; /* half a row is a multiple of it */
+};
+
+#define SC_STORE_TIER SPEC_TIER_DISK /* where all that a store has lies: rows and codes */
+
+struct sc_store_rows {
+    const uint8_t *rows; /* packed rows, row_bytes each, verified; until the next call */
+    const uint8_t *v;    /* V of the first of them, where K and V are both wanted */
+    uint64_t stride;     /* from row to row: row_bytes, but of K or V apart, or alone */
+    uint64_t row_first;  /* index in the order of the ranges */
+    uint64_t row_count;
+    uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
+    uint32_t tier;         /* SPEC_TIER_*: where they came from */
+};
+/* From here on rows are handed out at least so many at a time, as far as one read has them, however
+ * large they are; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
+ * The consumer's. */
+void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
+/* Waits for the next run of rows (at most SC_STORE_BITE_BYTES or one row, so that a copy
+ * finds them in cache) and verifies
+ * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.
+ * SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT: nothing
+ * consumed, call again or cancel. One thread at a time. */
+spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 struct sc_store_rows *ret_rows, struct spec_error *reterr);
+/* The same, but the run stands where the sink says when this returns, past the caches, and
+ * ret_rows->rows is NULL. Where rows that fail belong there may be bytes of them. */
+spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
+                                 struct spec_error *reterr);
+/* Whether what is left of the load has come, or failed: reader_next will not wait. */
+bool sc_store_reader_is_there(const struct sc_store_reader *reader);
+/* Ends a load early; frames in flight are recycled when they complete. Never blocks. */
+void sc_store_reader_cancel(struct sc_store_reader *reader);
+bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
+
+/* ---- Sketches ------------------------------------------------------------------------------- */
+
+/* One layer's probe rows and row tags of a match, being read or there. Operations are verified and
+ * copied out by the thread that completes them, so that no frame is held. */
+struct sc_store_sketch;
+
+/* rows_max: the longest match. A sketch that is begun takes memory for the rows that it is begun
+ * with from the store's sketch_bytes_max, and keeps it until end. Connector open. */
+spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
+                                 struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
+void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
+
+struct sc_store_sketch_want {
+    uint32_t layer;
+    enum sc_exec_lane lane;
+    const struct sc_store_range *ranges; /* [range_count] kept by pointer until end */
+    uint64_t range_count;
+    uint64_t probe_row_bytes; /* of each probe row, <= params.probe_row_bytes; 0: row tags alone */
+    bool is_codes, k_alone;   /* codes in the place of probe rows; K's alone, or K's and V's */
+    /* NULL, or called once, on an executor thread, when it is there or failed; a call that end
+     * comes too late for may still run when end returns, none begins after it, and close waits for
+     * it. */
+    void (*on_ready)(struct sc_store_sketch *sketch, void *user);
+    void *user;
+};
+/* Ends what was begun before. Ranges that have no codes, or damaged ones, do not fail a load of
+ * codes: sc_store_slab_of tells them apart. false: nothing was begun, because a range is not live,
+ * has no probe rows (or shorter ones), or no run of memory is free that is long enough (counted).
+ * Never blocks. */
+bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want);
+void sc_store_sketch_demand(struct sc_store_sketch *sketch);
+/* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
+spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
+/* Of a load of codes whose state is SPEC_E_IO: the first of the ranges that could not be read
+ * together. The owner. */
+uint64_t sc_store_sketch_failed_range(const struct sc_store_sketch *sketch);
+/* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
+ * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
+spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);
+/* Of a sketch whose state is SPEC_OK, until end: [rows][probe_row_bytes], rows in the order of the
+ * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
+const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
+const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+/* Codes of a range, at its first row; verified. keys: what sketch_keys, or keys_hold, gave of a
+ * load of codes. false: the range has none. */
+struct sc_store_slab {
+    uint32_t bits_k, bits_v; /* bits_v 0: K's alone were asked for */
+    const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
+};
+bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
+/* The keys for a thread that does not end the sketch: they stay as they are until leave, whoever
+ * ends it meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
+const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
+void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
+struct sc_store_read_cost;
+void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret);
+/* What flies is let go, what is queued never flies; the memory may be used by others (codes': once
+ * what flies into it has ended). Never blocks. */
+void sc_store_sketch_end(struct sc_store_sketch *sketch);
+uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
+/* What a load of codes takes of sketch_bytes_max at most for each of its reads, beside what it
+ * reads of codes and tags: its three sections are rounded out to pages. */
+#define SC_STORE_SKETCH_SLACK_BYTES (6ull * 4096)
+/* What a load of so many rows takes of sketch_bytes_max. */
+uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
+
+/* What a byte costs on this device, and one more operation when many are in flight, as this store's
+ * reads have shown it since open (store/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
+ * thread. */
+struct sc_store_device {
+    uint64_t bytes_per_s, op_ns;
+    bool is_measured;
+};
+void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_device);
+/* gap_bytes of planner `range`: op_ns * bytes_per_s, at most 64 KiB. */
+uint64_t sc_store_device_gap(const struct sc_store_device *device);
+
+struct sc_store_read_cost { /* of the load begun last */
+    uint64_t wanted_bytes;  /* rows and tags, before page rounding */
+    uint64_t read_bytes;
+    uint64_t op_count;
+    uint64_t row_count; /* picks: rows of operations that were begun, and not dropped by narrow */
+    uint64_t wait_ns;   /* caller's time blocked in reader_next */
+};
+void sc_store_reader_cost(const struct sc_store_reader *reader,
+                          struct sc_store_read_cost *ret_cost);
+
+#endif
