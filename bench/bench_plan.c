@@ -347,7 +347,7 @@ static void reader_drain(const struct state *state, uint32_t layer, bool checks)
     uint8_t *dst = state->destination, *expected = checks ? memory_of(state->row_bytes) : NULL;
     uint64_t count = 0;
     do {
-        must(sc_store_reader_next(state->readers[layer % 2], SC_EXEC_FOREVER, &rows, &error),
+        must(sc_store_reader_next(state->readers[layer % 2], SC_EXEC_FOREVER, NULL, &rows, &error),
              &error, "rows");
         memcpy(dst, rows.rows, rows.row_count * state->row_bytes);
         for (uint64_t i = 0; checks && i < rows.row_count; i++) {
@@ -452,8 +452,8 @@ static void teach_model(struct state *state)
         sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
                               SC_LANE_DEMAND);
         do
-            must(sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, &rows, &error), &error,
-                 "rows");
+            must(sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, NULL, &rows, &error),
+                 &error, "rows");
         while (rows.row_count > 0);
         (void)load_layers(state, &picks, false, false);
     }

@@ -172,7 +172,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
         uint64_t ahead = in_order && row < count ? count - row : 0;
         ahead = ahead < bite ? ahead : bite;
         sc_store_reader_apart(reader->reader, target->expect(&to, row, ahead, count));
-        status = sc_store_reader_move(reader->reader, item->deadline_ns, moves ? &sink : NULL,
+        status = sc_store_reader_next(reader->reader, item->deadline_ns, moves ? &sink : NULL,
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;

@@ -11,26 +11,9 @@
  * Tests: tests/unit/store/test_averages.c, test_checkpoint.c, test_follow.c */
 #include "store/internal.h"
 
-#include <math.h>
-
-#define CODE_MAX   65535
-#define CODE_STEP  2047.96875 /* codes an octave: 65535 / 32 */
 #define PLACES_MIN 64u
 
 _Static_assert(SC_STORE_AVERAGE_BYTES_MAX == SC_STORE_CODES_BYTES_MAX, "as the record takes them");
-
-uint16_t sc_store_average_code(double share)
-{
-    if (!(share >= 0x1p-32)) /* NaN too */
-        return 0;
-    long code = CODE_MAX + lround(CODE_STEP * log2(share < 1.0 ? share : 1.0));
-    return (uint16_t)(code > 1 ? code : 1);
-}
-
-double sc_store_average_share(uint16_t code)
-{
-    return code > 0 ? exp2(((double)code - CODE_MAX) / CODE_STEP) : 0.0;
-}
 
 /* ---- Places --------------------------------------------------------------------------------- */
 
@@ -159,7 +142,6 @@ static spec_status put_some(struct sc_store *store, const struct sc_store_averag
         sc_store_append_frame(&append);
         sc_store_record_put_average(&append.writer, averages[i].piece, averages[i].requests,
                                     averages[i].codes, codes);
-        sc_store_append_frame_end(&append);
     }
     *ret_count = i;
     if (append.writer.used == 0)

@@ -137,7 +137,6 @@ static spec_status coarse_append(struct sc_store *store, uint64_t id, struct spe
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_put_coarse(&append.writer, id, &record);
-    sc_store_append_frame_end(&append);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
         sc_store_coarse_set(store, extent, &record);
@@ -150,7 +149,7 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct s
     SC_ASSERT(store->params.poison, atomic_load(&extent->coarse_ns) == SC_STORE_COARSE_SOON);
     const struct sc_store_annex *codes = atomic_load(&extent->codes);
     spec_status status = sc_store_tier_sync(store, codes->parts, codes->part_count, reterr);
-    if (status == SPEC_OK && !sc_store_log_reserve(store, sc_store_record_bytes_coarse()))
+    if (status == SPEC_OK && !sc_store_log_reserve(store, SC_STORE_COARSE_BYTES))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes",
                        store->dir);
     if (status != SPEC_OK)
@@ -158,7 +157,7 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct s
     pthread_mutex_lock(&store->log.lock);
     status = coarse_append(store, id, reterr);
     pthread_mutex_unlock(&store->log.lock);
-    sc_store_log_unreserve(store, sc_store_record_bytes_coarse());
+    sc_store_log_unreserve(store, SC_STORE_COARSE_BYTES);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */
         (void)sc_store_rows_quarantine(store, id, UINT64_MAX);
     else if (status != SPEC_E_DROPPED)

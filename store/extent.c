@@ -228,8 +228,7 @@ static spec_status plan_check(const struct sc_store *store, const struct sc_stor
             return sc_fail(reterr, SPEC_E_INVALID, "piece %" PRIu64 " of a plan: rows or positions",
                            i);
         rows += piece->row_count;
-        log_bytes +=
-            sc_store_record_bytes_piece(lead + piece->row_count, 0) + sc_store_record_bytes_drop();
+        log_bytes += sc_store_record_bytes_piece(lead + piece->row_count, 0) + SC_STORE_DROP_BYTES;
     }
     if (rows > store->limits.rows_max)
         return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " rows, an extent takes %" PRIu64, rows,
@@ -296,7 +295,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     extent->row_count = rows;
     extent->log_bytes = log_bytes +
                         sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
-                        sc_store_record_bytes_extent(store->shape.layer_count);
+                        sc_store_record_bytes_parts(store->shape.layer_count);
     status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;
@@ -330,7 +329,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
                                            .row_offset = end,
                                            .stride = sc_store_up(end, 64)};
     annex->row_count = rows;
-    annex->log_bytes = sc_store_record_bytes_annex(store->shape.layer_count);
+    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
     annex->is_annex = true;
     annex->written = written;
     status = extent_start(store, annex, reterr);

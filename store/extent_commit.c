@@ -124,11 +124,9 @@ static spec_status commit_append(struct sc_store_extent *extent,
     if (space_id == 0) {
         sc_store_append_frame(&append);
         sc_store_record_put_space(&append.writer, record.space, &store->params.space);
-        sc_store_append_frame_end(&append);
     }
     sc_store_append_frame(&append);
     sc_store_record_put_extent(&append.writer, ids->extent, &record);
-    sc_store_append_frame_end(&append);
     uint64_t extent_row = 0;
     for (uint32_t i = 0; i < extent->piece_count; i++) {
         struct sc_store_piece piece = piece_of(extent, commit, i, extent_row);
@@ -139,7 +137,6 @@ static spec_status commit_append(struct sc_store_extent *extent,
         piece.extent = ids->extent;
         sc_store_append_frame(&append);
         sc_store_record_put_piece(&append.writer, &piece);
-        sc_store_append_frame_end(&append);
     }
     return sc_store_append_commit(store, &append, reterr);
 }
@@ -277,7 +274,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (failed != SPEC_OK) {
         ids_void(store, &ids, count);
         if (commit->behind != 0) /* its drop record is still to come */
-            extent->log_bytes -= sc_store_record_bytes_drop();
+            extent->log_bytes -= SC_STORE_DROP_BYTES;
     }
     if (status == SPEC_OK)
         commit_publish(extent, commit, &ids);
@@ -319,7 +316,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
         *ret_first_id = status == SPEC_OK ? 0 : *ret_first_id;
         return status;
     }
-    uint64_t kept = (extent->piece_count - commit->piece_first) * sc_store_record_bytes_drop();
+    uint64_t kept = (extent->piece_count - commit->piece_first) * SC_STORE_DROP_BYTES;
     sc_store_log_unreserve(store, extent->log_bytes - kept);
     sc_store_extent_put(extent);
     *ret_first_id = first_id;
@@ -353,7 +350,6 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_put_annex(&append.writer, extent_id, &record);
-    sc_store_append_frame_end(&append);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
         atomic_store_explicit(place, annex, memory_order_release);

@@ -427,20 +427,24 @@ void sc_store_append_begin(struct sc_store *store, struct sc_store_append *appen
         .chain = journal->chain};
 }
 
-void sc_store_append_frame(struct sc_store_append *append)
+static void frame_end(struct sc_store_append *append)
 {
-    append->frame = sc_store_frame_begin(&append->writer);
+    if (append->is_open)
+        sc_store_frame_end(&append->writer, append->frame, ++append->sequence, &append->chain);
 }
 
-void sc_store_append_frame_end(struct sc_store_append *append)
+void sc_store_append_frame(struct sc_store_append *append)
 {
-    sc_store_frame_end(&append->writer, append->frame, ++append->sequence, &append->chain);
+    frame_end(append);
+    append->frame = sc_store_frame_begin(&append->writer);
+    append->is_open = true;
 }
 
 spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
                                    struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
+    frame_end(append);
     if (append->writer.overflow)
         return sc_fail(reterr, SPEC_E_BUSY, "records of one commit exceed %" PRIu64 " bytes",
                        journal->buffer_bytes);

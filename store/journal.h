@@ -45,14 +45,14 @@ typedef spec_status sc_store_on_payload(struct sc_store *store,
                                         struct spec_error *reterr);
 spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
                                   void *user, uint64_t *ret_bytes, struct spec_error *reterr);
-/* One append: begin, records between frame begin and end, commit (one write). Log lock. */
+/* One append: begin, a frame before each record, commit (one write). Log lock. */
 struct sc_store_append {
     struct sc_store_writer writer;
-    uint64_t sequence, chain, frame;
+    uint64_t sequence, chain, frame; /* frame: where the one begins that is open */
+    bool is_open;
 };
 void sc_store_append_begin(struct sc_store *store, struct sc_store_append *append);
 void sc_store_append_frame(struct sc_store_append *append);
-void sc_store_append_frame_end(struct sc_store_append *append);
 spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
                                    struct spec_error *reterr);
 

@@ -34,11 +34,8 @@ bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store
  * goes on with it, or cancels it, before it waits for another). */
 struct sc_store_reader;
 
-spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
-                                 struct spec_error *reterr); /* allocates: at connector open */
-void sc_store_reader_close(struct sc_store_reader *reader);  /* cancels, waits for in-flight ops */
-/* The same for `count` >= 1 readers whose memory is taken, and first touched, together.
- *   ret_readers  [count]; close takes the first */
+/* `count` >= 1 readers whose memory is taken, and first touched, together: at connector open.
+ *   ret_readers  [count]; close takes the first, cancels, and waits for what is in flight */
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr);
 void sc_store_readers_close(struct sc_store_reader *first, uint64_t count);
@@ -114,12 +111,10 @@ void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
  * finds them in cache) and verifies
  * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.
  * SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT: nothing
- * consumed, call again or cancel. One thread at a time. */
+ * consumed, call again or cancel. One thread at a time.
+ *   sink  NULL; or the run stands where it says when this returns, past the caches, and
+ *         ret_rows->rows is NULL. Where rows that fail belong there may be bytes of them */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
-                                 struct sc_store_rows *ret_rows, struct spec_error *reterr);
-/* The same, but the run stands where the sink says when this returns, past the caches, and
- * ret_rows->rows is NULL. Where rows that fail belong there may be bytes of them. */
-spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr);
 /* Whether what is left of the load has come, or failed: reader_next will not wait. */

@@ -31,11 +31,9 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
     if (is_new) {
         sc_store_append_frame(&append);
         sc_store_record_put_space(&append.writer, space, &store->params.space);
-        sc_store_append_frame_end(&append);
     }
     sc_store_append_frame(&append);
     sc_store_record_put_epoch(&append.writer, space, epoch, sc_exec_wall_ns(store->params.exec));
-    sc_store_append_frame_end(&append);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status != SPEC_OK)
         return status;
@@ -55,8 +53,8 @@ spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct sp
 {
     if (store->params.role != SC_STORE_WRITER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a reset is the writer's");
-    uint64_t bytes = sc_store_record_bytes_epoch() +
-                     sc_store_record_bytes_space(strlen(store->params.space.descriptor));
+    uint64_t bytes =
+        SC_STORE_EPOCH_BYTES + sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     if (epoch <= sc_store_epoch(store))
         return SPEC_OK;
     if (!sc_store_log_reserve_epoch(store, bytes))

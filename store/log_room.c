@@ -82,7 +82,7 @@ static struct usual usual_records(const struct sc_store *store, uint64_t rows)
     writer.used = 0;
     sc_store_record_put_piece(&writer, &piece);
     usual.piece = SC_STORE_FRAME_BYTES + writer.used - usual.token;
-    usual.drop = sc_store_record_bytes_drop();
+    usual.drop = SC_STORE_DROP_BYTES;
     return usual;
 }
 
@@ -98,7 +98,7 @@ static void share_of_pieces(struct sc_store *store)
     uint64_t pages = (one + PAGE - 1) / PAGE;
     uint64_t one_bytes = usual.extent + usual.piece + chunk / 2 * usual.token + usual.drop;
     if (store->params.codes.shape.bits_k != 0) { /* in a place of their own; then rows may go */
-        one_bytes += sc_store_record_bytes_annex(1) + sc_store_record_bytes_coarse();
+        one_bytes += sc_store_record_bytes_parts(1) + SC_STORE_COARSE_BYTES;
         pages++;
     }
     uint64_t chunk_bytes = usual.piece + chunk * usual.token + usual.drop;
@@ -144,7 +144,7 @@ spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error 
 static uint64_t logs_bytes(const struct sc_store *store)
 {
     uint64_t bytes = sc_store_counted(&store->counts.log_bytes) + store->share.reserved;
-    return sc_store_up(2 * bytes + sc_store_record_bytes_head(), PAGE) + PAGE;
+    return sc_store_up(2 * bytes + SC_STORE_HEAD_BYTES, PAGE) + PAGE;
 }
 
 uint64_t sc_store_disk_used(struct sc_store *store)
@@ -310,8 +310,8 @@ static struct look look_at(struct sc_store *store)
     const struct sc_store_journal *journal = &store->log.journal;
     uint64_t pieces = sc_store_log_pieces(store);
     uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
-    uint64_t fixed = journal->space_bytes + sc_store_record_bytes_head() +
-                     store->log.space_count * sc_store_record_bytes_epoch();
+    uint64_t fixed =
+        journal->space_bytes + SC_STORE_HEAD_BYTES + store->log.space_count * SC_STORE_EPOCH_BYTES;
     look.is_short = journal->is_short;
     uint64_t rest = journal->end > stale + fixed ? journal->end - stale - fixed : 0;
     pthread_mutex_unlock(&store->log.lock);
@@ -324,7 +324,7 @@ static struct look look_at(struct sc_store *store)
     look.gain = 2 * (rest - each * held + stale);
     look.gain -=
         pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* what rounding left */
-    look.piece = 2 * (each + sc_store_record_bytes_drop());
+    look.piece = 2 * (each + SC_STORE_DROP_BYTES);
     return look;
 }
 

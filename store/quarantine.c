@@ -521,7 +521,7 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
 /* Their records are in the log. */
 static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
-    sc_store_log_unreserve(store, count * sc_store_record_bytes_drop());
+    sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
     /* From now, not from the records' time: a follower may have looked in between. */
     return sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
 }
@@ -548,7 +548,6 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
             continue;
         sc_store_append_frame(&append);
         sc_store_record_put_drop(&append.writer, pieces[i], at_ns);
-        sc_store_append_frame_end(&append);
     }
     if (writes && dropped_count > 0)
         status = sc_store_append_commit(store, &append, NULL);
@@ -583,7 +582,6 @@ static uint64_t drop_again(struct sc_store *store)
         piece = sc_store_table_piece(&store->table, id);
         sc_store_append_frame(&append);
         sc_store_record_put_drop(&append.writer, id, at_ns);
-        sc_store_append_frame_end(&append);
         if (piece->extent != 0)
             again[count++] = id;
         else
@@ -596,7 +594,7 @@ static uint64_t drop_again(struct sc_store *store)
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK)
         return 0;
-    sc_store_log_unreserve(store, void_count * sc_store_record_bytes_drop());
+    sc_store_log_unreserve(store, void_count * SC_STORE_DROP_BYTES);
     return dropped_end(store, again, count);
 }
 
@@ -646,7 +644,7 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
         if (count == 0)
             continue;
         if (store->params.role == SC_STORE_WRITER)
-            sc_store_log_unreserve(store, count * sc_store_record_bytes_drop());
+            sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
         (void)sc_store_quarantine_add(store, voided, count, wall_ns);
         total += count;
     }

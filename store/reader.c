@@ -234,12 +234,6 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
     return SPEC_OK;
 }
 
-spec_status sc_store_reader_open(struct sc_store *store, struct sc_store_reader **ret_reader,
-                                 struct spec_error *reterr)
-{
-    return sc_store_readers_open(store, 1, ret_reader, reterr);
-}
-
 void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
 {
     if (first == NULL)
@@ -256,11 +250,6 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
     sc_alloc_free(alloc, reads);
     sc_alloc_free(alloc, first->units);
     sc_alloc_free(alloc, first);
-}
-
-void sc_store_reader_close(struct sc_store_reader *reader)
-{
-    sc_store_readers_close(reader, 1);
 }
 
 /* Lock held. */
@@ -513,12 +502,6 @@ void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least)
 }
 
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
-                                 struct sc_store_rows *ret_rows, struct spec_error *reterr)
-{
-    return sc_store_reader_move(reader, deadline_ns, NULL, ret_rows, reterr);
-}
-
-spec_status sc_store_reader_move(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr)
 {

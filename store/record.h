@@ -205,15 +205,32 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
                                 uint64_t k_row_bytes);
 
-/* Upper bounds of whole frames, for reserving log space. */
-uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes);
-uint64_t sc_store_record_bytes_extent(uint64_t part_count);
-uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count);
-uint64_t sc_store_record_bytes_drop(void);
-uint64_t sc_store_record_bytes_epoch(void);
-uint64_t sc_store_record_bytes_head(void);
-uint64_t sc_store_record_bytes_average(uint64_t code_count);
-uint64_t sc_store_record_bytes_annex(uint64_t part_count);
-uint64_t sc_store_record_bytes_coarse(void);
+/* Upper bounds of whole frames, for reserving log space: a key of k characters is k + 1 bytes, an
+ * integer 9, a bin header 5. */
+#define SC_STORE_DROP_BYTES   (SC_STORE_FRAME_BYTES + 48u)
+#define SC_STORE_EPOCH_BYTES  (SC_STORE_FRAME_BYTES + 64u)
+#define SC_STORE_COARSE_BYTES (SC_STORE_FRAME_BYTES + 80u)
+#define SC_STORE_HEAD_BYTES   (SC_STORE_FRAME_BYTES + 96u)
+#define SC_STORE_MARK_BYTES   40u
+
+static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
+{
+    return SC_STORE_FRAME_BYTES + 192 + descriptor_bytes;
+}
+
+static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, annex */
+{
+    return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
+}
+
+static inline uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
+{
+    return SC_STORE_FRAME_BYTES + 256 + token_count * 4 + mark_count * SC_STORE_MARK_BYTES;
+}
+
+static inline uint64_t sc_store_record_bytes_average(uint64_t code_count)
+{
+    return SC_STORE_FRAME_BYTES + 64 + code_count * 2;
+}
 
 #endif

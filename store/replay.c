@@ -362,7 +362,6 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_put_head(&append.writer, head);
-    sc_store_append_frame_end(&append);
     return sc_store_append_commit(store, &append, reterr);
 }
 
@@ -399,7 +398,6 @@ static spec_status replay_drop_refused(struct sc_store *store, struct spec_error
         while (count < DROPS_PER_WRITE && refused_next(store, &id, replay->refused_last) != NULL) {
             sc_store_append_frame(&append);
             sc_store_record_put_drop(&append.writer, id - 1, at_ns);
-            sc_store_append_frame_end(&append);
             count++;
         }
         if (count > 0)

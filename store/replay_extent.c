@@ -263,7 +263,7 @@ static void piece_lose(struct sc_store *store, uint64_t id)
     sc_store_replay_drop(store, id);
     if (!sc_store_replay_is_writer(store))
         return;
-    store->share.reserved -= sc_store_record_bytes_drop();
+    store->share.reserved -= SC_STORE_DROP_BYTES;
     (void)sc_store_quarantine_add(store, &id, 1, store->replay->record.coarse.at_ns);
 }
 

@@ -98,7 +98,7 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
         atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
     sc_store_replay_table_unlock(store);
     if (sc_store_replay_is_writer(store)) {
-        store->share.reserved += sc_store_record_bytes_drop();
+        store->share.reserved += SC_STORE_DROP_BYTES;
         count_up(store, &store->counts.held_count);
     }
     count_up(store, &store->counts.piece_count);
@@ -284,6 +284,6 @@ void sc_store_replay_drop_record(struct sc_store *store)
     if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
         atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
         return; /* twice, or of a piece that was not believed */
-    store->share.reserved -= sc_store_record_bytes_drop();
+    store->share.reserved -= SC_STORE_DROP_BYTES;
     (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
 }

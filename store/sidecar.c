@@ -111,11 +111,6 @@ void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
                                          .spans = sidecar->spans};
 }
 
-bool sc_store_sidecar_is_codes(const struct sc_store_sidecar *sidecar)
-{
-    return sidecar->format == &CODES;
-}
-
 void sc_store_sidecar_span(struct sc_store_sidecar *sidecar, uint64_t first, uint64_t end,
                            const struct sc_store_piece_entry *piece)
 {

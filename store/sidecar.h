@@ -62,7 +62,6 @@ void sc_store_desk_leave(struct sc_store_desk *desk);
 /* Probe rows, or codes, of an extent without spans; desk, plans and spans are set. */
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
                           const struct sc_store_extent_entry *extent, bool is_codes);
-bool sc_store_sidecar_is_codes(const struct sc_store_sidecar *sidecar);
 /* The next rows [first, end), if there are any; at most pieces_max spans. */
 void sc_store_sidecar_span(struct sc_store_sidecar *sidecar, uint64_t first, uint64_t end,
                            const struct sc_store_piece_entry *piece);

@@ -480,11 +480,6 @@ spec_status sc_store_mail_take(struct sc_store *store,
 
 /* ---- Average importance --------------------------------------------------------------------- */
 
-/* Log-scale code of an importance share x = imp / sum imp (0 .. 1): 0 for x < 2^-32, else
- * 65535 + round(2047.96875 * log2(x)), at least 1; so 65535 is 1 and a step is .034 %. */
-uint16_t sc_store_average_code(double share);
-double sc_store_average_share(uint16_t code); /* 0 for 0 */
-
 /* Records the averages of pieces: codes [layer_count][row_count of the piece], and over how many
  * requests. The newest record of a piece counts. Pieces that are not live are left out. Executor
  * thread; one buffered write for up to 1 MiB of records. Told at open and while following by
@@ -496,7 +491,10 @@ struct sc_store_average {
     uint64_t piece;
     uint32_t requests; /* >= 1 */
     uint32_t row_count;
-    const uint16_t *codes; /* valid during the call */
+    /* Of the share x = imp / sum imp (0 .. 1) of a row: 0 for x < 2^-32, else 65535 +
+     * round(2047.96875 * log2(x)), at least 1; so 65535 is 1 and a step is .034 %. Valid during the
+     * call. */
+    const uint16_t *codes;
 };
 spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_average *averages,
                                  uint64_t count, struct spec_error *reterr);

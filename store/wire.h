@@ -13,7 +13,6 @@
 
 #include <string.h>
 
-#define SC_STORE_MARK_BYTES     40u
 #define SC_STORE_IDENTITY_MAGIC "spec_connector store"
 
 static inline void sc_store_le_put(uint8_t *dst, uint64_t value, uint32_t bytes)

@@ -293,7 +293,7 @@ static inline uint64_t twin_load_all(struct twin *twin)
                 assert_int_equal(loaded.rows, world->pieces[i].row_count);
         }
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     return failed;
 }
 

@@ -71,7 +71,7 @@ static void rows_look(struct world *world, struct counts *counts)
             counts->rows_ok += loaded.status == SPEC_OK;
             counts->rows_missed += loaded.status != SPEC_OK;
         }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 /* ---- The store ------------------------------------------------------------------------------- */

@@ -40,10 +40,10 @@ static void scenario(struct twin *twin)
     for (uint32_t life = 0; life < 2; life++) {
         if (world_open(world) != SPEC_OK)
             return;
-        if (sc_store_reader_open(world->store, &reader, NULL) == SPEC_OK) {
+        if (sc_store_readers_open(world->store, 1, &reader, NULL) == SPEC_OK) {
             for (uint32_t i = 0; i < 18; i++)
                 twin_step(twin, reader, false);
-            sc_store_reader_close(reader);
+            sc_store_readers_close(reader, 1);
         }
         world_close(world);
     }
@@ -156,7 +156,7 @@ static void fault_free_random_operations_equal_the_twin(void **state)
                 assert_int_equal(stats.piece_count, twin.world->piece_count);
                 assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
             }
-            sc_store_reader_close(reader);
+            sc_store_readers_close(reader, 1);
             assert_int_equal(twin_load_all(&twin), 0);
             sc_store_stats(twin.world->store, &stats);
             assert_int_equal(stats.corrupt_rows + stats.corrupt_records + stats.io_errors, 0);
@@ -197,7 +197,7 @@ static void fault_lying_devices_give_right_rows_or_none(void **state)
             sc_io_sim_fault_ppm(world->disk, faults[f], (seed_now + f) % 3 == 0 ? 30000 : 0);
         for (uint32_t i = 0; i < 60; i++)
             twin_step(&twin, reader, false);
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_close(world);
         for (uint32_t f = 0; f < fault_count; f++) {
             sc_io_sim_fault_ppm(world->disk, faults[f], 0);
@@ -235,10 +235,10 @@ static void fault_power_cuts_leave_right_rows_or_none(void **state)
         uint64_t chance = random_below(&twin.random, 4) == 0 ? 12 : 160;
         sc_io_sim_power_off_after(world->disk, random_below(&twin.random, chance));
         for (uint32_t life = 0; life < 2 && world_open(world) == SPEC_OK; life++) {
-            assert_int_equal(sc_store_reader_open(world->store, &reader, NULL), SPEC_OK);
+            assert_int_equal(sc_store_readers_open(world->store, 1, &reader, NULL), SPEC_OK);
             for (uint32_t i = 0; i < 25; i++)
                 twin_step(&twin, reader, false);
-            sc_store_reader_close(reader);
+            sc_store_readers_close(reader, 1);
             world_close(world);
         }
         assert_int_equal(sc_io_sim_disk_crash(world->disk, seed_now, NULL), SPEC_OK);
@@ -308,7 +308,7 @@ static void *producer_main(void *argument)
         }
         struct sc_store_reader *reader = NULL;
         if (status == SPEC_OK &&
-            sc_store_reader_open(producer->world->store, &reader, NULL) == SPEC_OK) {
+            sc_store_readers_open(producer->world->store, 1, &reader, NULL) == SPEC_OK) {
             for (uint32_t p = 0; p < pass->piece_count; p++) {
                 struct world_piece piece = {.id = pass->first_id + p,
                                             .key = pass->key,
@@ -323,7 +323,7 @@ static void *producer_main(void *argument)
             }
             if (i % 3 == 0)
                 producer_drop(producer, pass);
-            sc_store_reader_close(reader);
+            sc_store_readers_close(reader, 1);
             producer->stored += status == SPEC_OK ? 1 : 0;
         }
         pass_free(pass);

@@ -89,7 +89,7 @@ static void open_and_load(struct world *world, struct counts *counts)
     struct sc_store_sketch *sketch = sketch_make(world);
     load_all(world, reader, sketch, counts);
     sc_store_sketch_close(sketch);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_close(world);
 }
 
@@ -129,7 +129,7 @@ static void flip_segment(struct world *world, const char *path, uint64_t bytes,
         flip(world, path, offset);
     }
     sc_store_sketch_close(sketch);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_close(world);
 }
 

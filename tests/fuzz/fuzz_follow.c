@@ -128,13 +128,14 @@ static void twin_load(struct twin *twin)
 {
     struct sc_store_reader *reader;
     struct sc_store_rows rows;
-    FUZZ_CHECK(sc_store_reader_open(twin->store, &reader, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_store_readers_open(twin->store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i], 0};
         sc_store_reader_begin(reader, i % 2, &range, 1, SC_LANE_DEMAND);
-        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
+        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
+                   SPEC_E_CORRUPT);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     struct sc_store_sketch *sketch;
     struct sc_store_slab slab;
     FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);

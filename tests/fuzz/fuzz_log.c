@@ -138,12 +138,13 @@ static bool look(void)
         return false;
     sc_store_stats(store, &stats);
     FUZZ_CHECK(stats.extent_bytes <= 1u << 20);
-    FUZZ_CHECK(sc_store_reader_open(store, &reader, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_store_readers_open(store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         sc_store_reader_begin(reader, i % 2, &told[i], 1, SC_LANE_DEMAND);
-        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_E_CORRUPT);
+        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
+                   SPEC_E_CORRUPT);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
@@ -267,7 +268,7 @@ static void churn_store(struct sc_store *store)
 static void churn_load(struct sc_store *store)
 {
     struct sc_store_reader *reader;
-    FUZZ_CHECK(sc_store_reader_open(store, &reader, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_store_readers_open(store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t layer = 0; layer < 2 && churn.first_id > 0; layer++) {
         const struct sc_store_range ranges[2] = {{churn.first_id, 0, 64, 0},
                                                  {churn.first_id + 1, 0, CHURN_ROWS - 64, 0}};
@@ -275,14 +276,14 @@ static void churn_load(struct sc_store *store)
         uint64_t got = 0;
         sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
         do {
-            FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL) == SPEC_OK);
+            FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) == SPEC_OK);
             for (uint64_t i = 0; i < rows.row_count * 96; i++)
                 FUZZ_CHECK(rows.rows[i] == churn_byte(layer, got + i / 96, i % 96));
             got += rows.row_count;
         } while (rows.row_count > 0);
         FUZZ_CHECK(got == CHURN_ROWS);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static void churn_coarse(struct sc_store *store, uint64_t piece)

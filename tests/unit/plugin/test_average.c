@@ -1,6 +1,7 @@
-/* Average importance: codes beside the store's, smoothing, the cap, what is written and when, and
+/* Average importance: codes beside libm's, smoothing, the cap, what is written and when, and
  * that what was written comes back. */
 #include "plugin/lab/average.h"
+#include "tests/unit/store/average_code.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -95,14 +96,14 @@ static void codes_are_within_one_step_of_the_store_s(void **state)
         float scores[ROWS];
         note(&fx, piece, 0, sums);
         (void)sc_lab_averages_scores(fx.averages, &noted, 1, 0, true, scores);
-        int fast = sc_store_average_code((double)scores[0]);
-        int exact = sc_store_average_code((double)sums[0]);
+        int fast = average_code((double)scores[0]);
+        int exact = average_code((double)sums[0]);
         assert_in_range(fast - exact + 1, 0, 2);
         const uint16_t codes[LAYERS * ROWS] = {(uint16_t)exact, 0, 65535};
         sc_lab_averages_load(fx.averages, &(struct sc_store_average){1, 1, ROWS, codes});
         (void)sc_lab_averages_scores(fx.averages, &told, 1, 0, true, scores);
         double back = (double)scores[0];
-        if (!(fabs(back - sc_store_average_share((uint16_t)exact)) <= back * 1e-5))
+        if (!(fabs(back - average_share((uint16_t)exact)) <= back * 1e-5))
             fail_msg("code %d: share %.9g", exact, back);
         assert_true(scores[1] == 0 && scores[2] == 1);
     }

@@ -62,7 +62,7 @@ static inline uint32_t copy_load(const struct world *world, struct sc_store *sto
     assert_non_null(reading);
     *reading = *world;
     reading->store = store;
-    assert_int_equal(sc_store_reader_open(store, &reader, NULL), SPEC_OK);
+    assert_int_equal(sc_store_readers_open(store, 1, &reader, NULL), SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             struct loaded loaded = world_load_piece(reading, reader, layer, &copy->pieces[i]);
@@ -70,7 +70,7 @@ static inline uint32_t copy_load(const struct world *world, struct sc_store *sto
             assert_true(loaded.status == SPEC_OK || loaded.rows < copy->pieces[i].row_count);
             whole += loaded.status == SPEC_OK;
         }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     free(reading);
     return whole;
 }

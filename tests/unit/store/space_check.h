@@ -141,8 +141,7 @@ static inline void space_check(struct sc_store *store)
     assert_int_equal(check_buckets(store), sums.quarantined);
     assert_int_equal(sc_store_counted(&store->counts.piece_count), sums.live);
     /* A drop record has room for each piece that has none yet. */
-    assert_true(store->share.reserved >=
-                (sums.live + sums.unrecorded) * sc_store_record_bytes_drop());
+    assert_true(store->share.reserved >= (sums.live + sums.unrecorded) * SC_STORE_DROP_BYTES);
     assert_true(sc_store_disk_used(store) <= store->disk.bytes_max);
     free(pages);
 }

@@ -484,7 +484,7 @@ static inline struct loaded world_load(struct world *world, struct sc_store_read
     sc_store_reader_begin(reader, layer, ranges, count, SC_LANE_DEMAND);
     for (;;) {
         struct sc_store_rows rows;
-        loaded.status = sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, &world->error);
+        loaded.status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
         loaded.failed_range = rows.failed_range;
         if (loaded.status != SPEC_OK || rows.row_count == 0)
             break;
@@ -540,7 +540,7 @@ static inline struct loaded world_load_key(struct world *world, struct sc_store_
 static inline struct sc_store_reader *world_reader(struct world *world)
 {
     struct sc_store_reader *reader = NULL;
-    assert_int_equal(sc_store_reader_open(world->store, &reader, &world->error), SPEC_OK);
+    assert_int_equal(sc_store_readers_open(world->store, 1, &reader, &world->error), SPEC_OK);
     return reader;
 }
 

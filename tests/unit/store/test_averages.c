@@ -5,6 +5,7 @@
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
+#include "tests/unit/store/average_code.h"
 
 #define IDS_MAX 4096u
 
@@ -104,21 +105,21 @@ static uint64_t log_bytes(struct world *world)
 static void average_codes_are_a_log_scale(void **state)
 {
     (void)state;
-    assert_int_equal(sc_store_average_code(1.0), 65535);
-    assert_int_equal(sc_store_average_code(2.0), 65535);
-    assert_int_equal(sc_store_average_code(0.5), 63487);     /* 65535 - 2047.97 */
-    assert_int_equal(sc_store_average_code(0x1p-16), 32767); /* 65535 + round(-32767.5) */
-    assert_int_equal(sc_store_average_code(0x1p-32), 1);
-    assert_int_equal(sc_store_average_code(0x1.fffffep-33), 0);
-    assert_int_equal(sc_store_average_code(0.0), 0);
-    assert_int_equal(sc_store_average_code(-1.0), 0);
-    assert_int_equal(sc_store_average_code((double)__builtin_nanf("")), 0);
-    assert_true(sc_store_average_share(0) == 0.0);
-    assert_true(sc_store_average_share(65535) == 1.0);
+    assert_int_equal(average_code(1.0), 65535);
+    assert_int_equal(average_code(2.0), 65535);
+    assert_int_equal(average_code(0.5), 63487);     /* 65535 - 2047.97 */
+    assert_int_equal(average_code(0x1p-16), 32767); /* 65535 + round(-32767.5) */
+    assert_int_equal(average_code(0x1p-32), 1);
+    assert_int_equal(average_code(0x1.fffffep-33), 0);
+    assert_int_equal(average_code(0.0), 0);
+    assert_int_equal(average_code(-1.0), 0);
+    assert_int_equal(average_code((double)__builtin_nanf("")), 0);
+    assert_true(average_share(0) == 0.0);
+    assert_true(average_share(65535) == 1.0);
     for (uint32_t code = 1; code <= 65535; code++) {
-        double share = sc_store_average_share((uint16_t)code);
-        assert_true(share > sc_store_average_share((uint16_t)(code - 1)));
-        assert_int_equal(sc_store_average_code(share), code > 1 ? code : 1);
+        double share = average_share((uint16_t)code);
+        assert_true(share > average_share((uint16_t)(code - 1)));
+        assert_int_equal(average_code(share), code > 1 ? code : 1);
     }
 }
 

@@ -115,7 +115,7 @@ static void rows_ok(struct world *world, uint64_t key)
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         if (world_load_key(world, reader, layer, key).status != SPEC_OK)
             fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static void build_gives_old_rows_their_sketches(void **state)

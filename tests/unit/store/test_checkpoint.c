@@ -86,7 +86,7 @@ static void check_twin(struct world *world, bool rows_may_miss)
             }
         }
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     space_check(world->store);
 }
 

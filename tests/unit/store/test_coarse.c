@@ -111,7 +111,7 @@ static spec_status rows_status(struct world *world, uint64_t key)
     spec_status status = SPEC_OK;
     for (uint32_t layer = 0; layer < world->setup->layers && status == SPEC_OK; layer++)
         status = world_load_key(world, reader, layer, key).status;
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     return status;
 }
 

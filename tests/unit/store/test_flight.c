@@ -264,7 +264,7 @@ static void reader_take(struct player *player, struct load *load, uint64_t deadl
     struct sc_store_read_cost cost;
     struct spec_error error = {.struct_size = sizeof(error)};
     load->is_touched = true;
-    spec_status status = sc_store_reader_next(load->reader, deadline_ns, &rows, &error);
+    spec_status status = sc_store_reader_next(load->reader, deadline_ns, NULL, &rows, &error);
     if (status == SPEC_E_TIMEOUT) {
         HOLDS(deadline_ns != SC_EXEC_FOREVER);
         return;
@@ -403,7 +403,7 @@ static void reader_step(struct player *player, struct load *load)
     } else if (what <= 6 && load->is_picks) {
         reader_narrow(player, load);
     } else if (what == 7) {
-        sc_store_reader_close(load->reader);
+        sc_store_readers_close(load->reader, 1);
         load->reader = world_reader(player->world);
         load->is_begun = load->is_touched = false;
     } else {
@@ -446,7 +446,7 @@ static void player_open(struct player *player, struct world *world, uint64_t see
 static void player_close(struct player *player)
 {
     for (uint32_t i = 0; i < READERS; i++)
-        sc_store_reader_close(player->readers[i].reader);
+        sc_store_readers_close(player->readers[i].reader, 1);
     for (uint32_t i = 0; i < SKETCHES; i++)
         sc_store_sketch_close(player->sketches[i].sketch);
 }

@@ -170,7 +170,7 @@ static void check_rows(struct follower *follower)
     struct world reading = *follower->world;
     struct sc_store_reader *reader = NULL;
     reading.store = follower->store;
-    assert_int_equal(sc_store_reader_open(follower->store, &reader, NULL), SPEC_OK);
+    assert_int_equal(sc_store_readers_open(follower->store, 1, &reader, NULL), SPEC_OK);
     for (uint32_t i = 0; i < follower->told_count; i++) {
         const struct world_piece *piece = &follower->told[i].piece;
         for (uint32_t layer = 0; layer < reading.setup->layers; layer++) {
@@ -179,7 +179,7 @@ static void check_rows(struct follower *follower)
             assert_int_equal(loaded.rows, piece->row_count);
         }
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 /* The writer drops pieces [first, first + count) of its twin. */
@@ -425,7 +425,6 @@ static void follow_stops_at_a_newer_version(void **state)
     sc_store_append_frame(&append);
     memcpy(append.writer.bytes + append.writer.used, "\x83\xA1v\x02\xA1t\x04\xA2id\x01", 11);
     append.writer.used += 11;
-    sc_store_append_frame_end(&append);
     assert_int_equal(sc_store_append_commit(world->store, &append, NULL), SPEC_OK);
     bool more = true;
     assert_int_equal(sc_store_follow(follower->store, &more, &follower->error), SPEC_E_VERSION);

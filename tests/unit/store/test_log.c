@@ -95,7 +95,7 @@ static void check_seen(struct world *world)
             assert_int_equal(loaded.rows, world->pieces[i].row_count);
         }
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
@@ -396,7 +396,7 @@ static void forge_check(struct forge *forge, uint32_t told, uint64_t lies)
     assert_true(world->pieces[0].seen);
     struct sc_store_reader *reader = world_reader(world);
     assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
     world_close(world);
     world_open_ok(world);
@@ -436,7 +436,7 @@ static void log_ids_may_skip(void **state)
     assert_int_equal(world->pieces[world->piece_count - 1].id, 60000001u);
     struct sc_store_reader *reader = world_reader(world);
     assert_int_equal(world_load_key(world, reader, 2, 500).rows, 64);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_free(world);
     free(forge);
 }
@@ -917,7 +917,7 @@ static void late_check(struct forge *forge, uint32_t told, uint64_t lies)
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
         assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_close(world);
     }
     world_open_ok(world);
@@ -1251,7 +1251,7 @@ static void log_records_of_coarse_extents_fit_their_bound(void **state)
     struct sc_store_record_coarse coarse = {UINT64_MAX, UINT32_MAX, UINT32_MAX};
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_coarse(&writer, UINT64_MAX, &coarse);
-    assert_true(writer.used <= sc_store_record_bytes_coarse());
+    assert_true(writer.used <= SC_STORE_COARSE_BYTES);
 }
 
 static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
@@ -1278,16 +1278,16 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                             .parts = parts};
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_extent(&writer, UINT64_MAX, &extent);
-    assert_true(writer.used <= sc_store_record_bytes_extent(SC_LIMIT_LAYERS));
+    assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
-    assert_true(writer.used <= sc_store_record_bytes_annex(SC_LIMIT_LAYERS));
+    assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     extent.code_shape = (struct sc_store_code_shape){big, big, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
-    assert_true(writer.used <= sc_store_record_bytes_annex(SC_LIMIT_LAYERS));
+    assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
     assert_false(writer.overflow);
 }
 
@@ -1317,16 +1317,16 @@ static void log_records_fit_their_bounds(void **state)
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_drop(&writer, UINT64_MAX, UINT64_MAX);
-    assert_true(writer.used <= sc_store_record_bytes_drop());
+    assert_true(writer.used <= SC_STORE_DROP_BYTES);
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_epoch(&writer, UINT64_MAX, UINT64_MAX, UINT64_MAX);
-    assert_true(writer.used <= sc_store_record_bytes_epoch());
+    assert_true(writer.used <= SC_STORE_EPOCH_BYTES);
     struct sc_store_record_head head = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_head(&writer, &head);
-    assert_true(writer.used <= sc_store_record_bytes_head());
+    assert_true(writer.used <= SC_STORE_HEAD_BYTES);
     struct sc_store_namespace space = {
         .layer_count = big, .layout = big, .k_row_bytes = UINT64_MAX, .descriptor = "12345678"};
     writer.used = 0;

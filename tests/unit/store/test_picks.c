@@ -217,7 +217,7 @@ static void scene_open(struct scene *scene, const struct world_setup *setup, uin
 
 static void scene_close(struct scene *scene)
 {
-    sc_store_reader_close(scene->reader);
+    sc_store_readers_close(scene->reader, 1);
     struct sc_store_stats stats;
     sc_store_stats(scene->world->store, &stats);
     assert_int_equal(stats.stage_bytes_used, 0);
@@ -247,7 +247,7 @@ static spec_status scene_next(struct scene *scene, uint64_t *next, uint64_t *ret
 {
     struct sc_store_rows rows;
     spec_status status =
-        sc_store_reader_next(scene->reader, SC_EXEC_FOREVER, &rows, &scene->world->error);
+        sc_store_reader_next(scene->reader, SC_EXEC_FOREVER, NULL, &rows, &scene->world->error);
     *ret_count = 0;
     if (status != SPEC_OK) {
         assert_true(*next < scene->load.count);
@@ -346,7 +346,7 @@ static void whether_picks_are_there_is_told(void **state)
         assert_true(sc_store_reader_is_there(scene.reader));
         for (uint64_t count = 1; status == SPEC_OK && count > 0; taken += count) {
             struct sc_store_rows rows;
-            status = sc_store_reader_next(scene.reader, 1, &rows, &scene.world->error);
+            status = sc_store_reader_next(scene.reader, 1, NULL, &rows, &scene.world->error);
             count = status == SPEC_OK ? rows_check(&scene, &rows) : 0;
         }
         assert_int_equal(status, fails ? SPEC_E_IO : SPEC_OK);
@@ -498,7 +498,7 @@ static void narrowed_check(struct scene *scene, const uint64_t *wanted, uint64_t
     struct sc_store_rows rows;
     for (;;) {
         assert_int_equal(
-            sc_store_reader_next(scene->reader, SC_EXEC_FOREVER, &rows, &scene->world->error),
+            sc_store_reader_next(scene->reader, SC_EXEC_FOREVER, NULL, &rows, &scene->world->error),
             SPEC_OK);
         if (rows.row_count == 0)
             break;
@@ -570,7 +570,8 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
     assert_int_equal(sc_store_reader_narrow(scene.reader, none, covered), 0);
     struct sc_store_rows rows;
     assert_int_equal(
-        sc_store_reader_next(scene.reader, SC_EXEC_FOREVER, &rows, &scene.world->error), SPEC_OK);
+        sc_store_reader_next(scene.reader, SC_EXEC_FOREVER, NULL, &rows, &scene.world->error),
+        SPEC_OK);
     assert_int_equal(rows.row_count, 0);
     while (sc_exec_step_one(scene.world->exec)) {
     }

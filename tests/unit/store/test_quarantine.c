@@ -85,7 +85,7 @@ static void check_rows_right(struct world *world)
             assert_int_equal(loaded.rows, world->pieces[i].row_count);
         }
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static uint64_t fill(struct world *world, uint64_t *key, uint32_t rows)
@@ -299,7 +299,7 @@ static void quarantine_rows_that_were_not_committed_come_back_at_once(void **sta
             assert_int_equal(world_load(world, reader, 1, &range, &twin, 1).rows, 4);
             assert_int_equal(world_store(world, 2 + turn, 0, 200), SPEC_OK); /* in those pages */
         }
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         pass_free(pass);
         check_rows_right(world);
         world->refuse_id = id; /* or the twin would ask for the skipped rows too */
@@ -713,7 +713,7 @@ static void random_rows_right(struct world *world)
         if (loaded.status != SPEC_OK || loaded.rows != twin->row_count)
             fail_msg("piece %lu: %s", (unsigned long)range.piece, world->error.text);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static bool believe(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
@@ -817,7 +817,7 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
         follow_all(world, follower);
         (void)fill(world, &key, 100); /* around what is in quarantine */
         assert_false(sc_store_piece_hash(follower, pieces[0].id, hash)); /* not promised again */
-        assert_int_equal(sc_store_reader_open(follower, &reader, NULL), SPEC_OK);
+        assert_int_equal(sc_store_readers_open(follower, 1, &reader, NULL), SPEC_OK);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++)
             assert_int_equal(world_load_piece(world, reader, layer, &pieces[0]).rows, 64);
         clock_move(world, LEASE_NS);
@@ -834,7 +834,7 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
                          SPEC_E_CORRUPT);
         assert_true(sc_store_piece_hash(world->store, id, hash));
         assert_int_equal(stats_of(world).log_bytes, log_bytes);
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         sc_store_close(follower);
         space_check(world->store);
         check_rows_right(world);

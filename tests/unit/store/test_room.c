@@ -29,7 +29,7 @@ static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
         assert_int_equal(loaded.status, SPEC_OK);
         assert_int_equal(loaded.rows, rows);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static uint64_t segments_room(struct world *world)
@@ -57,7 +57,7 @@ static void room_of_the_log_follows_from_the_rows(void **state)
         assert_int_equal(world_store(world, key, 32, 1), SPEC_OK);
     struct sc_store_stats stats;
     sc_store_stats(world->store, &stats);
-    uint64_t logs = 2 * (stats.log_bytes / 200 + sc_store_record_bytes_drop()) * rows;
+    uint64_t logs = 2 * (stats.log_bytes / 200 + SC_STORE_DROP_BYTES) * rows;
     assert_true(logs < (8u << 20) - segments_room(world) - stats.disk_bytes_used);
     world_free(world);
 }

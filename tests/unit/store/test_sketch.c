@@ -248,7 +248,7 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
         match_check(world, &match, 1, wanted, sketch, false);
         struct sc_store_reader *reader = world_reader(world);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_E_CORRUPT);
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         sc_store_sketch_close(sketch);
         world_free(world);
     }
@@ -526,7 +526,7 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
                 match_check(world, &match, s, setup.probe_row_bytes, sketches[s], true);
             }
             for (uint32_t r = 0; r < count; r++)
-                sc_store_reader_close(readers[r]);
+                sc_store_readers_close(readers[r], 1);
             sc_store_sketch_close(sketches[0]);
             sc_store_sketch_close(sketches[1]);
         }
@@ -563,7 +563,7 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
     assert_int_equal(sc_store_sketch_state(sketch), SPEC_OK);
     match_check(world, &match, 0, 96, sketch, true);
     for (uint32_t r = 0; r < count; r++)
-        sc_store_reader_close(readers[r]);
+        sc_store_readers_close(readers[r], 1);
     sc_store_sketch_close(sketch);
     world_free(world);
 }

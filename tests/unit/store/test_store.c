@@ -112,7 +112,7 @@ static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
             fail_msg("%s: layer %u: %s", world->setup->name, layer, world->error.text);
         assert_int_equal(loaded.rows, rows);
     }
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
 }
 
 static void store_rows_come_back_before_and_after_a_reopen(void **state)
@@ -172,7 +172,7 @@ static void store_ranges_in_any_order_give_exactly_their_rows(void **state)
             assert_int_equal(loaded.status, SPEC_OK);
             assert_int_equal(loaded.rows, rows);
         }
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_free(world);
     }
 }
@@ -197,7 +197,7 @@ static void store_a_range_of_no_live_piece_fails_after_the_good_rows(void **stat
     struct sc_store_range longer = {good->id, 1, 64, 0}; /* one row more than there is */
     struct loaded loaded = world_load(world, reader, 1, &longer, &good, 1);
     assert_int_equal(loaded.status, SPEC_E_CORRUPT);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_free(world);
 }
 
@@ -236,7 +236,7 @@ static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
     assert_int_equal(stats.corrupt_rows, 1);
     sc_store_piece_drop(world->store, world->pieces[1].id);
     assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[1]).status, SPEC_E_CORRUPT);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_close(world);
     world_open_ok(world);
     assert_true(world->pieces[0].seen);
@@ -284,7 +284,7 @@ static void expect_moved(struct world *world, struct sc_store_reader *reader, ui
     uint64_t came = 0;
     sc_store_reader_begin(reader, layer, ranges, 3, SC_LANE_DEMAND);
     for (; status == SPEC_OK && rows.row_count > 0; came += rows.row_count) {
-        status = sc_store_reader_move(reader, SC_EXEC_FOREVER, &sink, &rows, NULL);
+        status = sc_store_reader_next(reader, SC_EXEC_FOREVER, &sink, &rows, NULL);
         assert_true(rows.rows == NULL && (rows.row_count == 0 || rows.row_first == came));
     }
     assert_int_equal(status, expected);
@@ -322,7 +322,7 @@ static void store_rows_move_where_the_sink_says(void **state)
             assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
             expect_moved(world, reader, 0, 5, SPEC_E_CORRUPT);
         }
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_free(world);
     }
 }
@@ -370,7 +370,7 @@ static uint64_t expect_apart(struct world *world, struct sc_store_reader *reader
     assert_non_null(row);
     sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
     for (; rows.row_count > 0; came += rows.row_count) {
-        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, &rows, NULL), SPEC_OK);
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL), SPEC_OK);
         assert_true(rows.row_count == 0 || rows.row_first == came);
         most = rows.row_count > most ? rows.row_count : most;
         for (uint64_t i = 0; i < rows.row_count; i++) {
@@ -402,7 +402,7 @@ static void store_rows_come_and_go_as_many_at_once_as_is_asked(void **state)
             assert_true(!has_room || most >= TOGETHER);
             assert_true(most <= (bite > TOGETHER ? bite : TOGETHER));
         }
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_free(world);
     }
 }
@@ -704,8 +704,8 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
             struct sc_store_rows got;
             sc_store_reader_demand(readers[r]);
             do {
-                assert_int_equal(sc_store_reader_next(readers[r], SC_EXEC_FOREVER, &got, NULL),
-                                 SPEC_OK);
+                assert_int_equal(
+                    sc_store_reader_next(readers[r], SC_EXEC_FOREVER, NULL, &got, NULL), SPEC_OK);
                 rows += got.row_count;
             } while (got.row_count > 0);
         }
@@ -726,7 +726,7 @@ static void *consumer_main(void *argument)
 {
     struct consumer *consumer = argument;
     struct sc_store_rows got;
-    while (sc_store_reader_next(consumer->reader, SC_EXEC_FOREVER, &got, NULL) == SPEC_OK &&
+    while (sc_store_reader_next(consumer->reader, SC_EXEC_FOREVER, NULL, &got, NULL) == SPEC_OK &&
            got.row_count > 0)
         consumer->rows += got.row_count;
     return NULL;
@@ -764,10 +764,10 @@ static void store_starved_readers_share_the_spare_frame(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(pthread_join(consumers[i].thread, NULL), 0);
         assert_int_equal(consumers[i].rows, 32 * 64);
-        sc_store_reader_close(consumers[i].reader);
+        sc_store_readers_close(consumers[i].reader, 1);
     }
     for (uint32_t i = 0; i < 2; i++)
-        sc_store_reader_close(hoards[i]);
+        sc_store_readers_close(hoards[i], 1);
     world_free(world);
 }
 
@@ -793,7 +793,7 @@ static void store_cost_of_a_load_is_its_rows_tags_and_pages(void **state)
     assert_int_equal(cost.op_count, 2); /* its tag lies far in front */
     assert_int_equal(cost.wanted_bytes, 1024 + 8);
     assert_true(cost.read_bytes <= 4 * 4096);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_free(world);
 }
 
@@ -839,13 +839,13 @@ static void store_operations_go_out_in_batches_of_one_size(void **state)
     assert_true(batches <= 1 + (seen - FLIGHT + FLIGHT / 2 - 1) / (FLIGHT / 2));
     uint64_t rows = 0;
     do {
-        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, &got, NULL), SPEC_OK);
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL), SPEC_OK);
         rows += got.row_count;
     } while (got.row_count > 0);
     assert_int_equal(rows, ROWS);
     sc_store_reader_cost(reader, &cost);
     assert_int_equal(cost.op_count, ROWS / 8); /* 1 MiB each, the first of an extent with tags */
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_free(world);
 }
 
@@ -882,8 +882,8 @@ static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
         assert_int_equal(cost.op_count, i == 0 ? 2 : 1);
     }
     for (uint32_t i = 0; i < 2; i++)
-        sc_store_reader_close(others[i]);
-    sc_store_reader_close(reader);
+        sc_store_readers_close(others[i], 1);
+    sc_store_readers_close(reader, 1);
     world_free(world);
 }
 
@@ -931,14 +931,14 @@ static void store_cancelled_loads_leave_nothing_behind(void **state)
             uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
             sc_store_reader_begin(reader, layer, ranges, 4, SC_LANE_SPECULATIVE);
             for (uint64_t n = random_below(&random, 3); n > 0; n--)
-                (void)sc_store_reader_next(reader, SC_EXEC_FOREVER, &got, NULL);
+                (void)sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL);
             if (random_below(&random, 2) == 0)
                 sc_store_reader_cancel(reader);
             struct loaded loaded = world_load_key(world, reader, layer, 1);
             assert_int_equal(loaded.status, SPEC_OK);
             assert_int_equal(loaded.rows, 256);
         }
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         sc_store_stats(world->store, &stats);
         assert_int_equal(stats.stage_bytes_used, 0);
         world_free(world);
@@ -957,13 +957,13 @@ static void store_an_operation_that_never_completes_times_out(void **state)
     sc_io_sim_fault_nth(world->disk, SC_SIM_NEVER, 0);
     sc_store_reader_begin(reader, 0, &range, 1, SC_LANE_DEMAND);
     uint64_t deadline_ns = sc_exec_now_ns(world->exec) + 1000000;
-    assert_int_equal(sc_store_reader_next(reader, deadline_ns, &got, NULL), SPEC_E_TIMEOUT);
+    assert_int_equal(sc_store_reader_next(reader, deadline_ns, NULL, &got, NULL), SPEC_E_TIMEOUT);
     assert_int_equal(got.row_count, 0);
     sc_store_reader_cancel(reader);
     assert_int_equal(world_load_key(world, reader, 1, 1).rows, 64); /* beside the stuck one */
     assert_int_equal(sc_io_sim_release_all(world->disk), 1);
     assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     world_free(world);
 }
 
@@ -980,7 +980,7 @@ static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
         sc_store_piece_drop(world->store, world->pieces[0].id);
         sc_alloc_unseal(&world->alloc);
         assert_int_equal(atomic_load(&world->alloc.sealed_refusals), 0);
-        sc_store_reader_close(reader);
+        sc_store_readers_close(reader, 1);
         world_free(world);
     }
 }
@@ -1004,7 +1004,7 @@ static void store_keeps_namespaces_and_ranks_apart(void **state)
     assert_int_equal(world->open_count, 0);
     struct sc_store_reader *reader = world_reader(world);
     assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).status, SPEC_E_CORRUPT);
-    sc_store_reader_close(reader);
+    sc_store_readers_close(reader, 1);
     assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
     check_all_layers(world, 2, 100);
     world_close(world);
