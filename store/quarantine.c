@@ -4,8 +4,7 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   coarse only         every page that is held, but its annexes' (coarse_extent.c): a list of
- * extents
+ *   coarse only         every page that is held, but its annexes' (coarse_extent.c): listed
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -20,8 +19,6 @@
 #include "store/coarse_mark.h"
 #include "store/internal.h"
 #include "store/where.h"
-
-#include <string.h>
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
 #define AT_ONCE       256u /* pieces under one lock, or in one append: 24 KiB */
@@ -144,12 +141,17 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
+static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    return annex_free(atomic_load(&extent->held_annex), map) +
+           annex_free(atomic_load(&extent->held_codes), map);
+}
+
 /* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
 static uint64_t rest_free(const struct sc_store *store, const struct sc_store_extent_entry *extent,
                           const struct span *span, struct sc_store_space *map)
 {
-    uint64_t count = annex_free(atomic_load(&extent->held_annex), map) +
-                     annex_free(atomic_load(&extent->held_codes), map);
+    uint64_t count = annexes_free(extent, map);
     uint64_t row_bytes = extent_shape(store, extent)->row_bytes;
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
@@ -295,9 +297,7 @@ static uint64_t piece_pages(const struct sc_store *store,
     if (has_parts)
         return span->alone ? rest_free(store, extent, span, map)
                            : span_free(store, extent, span, map);
-    return span->alone ? annex_free(atomic_load(&extent->held_annex), map) +
-                             annex_free(atomic_load(&extent->held_codes), map)
-                       : 0;
+    return span->alone ? annexes_free(extent, map) : 0;
 }
 
 /* Space lock held. What waited is over. */
@@ -312,6 +312,19 @@ static void rows_free(struct sc_store *store, uint64_t id)
     extent->void_pages -= (uint32_t)pages;
     store->quarantine.bytes -= pages * PAGE;
     pages_gone(store, extent, pages);
+}
+
+uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry == NULL)
+        return 0;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    struct span span = span_find(store, extent, piece, true);
+    if (!has_rows(extent))
+        return span.alone ? annexes_free(extent, NULL) * PAGE : 0;
+    return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
 /* ---- Quarantine ----------------------------------------------------------------------------- */
@@ -426,8 +439,7 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         return 0;
     pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, extent);
-    uint64_t kept = annex_free(atomic_load(&extent->held_annex), NULL) +
-                    annex_free(atomic_load(&extent->held_codes), NULL);
+    uint64_t kept = annexes_free(extent, NULL);
     if (has_rows(extent) && extent->held_pages - extent->void_pages > kept) {
         pages = extent->held_pages - extent->void_pages - kept;
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
@@ -649,65 +661,4 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
         total += count;
     }
     return total;
-}
-
-/* ---- Asking --------------------------------------------------------------------------------- */
-
-bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
-                         uint8_t ret_hash[SC_STORE_HASH_BYTES])
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    if (entry != NULL)
-        memcpy(ret_hash, entry->hash, SC_STORE_HASH_BYTES);
-    return entry != NULL;
-}
-
-bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
-                               struct sc_store_provenance *ret_provenance)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
-    if (entry == NULL ||
-        atomic_load_explicit(&entry->state, memory_order_acquire) < SC_STORE_PIECE_LIVE ||
-        entry->extent == 0)
-        return false;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, entry->extent);
-    *ret_provenance = extent->provenance;
-    if (atomic_load_explicit(&extent->coarse_ns, memory_order_acquire) != 0)
-        sc_store_coarse_worth(extent, ret_provenance);
-    return true;
-}
-
-uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    return entry != NULL ? entry->row_count : 0;
-}
-
-uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    if (entry == NULL)
-        return 0;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, entry->extent);
-    struct span span = span_find(store, extent, piece, true);
-    uint64_t annexes = annex_free(atomic_load(&extent->held_annex), NULL) +
-                       annex_free(atomic_load(&extent->held_codes), NULL);
-    if (!has_rows(extent))
-        return span.alone ? annexes * PAGE : 0;
-    return piece_pages(store, extent, &span, NULL) * PAGE;
-}
-
-uint64_t sc_store_piece_from(const struct sc_store *store, uint64_t piece)
-{
-    return sc_store_table_piece_from(&store->table, piece);
-}
-
-uint64_t sc_store_piece_next(struct sc_store *store)
-{
-    pthread_mutex_lock(&store->log.lock);
-    uint64_t next = store->table.piece_next;
-    pthread_mutex_unlock(&store->log.lock);
-    return next;
 }
