@@ -236,7 +236,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                    twins[0].count <= twins[2].count);
     }
     for (uint32_t i = 0; i < 3; i++)
-        sc_store_close(twins[i].store);
+        fuzz_store_close(twins[i].store);
     sc_io_sim_disk_close(followed.disk);
     return 0;
 }

@@ -161,7 +161,7 @@ static bool look(void)
     sc_store_sketch_close(sketch);
     build(store);
     FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */
-    sc_store_close(store);
+    fuzz_store_close(store);
     return true;
 }
 
@@ -342,7 +342,7 @@ static void churn_run(const uint8_t *bytes, uint64_t count)
         (void)sc_store_evict_unreachable(store, life * UINT64_MAX);
         if (life == 1)
             churn_empty(store);
-        sc_store_close(store);
+        fuzz_store_close(store);
     }
     world.config.lease_ns_max = 0;
     world.params.on_written = fuzz_on_written;

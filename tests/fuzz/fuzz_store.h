@@ -13,6 +13,7 @@
 #include "store/load.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/sim/io_sim.h"
+#include "tests/sim/sim_memory.h"
 
 #include <string.h>
 
@@ -60,6 +61,12 @@ static inline void fuzz_on_line(int32_t level, const char *line, void *user)
     (void)user;
 }
 
+static inline void fuzz_store_close(struct sc_store *store)
+{
+    sc_store_close(store);
+    sc_sim_memory_rest();
+}
+
 static inline struct sc_io *fuzz_io(struct fuzz_world *world, struct sc_io_sim_disk *disk)
 {
     struct sc_io_params params = {.alloc = &world->alloc,
@@ -86,7 +93,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
     struct sc_exec_params exec = {.alloc = &world->alloc, .poison = &world->poison};
     struct sc_store_params *params = &world->params;
     struct sc_store *store;
-    sc_alloc_init(&world->alloc);
+    sc_sim_memory_alloc_init(&world->alloc);
     sc_log_init(&world->log, fuzz_on_line, NULL, 0);
     FUZZ_CHECK(sc_exec_open(&exec, &world->exec, NULL) == SPEC_OK);
     FUZZ_CHECK(sc_io_sim_disk_open(&disk, &world->empty, NULL) == SPEC_OK);
@@ -114,7 +121,7 @@ static inline void fuzz_world_make(struct fuzz_world *world)
     params->on_written = fuzz_on_written;
     FUZZ_CHECK(sc_store_open(params, &store, NULL) == SPEC_OK);
     world->seed = sc_store_frame_seed(store->store_id, 0, 1);
-    sc_store_close(store);
+    fuzz_store_close(store);
     struct sc_io *io = fuzz_io(world, world->empty);
     fuzz_file_make(io, SEGMENT_PATH, 1u << 20);
     sc_io_close(io);

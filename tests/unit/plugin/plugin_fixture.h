@@ -14,6 +14,7 @@
 #include "plugin/dtype.h"
 #include "tests/sim/radix_check.h"
 #include "tests/sim/sim_connector.h"
+#include "tests/sim/sim_memory.h"
 
 #include <ftw.h>
 #include <sched.h>
@@ -188,7 +189,7 @@ static inline void *rig_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
         atomic_fetch_add(&memory->failed, 1);
         return NULL;
     }
-    void *block = aligned_alloc(align_bytes, bytes);
+    void *block = sc_sim_memory_get(bytes, align_bytes);
     if (block != NULL) {
         memset(block, 0xcd, bytes < 4096 ? bytes : 4096); /* what is read was written before */
         atomic_fetch_add(&memory->live_blocks, 1);
@@ -200,7 +201,7 @@ static inline void *rig_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
 static inline void rig_free(void *block, uint64_t bytes, void *user)
 {
     struct rig_memory *memory = user;
-    free(block);
+    sc_sim_memory_put(block, bytes);
     atomic_fetch_sub(&memory->live_blocks, 1);
     atomic_fetch_sub(&memory->live_bytes, bytes);
 }
@@ -268,8 +269,12 @@ static inline spec_status rig_try_open_model(struct rig *rig, const struct spec_
                                       .alloc = &alloc,
                                       .log_level_max = SPEC_LOG_DEBUG};
     rig->error = (struct spec_error){.struct_size = sizeof(rig->error)};
-    return rig->is_sim ? sc_sim_connector_open(&params, rig->disk, &rig->conn, &rig->error)
-                       : sc_plugin_open(&params, &rig->conn, &rig->error);
+    spec_status status = rig->is_sim
+                             ? sc_sim_connector_open(&params, rig->disk, &rig->conn, &rig->error)
+                             : sc_plugin_open(&params, &rig->conn, &rig->error);
+    if (status != SPEC_OK)
+        sc_sim_memory_rest();
+    return status;
 }
 
 static inline spec_status rig_try_open(struct rig *rig)
@@ -289,6 +294,7 @@ static inline void rig_close(struct rig *rig)
 {
     assert_int_equal(atomic_load(&rig->conn->poison.broken), 0);
     sc_plugin_close(rig->conn);
+    sc_sim_memory_rest();
     rig->conn = NULL;
     assert_int_equal(atomic_load(&rig->memory.live_blocks), 0);
     assert_int_equal(atomic_load(&rig->memory.live_bytes), 0);

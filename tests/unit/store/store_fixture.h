@@ -10,6 +10,7 @@
 #include "base/config.h"
 #include "store/load.h"
 #include "tests/sim/io_sim.h"
+#include "tests/sim/sim_memory.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -194,7 +195,10 @@ static inline spec_status world_open(struct world *world)
     world->error = (struct spec_error){.struct_size = sizeof(world->error)};
     for (uint32_t i = 0; i < world->piece_count; i++)
         world->pieces[i].seen = false;
-    return sc_store_open(&world->params, &world->store, &world->error);
+    spec_status status = sc_store_open(&world->params, &world->store, &world->error);
+    if (status != SPEC_OK)
+        sc_sim_memory_rest();
+    return status;
 }
 
 /* False: the machine has no such back end. */
@@ -219,6 +223,7 @@ static inline void world_open_ok(struct world *world)
 static inline void world_close(struct world *world)
 {
     sc_store_close(world->store);
+    sc_sim_memory_rest();
     world->store = NULL;
 }
 
@@ -238,7 +243,7 @@ static inline struct world *world_make(const struct world_setup *setup, uint64_t
     struct world *world = calloc(1, sizeof(*world));
     assert_non_null(world);
     world->setup = setup;
-    sc_alloc_init(&world->alloc);
+    sc_sim_memory_alloc_init(&world->alloc);
     sc_log_init(&world->log, world_line, world, 3);
     sc_fault_init(&world->fault);
     const char *base = "/sim";
@@ -327,6 +332,7 @@ static inline void world_free(struct world *world)
     sc_store_close(world->store);
     sc_io_sim_disk_close(world->disk);
     sc_exec_close(world->exec);
+    sc_sim_memory_rest();
     sc_log_done(&world->log);
     assert_int_equal(atomic_load(&world->alloc.live_blocks), 0);
     assert_int_equal(atomic_load(&world->alloc.live_bytes), 0);
