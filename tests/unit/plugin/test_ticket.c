@@ -144,7 +144,7 @@ static void a_wait_that_is_late_says_what_is_done(void **state)
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 #define RACERS 2u /* beside the test's own thread */
-#define ROUNDS 120u
+#define ROUNDS 600u
 #define LIST   512u /* long enough that all are inside the call at once */
 
 struct race {
@@ -204,6 +204,7 @@ static void one_of_many_threads_is_told(void **state)
         for (uint32_t i = 0; i < LIST; i++)
             sc_plugin_ticket_resolve(rig.conn, next[i], SPEC_E_DROPPED);
         atomic_store(&all.ended, 0);
+        atomic_store(&rig.conn->tickets.hint, SC_LIMIT_TICKETS - LIST); /* else takes look far */
         atomic_store(&all.round, round);
         ask(&all);
         for (uint32_t i = 0; i < LIST; i++)
