@@ -1,6 +1,7 @@
 /* Eviction: what goes, what stays, and that disk_bytes is never exceeded meanwhile. */
 #include "tests/unit/plugin/plugin_fixture.h"
 
+#include <ftw.h>
 #include <pthread.h>
 
 static uint64_t counter(const _Atomic uint64_t *value)
