@@ -135,10 +135,13 @@ void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const
     for (size_t i = 0; i < sizeof(TAKEN) / sizeof(TAKEN[0]); i++)
         if (strstr(extra, TAKEN[i]) != NULL || (members[0] != '\0' && strstr(extra, "\"store\"")))
             conf_skip("the command line's configuration says what is chosen or stored");
+    const char *room = strstr(members, "\"select\"") != NULL
+                           ? ""
+                           : "\"select\": {\"sketch_bytes\": \"16MiB\"}, "; /* scenes are small */
     int length = snprintf(text, sizeof(text),
-                          "%s%s\"preset\": \"layered\", \"layered\": {\"bits_k\": %" PRIu32
+                          "%s%s\"preset\": \"layered\", %s\"layered\": {\"bits_k\": %" PRIu32
                           ", \"bits_v\": %" PRIu32 "}%s%s",
-                          extra, extra[0] != '\0' ? ", " : "", bits_k, bits_v,
+                          extra, extra[0] != '\0' ? ", " : "", room, bits_k, bits_v,
                           members[0] != '\0' ? ", " : "", members);
     assert_true(length > 0 && (size_t)length < sizeof(text));
     fixture_reconfigure(fx, text);
