@@ -10,7 +10,7 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
   tsan    build/tsan        clang, thread                      those labelled tsan, built alone
 
 While a stage is tested the next ones are built below it (nice 10): many tests wait more than they
-work, for leases and disks. For the same reason two tests a core run at a time, and when the last
+work, for leases and disks. For the same reason three tests a core run at a time, and when the last
 test of a stage has begun the next stage, if it is built, begins beside it.
 
 A cmocka program counts by its cases, any other ctest as one. A test says why it skips in a line
@@ -36,6 +36,7 @@ import xml.etree.ElementTree
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUDGET_SECONDS = 1200  # for a clone alone on two cores
 TAIL_LINES = 80
+TESTS_A_CORE = 3  # of the gcc stage's seconds in tests, half are waits
 BUILD_NICE = 10  # below the tests of the stage before
 EXPECTED_SKIPS = os.path.join(ROOT, "tools", "expected-skips.txt")
 
@@ -277,7 +278,7 @@ def test_env():
 
 def ctest_command(stage, junit, slow):
     folder = os.path.join(ROOT, stage.folder)
-    command = ["ctest", "--test-dir", folder, "-j", str(2 * cores()), "--timeout", "900",
+    command = ["ctest", "--test-dir", folder, "-j", str(TESTS_A_CORE * cores()), "--timeout", "900",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
                "--test-output-size-failed", "4000000", "--no-tests=ignore"]
     command += list(stage.ctest)
