@@ -92,9 +92,14 @@ int sc_sim_image_copy(struct sc_sim_image *image, const struct sc_sim_image *fro
 
 struct sc_sim_name *sc_sim_image_find(struct sc_sim_image *image, const char *path)
 {
+    const uint64_t last = image->name_found;
+    if (last < image->name_count && strcmp(image->names[last].path, path) == 0)
+        return &image->names[last];
     for (uint64_t i = 0; i < image->name_count; i++)
-        if (strcmp(image->names[i].path, path) == 0)
+        if (strcmp(image->names[i].path, path) == 0) {
+            image->name_found = i;
             return &image->names[i];
+        }
     return NULL;
 }
 

@@ -39,6 +39,8 @@ struct sc_sim_image {
     uint64_t inode_count, inode_room;
     struct sc_sim_name *names;
     uint64_t name_count, name_room;
+    uint64_t
+        name_found; /* where the one that was looked for last may be: often it is meant again */
     uint64_t used_bytes;
 };
 
