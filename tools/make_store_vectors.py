@@ -43,7 +43,7 @@ def table():
         print(f"| 0x{copy:x} | {layer} | {part} | {position:,} | {count:,} | 0x{found:016x} |")
 
 
-# ---- Layers: rows and hashes as tests/unit/store/store_fixture.h has them ------------------------
+# ---- Layers: rows and hashes as tests/unit/store/store_fixture.c has them ------------------------
 
 def mix(x):
     x = (x + 0x9E3779B97F4A7C15) & U64
