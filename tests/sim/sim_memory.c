@@ -10,12 +10,13 @@
 #include <sanitizer/asan_interface.h>
 #include <string.h>
 
-#define BIG_BYTES  (64u << 10) /* smaller ones are libc's, which has them at hand */
-#define KEPT_BYTES (1u << 30)  /* of addresses: four of the largest connectors */
-#define KEPT_MAX   1024u
-#define RESTS      2u           /* of its own connector, and of one after it */
-#define STEP_BYTES (256u << 10) /* ASan clears the shadow of less by writing, of more by a map */
-#define SEEN_BYTES 1024u        /* of a freed block TSan looks at so many */
+#define BIG_BYTES   (64u << 10) /* smaller ones are libc's, which has them at hand */
+#define KEPT_BYTES  (1u << 30)  /* of addresses: four of the largest connectors */
+#define KEPT_MAX    1024u
+#define AFTER_BYTES (256u << 20) /* as much as ASan's quarantine has */
+#define RESTS       2u           /* of its own connector, and of one after it */
+#define STEP_BYTES  (256u << 10) /* ASan clears the shadow of less by writing, of more by a map */
+#define SEEN_BYTES  1024u        /* of a freed block TSan looks at so many */
 
 static struct {
     pthread_mutex_t lock;
@@ -24,8 +25,9 @@ static struct {
     struct kept {
         void *block;
         uint64_t bytes, put_at; /* put_at: rests by then */
+        uint64_t put_bytes;     /* of all that was put by then */
     } kept[KEPT_MAX];
-    uint64_t count, bytes, rests;
+    uint64_t count, bytes, rests, put_bytes;
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *kept_take(uint64_t i)
@@ -37,6 +39,12 @@ static void *kept_take(uint64_t i)
     return block;
 }
 
+static bool is_ready(const struct kept *kept)
+{
+    return memory.rests - kept->put_at >= RESTS ||
+           memory.put_bytes - kept->put_bytes >= AFTER_BYTES;
+}
+
 void *sc_sim_memory_get(uint64_t bytes, uint64_t align_bytes)
 {
     char *block = NULL;
@@ -45,7 +53,7 @@ void *sc_sim_memory_get(uint64_t bytes, uint64_t align_bytes)
     pthread_mutex_lock(&memory.lock);
     for (uint64_t i = 0; i < memory.count && block == NULL; i++)
         if (memory.kept[i].bytes == bytes && (uintptr_t)memory.kept[i].block % align_bytes == 0 &&
-            memory.rests - memory.kept[i].put_at >= RESTS)
+            is_ready(&memory.kept[i]))
             block = kept_take(i);
     pthread_mutex_unlock(&memory.lock);
     if (block == NULL)
@@ -66,8 +74,9 @@ void sc_sim_memory_put(void *block, uint64_t bytes)
     pthread_mutex_lock(&memory.lock);
     while (memory.count > 0 && (memory.count == KEPT_MAX || memory.bytes + bytes > KEPT_BYTES))
         free(kept_take(0));
-    memory.kept[memory.count++] = (struct kept){block, bytes, memory.rests};
     memory.bytes += bytes;
+    memory.put_bytes += bytes;
+    memory.kept[memory.count++] = (struct kept){block, bytes, memory.rests, memory.put_bytes};
     pthread_mutex_unlock(&memory.lock);
 }
 

@@ -8,10 +8,14 @@
  * the time of ASan's stage was that.
  *
  * Holds: a kept block is poisoned (ASan), and was written when it was put (TSan sees who still
- * reads it); it is given again, to who wants just its size, after two calls of rest: when a
- * connector that was opened after its own has been closed too. Around it stands what malloc put
- * there. Of more than a gigabyte the oldest are freed. Does not: keep anything in a build without a
- * sanitizer; count what is in use. Threads: any. Tests: tests/unit/sim/test_memory.c */
+ * reads it); it is given again, to who wants just its size, after two calls of rest (when a
+ * connector that was opened after its own has been closed too), or when 256 MiB have been put
+ * behind it, as ASan's quarantine has it. Around it stands what malloc put there. Of more than a
+ * gigabyte the oldest are freed.
+ *
+ * Does not: keep anything in a build without a sanitizer; count what is in use.
+ *
+ * Threads: any. Tests: tests/unit/sim/test_memory.c */
 #ifndef SC_TESTS_SIM_SIM_MEMORY_H
 #define SC_TESTS_SIM_SIM_MEMORY_H
 

@@ -120,6 +120,7 @@ static void follower_open(struct follower *follower)
 static void follower_free(struct follower *follower)
 {
     sc_store_close(follower->store);
+    sc_sim_memory_rest();
     free(follower);
 }
 
