@@ -10,13 +10,7 @@
 
 #define SKETCH_ROWS_MAX 2048u
 
-static inline struct sc_store_sketch *sketch_make(struct world *world)
-{
-    struct sc_store_sketch *sketch = NULL;
-    assert_int_equal(sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, &world->error),
-                     SPEC_OK);
-    return sketch;
-}
+struct sc_store_sketch *sketch_make(struct world *world);
 
 /* Ranges of the twin, at most 64. */
 struct match {
@@ -25,99 +19,23 @@ struct match {
     uint64_t count, rows;
 };
 
-static inline void match_add(struct match *match, const struct world_piece *twin, uint32_t first,
-                             uint32_t rows)
-{
-    assert_true(match->count < 64);
-    match->twins[match->count] = twin;
-    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows, 0};
-    match->rows += rows;
-}
-
-static inline void match_key(const struct world *world, struct match *match, uint64_t key)
-{
-    for (uint32_t i = 0; i < world->piece_count; i++)
-        if (world->pieces[i].key == key)
-            match_add(match, &world->pieces[i], 0, world->pieces[i].row_count);
-}
+void match_add(struct match *match, const struct world_piece *twin, uint32_t first, uint32_t rows);
+void match_key(const struct world *world, struct match *match, uint64_t key);
 
 /* The number of the extent that has the piece. */
-static inline uint64_t copy_of(const struct world *world, uint64_t piece)
-{
-    const struct sc_store_table *table = &world->store->table;
-    return sc_store_table_extent(table, sc_store_table_piece(table, piece)->extent)->copy;
-}
+uint64_t copy_of(const struct world *world, uint64_t piece);
 
 /* Every key of the sketch is what the twin says, and (tags_too) every tag. */
-static inline void match_check(const struct world *world, const struct match *match, uint32_t layer,
-                               uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too)
-{
-    const struct world_setup *setup = world->setup;
-    const uint8_t *keys = sc_store_sketch_keys(sketch);
-    const uint64_t *tags = sc_store_sketch_tags(sketch);
-    uint8_t *row = malloc(2 * setup->k_row_bytes);
-    assert_non_null(row);
-    for (uint64_t r = 0, at = 0; r < match->count; r++) {
-        uint8_t hash[16];
-        const struct world_piece *twin = match->twins[r];
-        hash_of(twin->key, twin->first_position + twin->row_count, hash);
-        for (uint64_t i = 0; i < match->ranges[r].row_count; i++, at++) {
-            uint64_t position = twin->first_position + match->ranges[r].row_first + i;
-            bool split = setup->layout == SC_STORE_SPLIT;
-            uint64_t bytes = split ? setup->k_row_bytes : 2 * setup->k_row_bytes;
-            row_fill(row, 2 * setup->k_row_bytes, twin->key, layer, position);
-            bytes_equal(keys + at * wanted, row, wanted);
-            for (uint32_t part = split ? 1 : 0; tags_too && part <= (split ? 2u : 0u); part++) {
-                uint64_t tag;
-                const struct sc_store_tag_rows one = {
-                    .base = sc_store_tag_base(world->params.space.digest, hash,
-                                              copy_of(world, twin->id), layer, part),
-                    .position_first = position,
-                    .row_bytes = bytes,
-                    .count = 1};
-                sc_store_tag_make(&one, part == 2 ? row + bytes : row, &tag);
-                assert_int_equal(*tags++, tag);
-            }
-        }
-    }
-    free(row);
-}
+void match_check(const struct world *world, const struct match *match, uint32_t layer,
+                 uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too);
 
-static inline spec_status match_load(const struct match *match, struct sc_store_sketch *sketch,
-                                     uint32_t layer, uint64_t wanted)
-{
-    assert_true(
-        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                     .lane = SC_LANE_DEMAND,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .probe_row_bytes = wanted}));
-    return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
-}
+spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
+                       uint64_t wanted);
 
 /* An extent with holes: a piece that was never committed, and rows that were skipped. */
-static inline void holes_store(struct world *world)
-{
-    struct pass *pass = pass_make(world, 5, 10, 300);
-    pass->commit.piece_first = 1;
-    pass->commit.skip = 7;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < world->setup->layers)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
-    pass_note(pass);
-    pass_free(pass);
-}
+void holes_store(struct world *world);
 
 /* What is left of it once its second piece was dropped. */
-static inline struct match holes_match(const struct world *world)
-{
-    struct match match = {.count = 0};
-    match_add(&match, &world->pieces[0], 7, 57);
-    for (uint32_t p = 2; p < 4; p++)
-        match_add(&match, &world->pieces[p], 0, world->pieces[p].row_count);
-    return match;
-}
+struct match holes_match(const struct world *world);
 
 #endif

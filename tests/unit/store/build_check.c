@@ -1,0 +1,27 @@
+/* Runs of the background build, started and waited for; see build_check.h. */
+#include "tests/unit/store/build_check.h"
+
+bool build_runs(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.is_building;
+}
+
+void build_wait(struct world *world)
+{
+    while (build_runs(world)) {
+        uint32_t busy = atomic_load(&world->store->busy);
+        if (build_runs(world) &&
+            !sc_exec_wait(world->exec, &world->store->busy, busy,
+                          sc_exec_now_ns(world->exec) + 20000000) &&
+            sc_exec_is_loop(world->exec) && !build_runs(world))
+            break;
+    }
+}
+
+void build_all(struct world *world, uint64_t bytes_per_s)
+{
+    sc_store_build_start(world->store, bytes_per_s);
+    build_wait(world);
+}
