@@ -53,7 +53,10 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
                                  .done = on_read,
                                  .user = readback};
     where.offset = pages.offset;
-    sc_store_tier_aim(readback->store, &what->op, where, pages.bytes);
+    if (!sc_store_tier_aim_written(readback->store, &what->op, where, pages.bytes)) {
+        what->op.status = SPEC_E_DROPPED;
+        return;
+    }
     what->bytes = what->op.buffer + pages.in;
     readback->reads[readback->read_count++] = &what->op;
     readback->used += pages.bytes;

@@ -25,6 +25,10 @@ struct sc_store_write;
 /* A read of bytes [where.offset, + bytes); its other members are the caller's. */
 void sc_store_tier_aim(const struct sc_store *store, struct sc_io_op *op,
                        struct sc_store_where where, uint64_t bytes);
+/* The same for who may ask for bytes whose write failed, beside who makes files: false: there is no
+ * file, so nothing was ever written there. */
+bool sc_store_tier_aim_written(struct sc_store *store, struct sc_io_op *op,
+                               struct sc_store_where where, uint64_t bytes);
 /* Queues reads that were aimed; never blocks. */
 void sc_store_tier_read(struct sc_store *store, struct sc_io_op *const *ops, uint64_t count);
 /* Such of them that still stand in a queue go to a higher lane (sc_io_raise). */

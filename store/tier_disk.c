@@ -20,6 +20,15 @@ void sc_store_tier_aim(const struct sc_store *store, struct sc_io_op *op,
     op->bytes = bytes;
 }
 
+bool sc_store_tier_aim_written(struct sc_store *store, struct sc_io_op *op,
+                               struct sc_store_where where, uint64_t bytes)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    sc_store_tier_aim(store, op, where, bytes);
+    pthread_mutex_unlock(&store->disk.lock);
+    return op->file != NULL;
+}
+
 void sc_store_tier_read(struct sc_store *store, struct sc_io_op *const *ops, uint64_t count)
 {
     uint64_t bytes = 0;

@@ -191,6 +191,18 @@ static void frames_that_others_take_are_read_back(void **state)
     assert_true(lost > later && kept > 0);
 }
 
+/* As somebody does who takes every frame that is free, and fills it. */
+static void frames_overwrite(struct world *world)
+{
+    struct sc_frames *pool = world->store->frames;
+    uint8_t *frames[256];
+    uint64_t count = 0;
+    while ((frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+        memset(frames[count++], 0x5a, world->setup->op_bytes);
+    while (count > 0)
+        sc_frames_put(pool, frames[--count]);
+}
+
 /* Pieces that were never committed; a first slab of fewer rows is the build's. */
 static void what_is_present_elsewhere_is_not_coded(void **state)
 {
@@ -252,6 +264,39 @@ static void a_pass_that_is_given_up_leaves_nothing(void **state)
             space_check(world->store);
             world_free(world);
         }
+}
+
+/* The file of its segment cannot be made: writes fail, and what others took from the frames is
+ * nowhere. */
+static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct world *world = world_live(&setups[0], seed);
+        world_close(world);
+        world->params.fault = &world->fault;
+        world_open_ok(world);
+        for (uint64_t key = 2; key < 4; key++) /* an annex has room beside them, rows have not */
+            assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
+        settle(world);
+        sc_fault_arm(&world->fault, SC_FAULT_RESERVE, 0);
+        struct pass *pass = pass_make(world, 1, 0, 200);
+        assert_int_equal(pass_begin(pass), SPEC_OK);
+        assert_int_equal(pass_put(pass), SPEC_OK);
+        step_some(world, seed % 4);
+        frames_overwrite(world);
+        step_some(world, seed % 4);
+        while (pass->layer < setups[0].layers && pass_put(pass) == SPEC_OK)
+            step_some(world, 1);
+        pass_wait(pass);
+        assert_true(pass->status != SPEC_OK);
+        pass_free(pass);
+        settle(world);
+        sc_fault_arm(&world->fault, SC_FAULT_RESERVE, INT64_MAX);
+        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        space_check(world->store);
+        world_free(world);
+    }
 }
 
 /* Closed after any number of steps behind the commit. */
@@ -409,6 +454,7 @@ int main(void)
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
+        cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
         cmocka_unit_test(a_close_ends_it_anywhere),
         cmocka_unit_test(coding_survives_every_fault),
         cmocka_unit_test(a_cut_at_any_write_leaves_rows_or_both),
