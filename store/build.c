@@ -142,6 +142,7 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
     struct sc_store_build *build = user;
     SC_ASSERT(build->store->params.poison, annex == build->sidecar.annex);
     build->written = status;
+    build->state = WRITE;
     sc_exec_post(build->store->params.exec, &build->task, SC_LANE_BACKGROUND);
 }
 
@@ -219,14 +220,11 @@ static void make_on(struct sc_store_build *build)
     pthread_mutex_lock(&build->store->disk.lock);
     uint64_t rate = build->rate;
     pthread_mutex_unlock(&build->store->disk.lock);
+    build->state = MAKE;
     do {
-        build->state = WRITE; /* after the last layer, or an abort, the next step may run already */
         next = sc_store_sidecar_step(&build->sidecar, &bytes);
-        if (next == SC_STORE_SIDECAR_OVER)
-            return;
-        build->state = MAKE;
-        if (next == SC_STORE_SIDECAR_READ)
-            return;
+        if (next == SC_STORE_SIDECAR_OVER || next == SC_STORE_SIDECAR_READ)
+            return; /* the next step may run already */
     } while (next != SC_STORE_SIDECAR_ROOM && (rate == 0 || bytes == 0));
     post_after(build, next == SC_STORE_SIDECAR_ROOM
                           ? ROOM_NS
@@ -299,7 +297,6 @@ static void build_step(struct sc_task *task)
     if (build->state == WRITE) {
         write_end(build, closing);
     } else if (closing && build->state == MAKE) {
-        build->state = WRITE;
         sc_store_sidecar_leave(&build->sidecar);
         sc_store_extent_abort(build->sidecar.annex);
     } else if (closing) {

@@ -4,6 +4,7 @@
  *
  * Threads: the fixture's. */
 #include "tests/unit/store/build_check.h"
+#include "tests/unit/store/late_io.h"
 #include "tests/unit/store/sketch_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -150,6 +151,23 @@ static void build_gives_old_rows_their_sketches(void **state)
         }
         world_free(world);
     }
+}
+
+/* A window that is there before the step that asked for it has come back. */
+static void build_goes_on_while_its_step_ends(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[3], 5);
+    world->params.custom = &late_io;
+    world->params.probe_row_bytes = 0;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    reopen(world, setups[3].probe_row_bytes);
+    build_all(world, 0);
+    assert_int_equal(built(world), world->piece_count);
+    sketches_ok(world, 1);
+    space_check(world->store);
+    world_free(world);
 }
 
 /* The same extents with holes: pieces that were never committed, skipped rows, dropped pieces. */
@@ -413,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(build_gives_old_rows_their_sketches),
+        cmocka_unit_test(build_goes_on_while_its_step_ends),
         cmocka_unit_test(build_passes_over_rows_that_no_piece_has),
         cmocka_unit_test(build_gives_its_pages_back_with_the_extent),
         cmocka_unit_test(build_takes_no_keys_of_damaged_rows),
