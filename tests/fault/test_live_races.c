@@ -1,0 +1,316 @@
+/* Codes that are made while rows are stored, beside everything that takes what they are made of:
+ * loads and others that overwrite frames, extents that are given up after any layer, drops whose
+ * pages are stored in again, builds, checkpoints, a close in the middle. The pools are as small as
+ * they may be. Codes that are there are right, rows too, every frame comes back.
+ *
+ * Threads: two that store, one that loads, one that takes frames, one that drops; the executor's.
+ */
+#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/late_io.h"
+#include "tests/unit/store/space_check.h"
+
+#include <pthread.h>
+
+#define FRAME_BYTES ((64u << 10) + SC_FRAMES_SLACK_BYTES)
+#define STORES      2u
+#ifdef SC_SANITIZED
+#define PASSES 25u
+#else
+#define PASSES 60u /* that each of them stores */
+#endif
+
+static const struct world_setup setups[] = {
+    {.name = "pread, paired, 2 threads, 9 frames",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 64,
+     .disk_bytes = 24u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10,
+     .stage_bytes = 10 * FRAME_BYTES},
+    {.name = "pread, split, 3 threads, 12 frames, a slab is more than an operation",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .disk_bytes = 24u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10,
+     .stage_bytes = 13 * FRAME_BYTES},
+    {.name = "io_uring, paired, 2 threads, 16 frames",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 2,
+     .layers = 20,
+     .k_row_bytes = 64,
+     .disk_bytes = 24u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10,
+     .stage_bytes = 17 * FRAME_BYTES},
+    {.name = "pread, split, 2 threads, 4 frames",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 256,
+     .disk_bytes = 24u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10,
+     .stage_bytes = 5 * FRAME_BYTES},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+struct shared {
+    struct world *world;
+    pthread_mutex_t lock; /* of the world's pieces */
+    _Atomic bool is_dropped[WORLD_PIECES];
+    _Atomic bool ends;
+    _Atomic uint32_t loads_right, codes_right;
+};
+
+struct who {
+    struct shared *shared;
+    uint64_t seed;
+    pthread_t thread;
+};
+
+static void *stores_main(void *argument)
+{
+    struct who *who = argument;
+    struct shared *shared = who->shared;
+    uint32_t layers = shared->world->setup->layers;
+    for (uint64_t i = 0; i < PASSES; i++) {
+        uint32_t rows = (uint32_t)(1 + random_below(&who->seed, i % 3 == 0 ? 2 : 150));
+        struct pass *pass = pass_make(shared->world, 1 + who->seed % 1000000 * 2 + i % 2,
+                                      random_below(&who->seed, 70), rows);
+        uint64_t most =
+            random_below(&who->seed, 4) == 0 ? random_below(&who->seed, layers) : layers;
+        pass->discards = random_below(&who->seed, 8) == 0;
+        if (pass_begin(pass) == SPEC_OK) {
+            spec_status status = SPEC_OK;
+            while (status == SPEC_OK && pass->layer < most)
+                status = pass_put(pass);
+            if (status == SPEC_OK && most < layers)
+                sc_store_extent_abort(pass->extent);
+            pass_wait(pass);
+            pthread_mutex_lock(&shared->lock);
+            if (pass->status == SPEC_OK && !pass->discards)
+                pass_note(pass);
+            pthread_mutex_unlock(&shared->lock);
+        }
+        pass_free(pass);
+        if (i % 4 == 0)
+            (void)usleep(4000); /* codes come */
+    }
+    return NULL;
+}
+
+/* One that was noted, at random; false: there is none. */
+static bool piece_any(struct who *who, uint32_t *ret_index, struct world_piece *ret_piece)
+{
+    struct shared *shared = who->shared;
+    pthread_mutex_lock(&shared->lock);
+    bool has = shared->world->piece_count > 0;
+    if (has) {
+        *ret_index = (uint32_t)random_below(&who->seed, shared->world->piece_count);
+        *ret_piece = shared->world->pieces[*ret_index];
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return has;
+}
+
+static void *loads_main(void *argument)
+{
+    struct who *who = argument;
+    struct shared *shared = who->shared;
+    struct world *mine = calloc(1, sizeof(*mine)); /* it has an error of its own */
+    struct world_piece piece;
+    uint32_t index;
+    assert_non_null(mine);
+    mine->setup = shared->world->setup;
+    mine->store = shared->world->store;
+    struct sc_store_reader *reader = world_reader(mine);
+    struct sc_store_sketch *sketch = sketch_make(mine);
+    while (!atomic_load(&shared->ends)) {
+        if (!piece_any(who, &index, &piece))
+            continue;
+        uint32_t layer = (uint32_t)random_below(&who->seed, mine->setup->layers);
+        struct match match = {.count = 0};
+        match_add(&match, &piece, 0, piece.row_count);
+        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                         .lane = SC_LANE_DEMAND,
+                                                                         .ranges = match.ranges,
+                                                                         .range_count = 1,
+                                                                         .is_codes = true}) &&
+            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)
+            (void)atomic_fetch_add(&shared->codes_right,
+                                   (uint32_t)codes_check(mine, &match, 0, layer, false, sketch));
+        sc_store_sketch_end(sketch);
+        if (world_load_piece(mine, reader, layer, &piece).status == SPEC_OK)
+            (void)atomic_fetch_add(&shared->loads_right, 1);
+        else
+            assert_true(atomic_load(&shared->is_dropped[index]));
+    }
+    sc_store_sketch_close(sketch);
+    sc_store_readers_close(reader, 1);
+    free(mine);
+    return NULL;
+}
+
+static void *takes_main(void *argument)
+{
+    struct who *who = argument;
+    struct sc_frames *pool = who->shared->world->store->frames;
+    uint8_t *frames[32];
+    while (!atomic_load(&who->shared->ends)) {
+        uint64_t count = 0, most = random_below(&who->seed, 6);
+        while (count < most && (frames[count] = sc_frames_take(pool, SC_LANE_DEMAND)) != NULL)
+            memset(frames[count++], 0x5a, FRAME_BYTES);
+        while (count > 0)
+            sc_frames_put(pool, frames[--count]);
+        (void)usleep(500);
+    }
+    return NULL;
+}
+
+static void *drops_main(void *argument)
+{
+    struct who *who = argument;
+    struct sc_store *store = who->shared->world->store;
+    struct world_piece piece;
+    uint32_t index;
+    for (uint64_t i = 0; !atomic_load(&who->shared->ends); i++) {
+        if (i % 3 != 0 && piece_any(who, &index, &piece)) {
+            atomic_store(&who->shared->is_dropped[index], true);
+            sc_store_piece_drop(store, piece.id);
+        }
+        if (i % 5 == 0)
+            sc_store_build_start(store, 0);
+        (void)usleep(3000);
+    }
+    return NULL;
+}
+
+static void shared_run(struct shared *shared, uint64_t seed)
+{
+    void *(*const mains[])(void *) = {stores_main, stores_main, loads_main, takes_main, drops_main};
+    struct who whos[5];
+    for (uint32_t i = 0; i < 5; i++) {
+        whos[i] = (struct who){.shared = shared, .seed = seed * 100 + i};
+        assert_int_equal(pthread_create(&whos[i].thread, NULL, mains[i], &whos[i]), 0);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        if (i == STORES)
+            atomic_store(&shared->ends, true);
+        assert_int_equal(pthread_join(whos[i].thread, NULL), 0);
+    }
+}
+
+static void settle(struct world *world)
+{
+    uint32_t busy;
+    build_wait(world);
+    while ((busy = atomic_load(&world->store->busy)) != 0)
+        (void)sc_exec_wait(world->exec, &world->store->busy, busy,
+                           sc_exec_now_ns(world->exec) + 20000000);
+}
+
+/* What was not dropped has rows, and (all_codes) codes but where they are raw. */
+static void pieces_check(struct shared *shared, bool all_codes)
+{
+    struct world *world = shared->world;
+    struct sc_store_reader *reader = world_reader(world);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        if (atomic_load(&shared->is_dropped[i]))
+            continue;
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            struct match match = {.count = 0};
+            match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
+            assert_int_equal(world_load_piece(world, reader, layer, &world->pieces[i]).status,
+                             SPEC_OK);
+            if (!all_codes)
+                continue;
+            codes_load(&match, sketch, layer, false);
+            assert_int_equal(codes_check(world, &match, 0, layer, false, sketch),
+                             1 - raw_count(world, &match, layer));
+        }
+    }
+    sc_store_sketch_close(sketch);
+    sc_store_readers_close(reader, 1);
+}
+
+static void codes_are_right_beside_everything(const struct world_setup *setup, bool is_late)
+{
+    static struct shared shared;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        struct world *world = world_make(setup, seed);
+        struct sc_store_stats stats;
+        keep_codes(world, true);
+        world->params.codes.with_rows = true;
+        world->params.custom = is_late ? &late_io : NULL;
+        world = world_opened(world);
+        if (world == NULL)
+            return;
+        memset(&shared, 0, sizeof(shared));
+        shared.world = world;
+        pthread_mutex_init(&shared.lock, NULL);
+        shared_run(&shared, seed);
+        if (seed % 2 == 0) { /* what is on its way ends with the store */
+            world_reopen(world);
+            pieces_check(&shared, false);
+        }
+        sc_store_build_codes(world->store);
+        sc_store_build_start(world->store, 0);
+        settle(world);
+        sc_store_stats(world->store, &stats);
+        assert_int_equal(stats.stage_bytes_used, 0);
+        assert_int_equal(stats.bad_blocks, 0);
+        pieces_check(&shared, true);
+        space_check(world->store);
+        print_message("%s%s: %u pieces, %u loads, %u with codes, %u built\n", setup->name,
+                      is_late ? ", late" : "", world->piece_count, atomic_load(&shared.loads_right),
+                      atomic_load(&shared.codes_right), (unsigned)stats.built_pieces);
+        pthread_mutex_destroy(&shared.lock);
+        world_free(world);
+    }
+}
+
+static void with_9_frames(void **state)
+{
+    (void)state;
+    codes_are_right_beside_everything(&setups[0], false);
+    codes_are_right_beside_everything(&setups[0], true);
+}
+
+static void with_12_frames(void **state)
+{
+    (void)state;
+    codes_are_right_beside_everything(&setups[1], false);
+}
+
+static void with_16_frames(void **state)
+{
+    (void)state;
+    codes_are_right_beside_everything(&setups[2], false);
+}
+
+static void with_4_frames(void **state)
+{
+    (void)state;
+    codes_are_right_beside_everything(&setups[3], false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(with_9_frames),
+        cmocka_unit_test(with_12_frames),
+        cmocka_unit_test(with_16_frames),
+        cmocka_unit_test(with_4_frames),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
