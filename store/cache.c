@@ -149,24 +149,30 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame)
 
 /* ---- Who asks -------------------------------------------------------------------------------- */
 
-/* Lock held, and given up while bytes are copied. */
-static bool entries_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
-                         uint8_t *dst)
+/* Lock held, and given up while bytes are copied: such of [at, + bytes) as the entry of the first
+ * has. Returns how many; 0: there is none. */
+static uint64_t entry_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
+                           uint8_t *dst)
 {
-    while (bytes > 0) {
-        struct sc_store_cache_entry *entry = entry_find(cache, copy, at);
-        if (entry == NULL || !entry_pin(cache, entry))
-            return false;
-        uint64_t in = at - entry->at, now = entry->bytes - in < bytes ? entry->bytes - in : bytes;
-        pthread_mutex_unlock(&cache->lock);
-        memcpy(dst, frame_of(cache, entry) + in, now);
-        pthread_mutex_lock(&cache->lock);
-        entry_unpin(cache, entry);
-        at += now;
-        bytes -= now;
-        dst += now;
-    }
-    return true;
+    struct sc_store_cache_entry *entry = entry_find(cache, copy, at);
+    if (entry == NULL || !entry_pin(cache, entry))
+        return 0;
+    uint64_t in = at - entry->at, now = entry->bytes - in < bytes ? entry->bytes - in : bytes;
+    pthread_mutex_unlock(&cache->lock);
+    memcpy(dst, frame_of(cache, entry) + in, now);
+    pthread_mutex_lock(&cache->lock);
+    entry_unpin(cache, entry);
+    return now;
+}
+
+/* The same, entry after entry, until one is missing. */
+static uint64_t entries_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
+                             uint64_t bytes, uint8_t *dst)
+{
+    uint64_t done = 0, now = 1;
+    for (; done < bytes && now > 0; done += now)
+        now = entry_copy(cache, copy, at + done, bytes - done, dst + done);
+    return done;
 }
 
 const uint8_t *sc_store_cache_get(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
@@ -178,13 +184,31 @@ const uint8_t *sc_store_cache_get(struct sc_store_cache *cache, uint64_t copy, u
     pthread_mutex_lock(&cache->lock);
     struct sc_store_cache_entry *entry = entry_find(cache, copy, at);
     if (entry != NULL && entry->bytes - (at - entry->at) < bytes) {
-        found = entries_copy(cache, copy, at, bytes, dst) ? dst : NULL;
+        found = entries_copy(cache, copy, at, bytes, dst) == bytes ? dst : NULL;
     } else if (entry != NULL && entry_pin(cache, entry)) {
         found = frame_of(cache, entry) + (at - entry->at);
         *ret_pin = entry;
     }
     pthread_mutex_unlock(&cache->lock);
     return found;
+}
+
+void sc_store_cache_edges(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
+                          uint8_t *dst, uint64_t *ret_from, uint64_t *ret_to)
+{
+    pthread_mutex_lock(&cache->lock);
+    uint64_t from = entries_copy(cache, copy, at, bytes, dst), to = bytes, start;
+    for (; to > from; to = start) {
+        const struct sc_store_cache_entry *entry = entry_find(cache, copy, at + to - 1);
+        if (entry == NULL)
+            break;
+        start = entry->at > at + from ? entry->at - at : from;
+        if (entry_copy(cache, copy, at + start, to - start, dst + start) == 0)
+            break;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    *ret_from = from;
+    *ret_to = to;
 }
 
 void sc_store_cache_unpin(struct sc_store_cache *cache, struct sc_store_cache_entry *pin)

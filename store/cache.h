@@ -47,6 +47,10 @@ struct sc_store_cache_entry;
 const uint8_t *sc_store_cache_get(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
                                   uint64_t bytes, uint8_t *dst,
                                   struct sc_store_cache_entry **ret_pin);
+/* Of bytes that get does not give: as many of the first, and of the last, as are here, in dst.
+ * Those between, [ret_from, ret_to) of them, are somewhere else. */
+void sc_store_cache_edges(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
+                          uint8_t *dst, uint64_t *ret_from, uint64_t *ret_to);
 /* Takes NULL. */
 void sc_store_cache_unpin(struct sc_store_cache *cache, struct sc_store_cache_entry *pin);
 /* Entries of the copy that lie in [at, end) as a whole are of no use to anybody: their frames are

@@ -43,12 +43,30 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
 }
 
-/* Bytes [where.offset, + bytes), to where the window's memory is used up to. */
+struct place { /* of bytes of a layer */
+    const struct sc_store_stretch_rows *rows;
+    struct sc_store_where where;
+    uint64_t at; /* from the extent's beginning, as the cache counts */
+};
+
+/* The bytes, to where the window's memory is used up to: such of the first and the last as the
+ * cache has are not read, since they may not be written yet. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
-                       struct sc_store_where where, uint64_t bytes)
+                       const struct place *place, uint64_t bytes)
 {
-    struct sc_store_pages pages = sc_store_pages_of(where.offset, where.offset + bytes);
-    what->op = (struct sc_io_op){.buffer = readback->memory + readback->used,
+    struct sc_store_where where = place->where;
+    struct sc_store_pages all = sc_store_pages_of(where.offset, where.offset + bytes), pages;
+    uint8_t *memory = readback->memory + readback->used;
+    uint64_t from = 0, to = bytes;
+    if (readback->store->cache != NULL)
+        sc_store_cache_edges(readback->store->cache, place->rows->extent->copy, place->at, bytes,
+                             memory + all.in, &from, &to);
+    what->bytes = memory + all.in;
+    readback->used += all.bytes;
+    if (from == to)
+        return;
+    pages = sc_store_pages_of(where.offset + from, where.offset + to);
+    what->op = (struct sc_io_op){.buffer = memory + (pages.offset - all.offset),
                                  .lane = SC_LANE_BACKGROUND,
                                  .done = on_read,
                                  .user = readback};
@@ -57,23 +75,23 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
         what->op.status = SPEC_E_DROPPED;
         return;
     }
-    what->bytes = what->op.buffer + pages.in;
     readback->reads[readback->read_count++] = &what->op;
-    readback->used += pages.bytes;
     readback->read_bytes += pages.bytes;
 }
 
-/* The same bytes, from the cache if it has them; `in`: where they begin in the layer. */
+/* The same, from the cache alone if that has them; `in`: where they begin in the layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
                       uint64_t in, uint64_t bytes)
 {
     struct sc_store_cache *cache = readback->store->cache;
+    const struct place place = {.rows = rows,
+                                .where = {layer.segment, layer.offset + in},
+                                .at = rows->layer * rows->extent->stride + in};
     *what = (struct sc_store_stretch_bytes){0};
     if (cache != NULL)
-        what->bytes =
-            sc_store_cache_get(cache, rows->extent->copy, rows->layer * rows->extent->stride + in,
-                               bytes, readback->memory + readback->used, &what->pin);
+        what->bytes = sc_store_cache_get(cache, rows->extent->copy, place.at, bytes,
+                                         readback->memory + readback->used, &what->pin);
     if (what->bytes != NULL && what->pin != NULL && !readback->pins) {
         memcpy(readback->memory + readback->used, what->bytes, bytes);
         sc_store_cache_unpin(cache, what->pin);
@@ -81,8 +99,7 @@ static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretc
         what->pin = NULL;
     }
     if (what->bytes == NULL)
-        bytes_read(readback, what, (struct sc_store_where){layer.segment, layer.offset + in},
-                   bytes);
+        bytes_read(readback, what, &place, bytes);
     else if (what->pin == NULL)
         readback->used += sc_store_up(bytes, PAGE);
 }

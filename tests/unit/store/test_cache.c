@@ -171,6 +171,25 @@ static enum holds twin_holds(const struct twin *twin, uint64_t copy, uint64_t at
     return least;
 }
 
+/* Bytes that get does not have. */
+static void twin_edges(const struct twin *twin, uint64_t copy, uint64_t at, uint64_t count,
+                       uint8_t *bounce)
+{
+    uint64_t from, to;
+    enum holds first = twin_holds(twin, copy, at, 1),
+               last = twin_holds(twin, copy, at + count - 1, 1);
+    sc_store_cache_edges(twin->fx->cache, copy + 1, at, count, bounce, &from, &to);
+    assert_true(from < to && to <= count);
+    bytes_check(bounce, copy + 1, at, from);
+    bytes_check(bounce + to, copy + 1, at + to, count - to);
+    if (first == OUT)
+        assert_true(from > 0);
+    if (last == OUT)
+        assert_true(to < count);
+    assert_true(twin_holds(twin, copy, at + from, 1) != OUT);
+    assert_true(twin_holds(twin, copy, at + to - 1, 1) != OUT);
+}
+
 static void twin_get(struct twin *twin)
 {
     struct fixture *fx = twin->fx;
@@ -196,6 +215,8 @@ static void twin_get(struct twin *twin)
         assert_non_null(bytes);
     if (holds == NOTHING)
         assert_null(bytes);
+    if (bytes == NULL)
+        twin_edges(twin, copy, at, count, bounce);
     if (bytes == bounce || bytes == NULL)
         assert_null(pin->entry);
     pin->bytes = bytes;

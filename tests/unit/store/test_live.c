@@ -203,6 +203,41 @@ static void frames_overwrite(struct world *world)
         sc_frames_put(pool, frames[--count]);
 }
 
+/* Somebody takes every frame between two layers, while the last window of the first is not written
+ * yet, since the second begins in it. */
+static void a_window_that_is_not_written_is_not_read(void **state)
+{
+    (void)state;
+    uint32_t read = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t seed = 0; seed < 40; seed++) {
+            struct world *world = world_live(&setups[i], seed);
+            struct sc_frames *pool = world->store->frames;
+            uint8_t *frames[256];
+            uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+            struct pass *pass = pass_make(world, 1, 5, 100);
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            assert_int_equal(pass_put(pass), SPEC_OK);
+            while (count < most) /* no layer of codes is put beside so many */
+                frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+            while (pass->layer + 1 < setups[i].layers)
+                assert_int_equal(pass_put(pass), SPEC_OK);
+            step_some(world, seed * 2);
+            frames_overwrite(world);
+            while (count > 0)
+                sc_frames_put(pool, frames[--count]);
+            step_some(world, 500);
+            assert_int_equal(pass_put(pass), SPEC_OK);
+            pass_end(pass);
+            build_wait(world);
+            assert_int_equal(stats_of(world).built_pieces, 0);
+            read += stats_of(world).read_bytes > 0;
+            all_have_codes(world, 1);
+            world_free(world);
+        }
+    assert_true(read > 40);
+}
+
 /* Pieces that were never committed; a first slab of fewer rows is the build's. */
 static void what_is_present_elsewhere_is_not_coded(void **state)
 {
@@ -452,6 +487,7 @@ int main(void)
         cmocka_unit_test(rows_are_coded_without_a_read),
         cmocka_unit_test(extents_side_by_side_are_coded),
         cmocka_unit_test(frames_that_others_take_are_read_back),
+        cmocka_unit_test(a_window_that_is_not_written_is_not_read),
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
         cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
