@@ -299,6 +299,46 @@ static void a_pinned_frame_outlives_its_writer(void **state)
     fixture_done(&fx);
 }
 
+/* A forgotten frame is taken before any that is kept, whose bytes somebody may still ask for. */
+static void what_is_forgotten_goes_first(void **state)
+{
+    (void)state;
+    for (uint32_t is_out = 0; is_out < 2; is_out++) {
+        struct fixture fx;
+        struct sc_store_cache_entry *pin;
+        uint8_t *frames[FRAMES], *taken[FRAMES];
+        uint64_t count = 0, kept;
+        fixture_init(&fx, 1);
+        while ((frames[count] = sc_store_cache_take(fx.cache)) != NULL) {
+            sc_store_cache_enter(fx.cache, frames[count], 7, count * OP_BYTES, OP_BYTES);
+            count++;
+        }
+        for (kept = 0; sc_frames_take(fx.frames, SC_LANE_DEMAND) != NULL; kept++) /* the others */
+            continue;
+        for (uint64_t i = 0; i < count && is_out == 0; i++)
+            sc_store_cache_put(fx.cache, frames[i]);
+        sc_store_cache_forget(fx.cache, 7, OP_BYTES, 3 * OP_BYTES);
+        for (uint64_t i = 0; i < count && is_out == 1; i++)
+            sc_store_cache_put(fx.cache, frames[i]);
+        for (uint64_t i = 0; i < 2; i++) {
+            taken[i] = sc_frames_take(fx.frames, SC_LANE_DEMAND);
+            assert_true(taken[i] == frames[1] || taken[i] == frames[2]);
+        }
+        for (uint64_t i = 0; i < count; i++) {
+            bool is_here = i != 1 && i != 2;
+            assert_int_equal(sc_store_cache_get(fx.cache, 7, i * OP_BYTES, 1, NULL, &pin) != NULL,
+                             is_here);
+            sc_store_cache_unpin(fx.cache, pin);
+        }
+        for (uint64_t i = 0; i < 2; i++)
+            sc_frames_put(fx.frames, taken[i]);
+        for (uint64_t i = 0; i < kept; i++)
+            sc_frames_put(fx.frames, (uint8_t *)(uintptr_t)sc_frames_memory(fx.frames) +
+                                         (count + i) * sc_frames_frame_bytes(fx.frames));
+        fixture_done(&fx);
+    }
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 struct shared {
@@ -385,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_given_is_what_was_put),
         cmocka_unit_test(a_pinned_frame_outlives_its_writer),
+        cmocka_unit_test(what_is_forgotten_goes_first),
         cmocka_unit_test(threads_see_no_other_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

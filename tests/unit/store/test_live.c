@@ -33,10 +33,18 @@ static const struct world_setup setups[] = {
      .disk_bytes = 64u << 20,
      .segment_bytes = 4u << 20,
      .op_bytes = 512u << 10},
+    {.name = "sim, paired, layers lie apart",
+     .backend = SC_BACKEND_SIM,
+     .layers = 4,
+     .k_row_bytes = 1504,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 1u << 20,
+     .op_bytes = 64u << 10},
     CODES_SETUP_PREAD,
     CODES_SETUP_URING,
 };
-#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+#define SETUP_THREADS 4u /* the first of those that have them */
+#define SETUPS        (sizeof(setups) / sizeof(setups[0]))
 
 /* NULL: the machine has no such back end. */
 static struct world *world_live(const struct world_setup *setup, uint64_t seed)
@@ -111,6 +119,29 @@ static void rows_are_coded_without_a_read(void **state)
         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
         world_reopen(world);
         all_have_codes(world, 2);
+        world_free(world);
+    }
+}
+
+/* While the host computes the next: codes of those that are packed are on their way. */
+static void a_layer_is_coded_before_the_next_is_there(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_live(&setups[i], 11);
+        struct pass *pass = pass_make(world, 1, 0, 200);
+        uint64_t codes = 0;
+        assert_int_equal(pass_begin(pass), SPEC_OK);
+        while (pass->layer < setups[i].layers) {
+            assert_int_equal(pass_put(pass), SPEC_OK);
+            uint64_t before = stats_of(world).write_bytes;
+            step_some(world, 1000);
+            codes += stats_of(world).write_bytes > before;
+        }
+        assert_true(codes + 1 >= setups[i].layers); /* the first may fill no window */
+        pass_end(pass);
+        build_wait(world);
+        all_have_codes(world, 1);
         world_free(world);
     }
 }
@@ -203,8 +234,29 @@ static void frames_overwrite(struct world *world)
         sc_frames_put(pool, frames[--count]);
 }
 
-/* Somebody takes every frame between two layers, while the last window of the first is not written
- * yet, since the second begins in it. */
+/* A pass of which others take every frame between its last two layers, while the last window of the
+ * first of these is not written yet, since the second begins in it. */
+static struct pass *pass_without_frames(struct world *world, uint64_t steps)
+{
+    struct sc_frames *pool = world->store->frames;
+    uint8_t *frames[256];
+    uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+    struct pass *pass = pass_make(world, 1, 5, 100);
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    assert_int_equal(pass_put(pass), SPEC_OK);
+    while (count < most) /* no layer of codes is put beside so many */
+        frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+    while (pass->layer + 1 < world->setup->layers)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    step_some(world, steps);
+    frames_overwrite(world);
+    while (count > 0)
+        sc_frames_put(pool, frames[--count]);
+    step_some(world, 500);
+    assert_int_equal(pass_put(pass), SPEC_OK);
+    return pass;
+}
+
 static void a_window_that_is_not_written_is_not_read(void **state)
 {
     (void)state;
@@ -212,23 +264,7 @@ static void a_window_that_is_not_written_is_not_read(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct world *world = world_live(&setups[i], seed);
-            struct sc_frames *pool = world->store->frames;
-            uint8_t *frames[256];
-            uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
-            struct pass *pass = pass_make(world, 1, 5, 100);
-            assert_int_equal(pass_begin(pass), SPEC_OK);
-            assert_int_equal(pass_put(pass), SPEC_OK);
-            while (count < most) /* no layer of codes is put beside so many */
-                frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
-            while (pass->layer + 1 < setups[i].layers)
-                assert_int_equal(pass_put(pass), SPEC_OK);
-            step_some(world, seed * 2);
-            frames_overwrite(world);
-            while (count > 0)
-                sc_frames_put(pool, frames[--count]);
-            step_some(world, 500);
-            assert_int_equal(pass_put(pass), SPEC_OK);
-            pass_end(pass);
+            pass_end(pass_without_frames(world, seed * 2));
             build_wait(world);
             assert_int_equal(stats_of(world).built_pieces, 0);
             read += stats_of(world).read_bytes > 0;
@@ -236,6 +272,29 @@ static void a_window_that_is_not_written_is_not_read(void **state)
             world_free(world);
         }
     assert_true(read > 40);
+}
+
+/* The build has them then. */
+static void a_read_back_that_fails_costs_no_row(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    for (bool fires = true; fires; n++) {
+        struct world *world = world_live(&setups[n % 2], 30);
+        world_close(world);
+        world->params.fault = &world->fault;
+        world_open_ok(world);
+        sc_fault_arm(&world->fault, SC_FAULT_READ, n / 2);
+        pass_end(pass_without_frames(world, 60));
+        settle(world);
+        fires = atomic_load(&world->fault.fired[SC_FAULT_READ]) > 0;
+        sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
+        build_all(world, 0);
+        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        all_have_codes(world, 1);
+        world_free(world);
+    }
+    assert_true(n > 4);
 }
 
 /* Pieces that were never committed; a first slab of fewer rows is the build's. */
@@ -461,7 +520,7 @@ static void *taker_main(void *argument)
 static void codes_are_right_while_others_take_frames(void **state)
 {
     (void)state;
-    for (uint32_t i = 3; i < SETUPS; i++) {
+    for (uint32_t i = SETUP_THREADS; i < SETUPS; i++) {
         struct world *world = world_live(&setups[i], 3);
         if (world == NULL)
             continue;
@@ -485,9 +544,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_coded_without_a_read),
+        cmocka_unit_test(a_layer_is_coded_before_the_next_is_there),
         cmocka_unit_test(extents_side_by_side_are_coded),
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
+        cmocka_unit_test(a_read_back_that_fails_costs_no_row),
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
         cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
