@@ -52,6 +52,7 @@ static inline void twin_make(struct twin *twin, uint64_t seed)
     twin->world->config.stage_bytes = 2u << 20;
     twin->world->config.lease_ns_max = seed % 4 == 0 ? 0 : TWIN_LEASE_NS;
     keep_codes(twin->world, seed % 5 < 2);
+    twin->world->params.codes.with_rows = seed % 2 == 0;
 }
 
 /* After an open: pieces that it did not tell of are gone. */
@@ -233,6 +234,13 @@ static inline void twin_wait(struct twin *twin)
     (void)sc_exec_wait(exec, &never, 0, sc_exec_now_ns(exec) + wait_ns);
 }
 
+/* While something is made in the background it may hold pages that are nobody's yet. */
+static inline void twin_space_check(const struct twin *twin)
+{
+    if (atomic_load(&twin->world->store->busy) == 0)
+        space_check(twin->world->store);
+}
+
 static inline void twin_file(const char *path, uint64_t bytes, void *user)
 {
     uint64_t *total = user;
@@ -270,10 +278,7 @@ static inline void twin_step(struct twin *twin, struct sc_store_reader *reader, 
         break;
     }
     uint64_t total = 0;
-    struct sc_store_stats stats;
-    sc_store_stats(twin->world->store, &stats);
-    if (!stats.is_building) /* else it may hold pages that are nobody's yet */
-        space_check(twin->world->store);
+    twin_space_check(twin);
     sc_io_sim_disk_files(twin->world->disk, twin_file, &total);
     assert_true(total <= twin->world->config.disk_bytes);
 }

@@ -98,7 +98,7 @@ static void scenario_reuse(struct twin *twin)
             uint32_t left = world->piece_count / 4;
             while (world->piece_count > left)
                 twin_drop(twin);
-            space_check(world->store);
+            twin_space_check(twin);
             if (life == turn) /* else the reopen finds them waiting */
                 twin_wait(twin);
         }
