@@ -5,6 +5,7 @@
  *
  * Threads: the fixture's. */
 #include "store/cache.h"
+#include "store/extent.h"
 #include "store/live.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
@@ -149,11 +150,15 @@ static void a_layer_is_coded_before_the_next_is_there(void **state)
         struct pass *pass = pass_make(world, 1, 0, 200);
         uint64_t codes = 0;
         assert_int_equal(pass_begin(pass), SPEC_OK);
+        uint64_t copy = pass->extent->copy, stride = pass->extent->place.stride;
         while (pass->layer < setups[i].layers) {
             assert_int_equal(pass_put(pass), SPEC_OK);
             uint64_t before = stats_of(world).write_bytes;
             step_some(world, 1000);
             codes += stats_of(world).write_bytes > before;
+            struct sc_store_cache_entry *pin; /* its rows need not stay in frames */
+            assert_null(sc_store_cache_get(world->store->cache, copy, (pass->layer - 1) * stride, 1,
+                                           NULL, &pin));
         }
         assert_true(codes + 1 >= setups[i].layers); /* the first may fill no window */
         pass_end(pass);
@@ -304,6 +309,7 @@ static void a_read_back_that_fails_costs_no_row(void **state)
         sc_fault_arm(&world->fault, SC_FAULT_READ, n / 2);
         pass_end(pass_without_frames(world, 60));
         settle(world);
+        nothing_is_kept(world);
         fires = atomic_load(&world->fault.fired[SC_FAULT_READ]) > 0;
         sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
         assert_int_equal(stats_of(world).stage_bytes_used, 0);
