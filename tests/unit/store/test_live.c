@@ -168,6 +168,22 @@ static void a_layer_is_coded_before_the_next_is_there(void **state)
     }
 }
 
+/* A layer of codes would never leave frames to rows: the build makes them, when nothing is stored.
+ */
+static void a_small_pool_is_left_to_rows(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.stage_bytes = 8 * (setup.op_bytes + SC_FRAMES_SLACK_BYTES); /* one is the spare */
+    struct world *world = world_live(&setup, 4);
+    assert_int_equal(sc_frames_count(world->store->frames), 7);
+    assert_int_equal(world_store(world, 1, 0, 10), SPEC_OK);
+    settle(world);
+    assert_int_equal(stats_of(world).built_pieces, 1);
+    all_have_codes(world, 1);
+    world_free(world);
+}
+
 /* Layer by layer beside each other, as a long prompt is; those beyond SC_STORE_LIVE_MAX, too. */
 static void extents_side_by_side_are_coded(void **state)
 {
@@ -567,6 +583,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_coded_without_a_read),
         cmocka_unit_test(a_layer_is_coded_before_the_next_is_there),
+        cmocka_unit_test(a_small_pool_is_left_to_rows),
         cmocka_unit_test(extents_side_by_side_are_coded),
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
