@@ -3,6 +3,7 @@
  * after any power cut; pages come back with their extents.
  *
  * Threads: the fixture's. */
+#include "store/tier.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/sketch_check.h"
@@ -192,6 +193,55 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
         sc_store_sketch_close(sketch);
         world_free(world);
     }
+}
+
+static void build_reads_nothing_of_other_namespaces(void **state)
+{
+    (void)state;
+    struct sc_store_stats stats;
+    struct world *world = world_bare(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    world->params.space.digest[0] ^= 1;
+    world->params.space.descriptor = "{\"model\":\"another\"}";
+    reopen(world, setups[0].probe_row_bytes);
+    build_all(world, 0);
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.read_bytes, 0);
+    assert_int_equal(stats.built_pieces, 0);
+    world_free(world);
+}
+
+/* What is built of an extent with holes has nothing of another that was built before it. */
+static void build_leaves_holes_blank(void **state)
+{
+    (void)state;
+    uint8_t *bytes = aligned_alloc(SC_IO_PAGE_BYTES, 2 * SC_IO_PAGE_BYTES);
+    const uint64_t row = setups[0].probe_row_bytes;
+    assert_non_null(bytes);
+    struct world *world = world_bare(&setups[0], 9);
+    assert_int_equal(world_store(world, 6, 0, 640), SPEC_OK);
+    uint32_t holes = world->piece_count;
+    holes_store(world);
+    sc_store_piece_drop(world->store, world->pieces[holes + 1].id);
+    reopen(world, row);
+    build_all(world, 0);
+    const struct sc_store_table *table = &world->store->table;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(table, sc_store_table_piece(table, world->pieces[holes].id)->extent);
+    const struct sc_store_annex *annex = atomic_load(&extent->annex);
+    for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
+        struct sc_store_where where =
+            sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+        uint64_t at = where.offset + annex->probe_offset, in = at % SC_IO_PAGE_BYTES;
+        where.offset = at - in;
+        assert_int_equal(
+            sc_store_tier_read_now(world->store, bytes, where, 2 * SC_IO_PAGE_BYTES, &world->error),
+            SPEC_OK);
+        for (uint64_t i = 0; i < 54 * row && in + i < 2 * SC_IO_PAGE_BYTES; i++)
+            assert_int_equal(bytes[in + i], 0); /* of a piece that was never committed */
+    }
+    free(bytes);
+    world_free(world);
 }
 
 /* The annex' pages go with the extent's last piece, after the quarantine, also over a reopen. */
@@ -433,6 +483,8 @@ int main(void)
         cmocka_unit_test(build_gives_old_rows_their_sketches),
         cmocka_unit_test(build_goes_on_while_its_step_ends),
         cmocka_unit_test(build_passes_over_rows_that_no_piece_has),
+        cmocka_unit_test(build_reads_nothing_of_other_namespaces),
+        cmocka_unit_test(build_leaves_holes_blank),
         cmocka_unit_test(build_gives_its_pages_back_with_the_extent),
         cmocka_unit_test(build_takes_no_keys_of_damaged_rows),
 #ifndef SC_SANITIZED_THREAD

@@ -124,6 +124,7 @@ static void rows_are_coded_without_a_read(void **state)
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         assert_int_equal(world_store(world, 2, 10, 250), SPEC_OK);
+        sc_store_build_codes(world->store); /* it passes over what is being coded */
         build_wait(world);
         struct sc_store_stats stats = stats_of(world);
         assert_int_equal(stats.read_bytes, 0);
@@ -333,6 +334,35 @@ static void a_read_back_that_fails_costs_no_row(void **state)
         world_free(world);
     }
     assert_true(n > 4);
+}
+
+/* Rows of others fill the pool for seconds, or minutes: codes wait some time, and are the build's
+ * then, though it has passed the extent already; or they wait for its next start. */
+static void a_pool_that_stays_full_ends_the_wait(void **state)
+{
+    (void)state;
+    for (uint32_t is_long = 0; is_long < 2; is_long++) {
+        struct world *world = world_live(&setups[0], 8);
+        struct sc_frames *pool = world->store->frames;
+        uint8_t *frames[256];
+        uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
+        _Atomic uint32_t never = 0;
+        while (count < most)
+            frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
+        assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
+        sc_store_build_codes(world->store);
+        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 8000000000);
+        if (is_long)
+            settle(world);
+        assert_int_equal(key_check(world, 1, false), 0);
+        while (count > 0)
+            sc_frames_put(pool, frames[--count]);
+        if (is_long)
+            build_all(world, 0);
+        settle(world);
+        all_have_codes(world, 1);
+        world_free(world);
+    }
 }
 
 /* Pieces that were never committed; a first slab of fewer rows is the build's. */
@@ -588,6 +618,7 @@ int main(void)
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
         cmocka_unit_test(a_read_back_that_fails_costs_no_row),
+        cmocka_unit_test(a_pool_that_stays_full_ends_the_wait),
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
         cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
