@@ -195,6 +195,24 @@ static void build_passes_over_rows_that_no_piece_has(void **state)
     }
 }
 
+static void build_keeps_to_its_rate(void **state)
+{
+    (void)state;
+    const uint64_t bytes_per_s = 1u << 20;
+    struct sc_store_stats stats;
+    struct world *world = world_bare(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    reopen(world, setups[0].probe_row_bytes);
+    uint64_t start_ns = sc_exec_now_ns(world->exec);
+    build_all(world, bytes_per_s);
+    uint64_t took_ns = sc_exec_now_ns(world->exec) - start_ns;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.built_pieces, world->piece_count);
+    assert_true(took_ns >= stats.read_bytes * 1000000000 / bytes_per_s);
+    assert_true(took_ns < stats.read_bytes * 2000000000 / bytes_per_s);
+    world_free(world);
+}
+
 static void build_reads_nothing_of_other_namespaces(void **state)
 {
     (void)state;
@@ -483,6 +501,7 @@ int main(void)
         cmocka_unit_test(build_gives_old_rows_their_sketches),
         cmocka_unit_test(build_goes_on_while_its_step_ends),
         cmocka_unit_test(build_passes_over_rows_that_no_piece_has),
+        cmocka_unit_test(build_keeps_to_its_rate),
         cmocka_unit_test(build_reads_nothing_of_other_namespaces),
         cmocka_unit_test(build_leaves_holes_blank),
         cmocka_unit_test(build_gives_its_pages_back_with_the_extent),
