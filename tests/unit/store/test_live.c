@@ -273,9 +273,9 @@ static void frames_overwrite(struct world *world)
         sc_frames_put(pool, frames[--count]);
 }
 
-/* A pass of which others take every frame between its last two layers, while the last window of the
- * first of these is not written yet, since the second begins in it. */
-static struct pass *pass_without_frames(struct world *world, uint64_t steps)
+/* A pass without its last layer, before which others take every frame that is free: the window that
+ * the last layer begins in is not written yet. */
+static struct pass *pass_without_frames(struct world *world, uint64_t steps, uint64_t more)
 {
     struct sc_frames *pool = world->store->frames;
     uint8_t *frames[256];
@@ -291,8 +291,7 @@ static struct pass *pass_without_frames(struct world *world, uint64_t steps)
     frames_overwrite(world);
     while (count > 0)
         sc_frames_put(pool, frames[--count]);
-    step_some(world, 500);
-    assert_int_equal(pass_put(pass), SPEC_OK);
+    step_some(world, more);
     return pass;
 }
 
@@ -303,7 +302,9 @@ static void a_window_that_is_not_written_is_not_read(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct world *world = world_live(&setups[i], seed);
-            pass_end(pass_without_frames(world, seed * 2));
+            struct pass *pass = pass_without_frames(world, seed * 2, 500);
+            assert_int_equal(pass_put(pass), SPEC_OK);
+            pass_end(pass);
             build_wait(world);
             assert_int_equal(stats_of(world).built_pieces, 0);
             read += stats_of(world).read_bytes > 0;
@@ -311,6 +312,29 @@ static void a_window_that_is_not_written_is_not_read(void **state)
             world_free(world);
         }
     assert_true(read > 40);
+}
+
+/* Given up while a window is read back: the next pass is coded as if it had never been. */
+static void a_read_back_ends_with_its_pass(void **state)
+{
+    (void)state;
+    uint32_t read = 0;
+    for (uint64_t more = 0; more < 40; more++) {
+        struct world *world = world_live(&setups[more % 2], 30 + more);
+        struct pass *pass = pass_without_frames(world, 60, more / 2);
+        sc_store_extent_abort(pass->extent);
+        pass_wait(pass);
+        pass_free(pass);
+        read += stats_of(world).read_bytes > 0;
+        assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
+        settle(world);
+        assert_int_equal(stats_of(world).built_pieces, 0);
+        assert_int_equal(stats_of(world).stage_bytes_used, 0);
+        assert_true(key_check(world, 2, true) > 0);
+        space_check(world->store);
+        world_free(world);
+    }
+    assert_true(read > 10);
 }
 
 /* The build is told of it, and has them then. */
@@ -324,7 +348,9 @@ static void a_read_back_that_fails_costs_no_row(void **state)
         world->params.fault = &world->fault;
         world_open_ok(world);
         sc_fault_arm(&world->fault, SC_FAULT_READ, n / 2);
-        pass_end(pass_without_frames(world, 60));
+        struct pass *pass = pass_without_frames(world, 60, 500);
+        assert_int_equal(pass_put(pass), SPEC_OK);
+        pass_end(pass);
         settle(world);
         nothing_is_kept(world);
         fires = atomic_load(&world->fault.fired[SC_FAULT_READ]) > 0;
@@ -617,6 +643,7 @@ int main(void)
         cmocka_unit_test(extents_side_by_side_are_coded),
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
+        cmocka_unit_test(a_read_back_ends_with_its_pass),
         cmocka_unit_test(a_read_back_that_fails_costs_no_row),
         cmocka_unit_test(a_pool_that_stays_full_ends_the_wait),
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
