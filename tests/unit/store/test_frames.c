@@ -205,6 +205,24 @@ static void keeps_frames_until_somebody_needs_them(void **state)
     fixture_done(&fx);
 }
 
+/* The only frame there is may be a kept one, and be due to who laid his down: it is not claimed. */
+static void claims_nothing_that_is_due(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint8_t *frames[9];
+    fixture_init(&fx, 8, 0);
+    assert_int_equal(take_all(&fx, SC_LANE_DEMAND, frames), 8);
+    uint64_t ticket = sc_frames_keep(fx.frames, frames[0]);
+    sc_frames_lay(fx.frames, frames[1]);
+    assert_ptr_equal(sc_frames_take(fx.frames, SC_LANE_DEMAND), frames[1]);
+    assert_false(sc_frames_claim(fx.frames, frames[0], ticket));
+    assert_ptr_equal(sc_frames_pick(fx.frames), frames[0]);
+    for (uint32_t i = 0; i < 8; i++)
+        sc_frames_put(fx.frames, frames[i]);
+    fixture_done(&fx);
+}
+
 static void refuses_a_pool_that_is_too_small(void **state)
 {
     (void)state;
@@ -523,6 +541,7 @@ int main(void)
         cmocka_unit_test(leaves_bytes_as_they_are),
         cmocka_unit_test(keeps_the_right_to_a_frame_that_was_laid_down),
         cmocka_unit_test(keeps_frames_until_somebody_needs_them),
+        cmocka_unit_test(claims_nothing_that_is_due),
         cmocka_unit_test(refuses_a_pool_that_is_too_small),
         cmocka_unit_test(opens_or_says_no_memory),
         cmocka_unit_test(hands_frames_over_demand_first_oldest_first),

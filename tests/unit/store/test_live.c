@@ -146,22 +146,24 @@ static void rows_are_coded_without_a_read(void **state)
 static void a_layer_is_coded_before_the_next_is_there(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < SETUP_THREADS; i++) {
+        bool is_apart = setups[i].segment_bytes < 2u << 20; /* no window has two layers */
+        if (setups[i].layers > 4)
+            continue;
         struct world *world = world_live(&setups[i], 11);
         struct pass *pass = pass_make(world, 1, 0, 200);
-        uint64_t codes = 0;
         assert_int_equal(pass_begin(pass), SPEC_OK);
         uint64_t copy = pass->extent->copy, stride = pass->extent->place.stride;
         while (pass->layer < setups[i].layers) {
             assert_int_equal(pass_put(pass), SPEC_OK);
-            uint64_t before = stats_of(world).write_bytes;
             step_some(world, 1000);
-            codes += stats_of(world).write_bytes > before;
             struct sc_store_cache_entry *pin; /* its rows need not stay in frames */
             assert_null(sc_store_cache_get(world->store->cache, copy, (pass->layer - 1) * stride, 1,
                                            NULL, &pin));
+            assert_true(!is_apart ||
+                        sc_store_cache_get(world->store->cache, copy, pass->layer * stride - 1, 1,
+                                           NULL, &pin) == NULL);
         }
-        assert_true(codes + 1 >= setups[i].layers); /* the first may fill no window */
         pass_end(pass);
         build_wait(world);
         all_have_codes(world, 1);
