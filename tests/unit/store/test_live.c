@@ -7,6 +7,7 @@
 #include "store/cache.h"
 #include "store/extent.h"
 #include "store/live.h"
+#include "store/tier.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"
@@ -589,6 +590,30 @@ static void a_cut_at_any_write_leaves_rows_or_both(void **state)
     world_free(origin);
 }
 
+/* What takes the place of others' rows is durable first, in whichever segments it lies. */
+static void a_sync_is_of_every_segment(void **state)
+{
+    (void)state;
+    struct world *world = world_live(&setups[3], 1);
+    world_close(world);
+    world->params.fault = &world->fault;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    settle(world);
+    const struct sc_store_table *table = &world->store->table;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(table, sc_store_table_piece(table, world->pieces[0].id)->extent);
+    assert_int_equal(extent->part_count, setups[3].layers);
+    for (uint32_t n = 0; n <= extent->part_count; n++) {
+        sc_fault_arm(&world->fault, SC_FAULT_SYNC, n);
+        spec_status status =
+            sc_store_tier_sync(world->store, extent->parts, extent->part_count, NULL);
+        assert_int_equal(status, n < extent->part_count ? SPEC_E_IO : SPEC_OK);
+    }
+    sc_fault_arm(&world->fault, SC_FAULT_SYNC, INT64_MAX);
+    world_free(world);
+}
+
 /* ---- Threads -------------------------------------------------------------------------------- */
 
 struct taker { /* of frames, as loads take them; every one is overwritten */
@@ -654,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_close_ends_it_anywhere),
         cmocka_unit_test(coding_survives_every_fault),
         cmocka_unit_test(a_cut_at_any_write_leaves_rows_or_both),
+        cmocka_unit_test(a_sync_is_of_every_segment),
         cmocka_unit_test(codes_are_right_while_others_take_frames),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
