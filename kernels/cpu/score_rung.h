@@ -109,9 +109,10 @@ INLINE void block_score(const struct sc_kernels_lanes_score *what, uint64_t j,
 
 INLINE void lanes_score(const struct sc_kernels_lanes_score *what, uint32_t vectors)
 {
+    const struct sc_kernels_lanes_score own = *what; /* no store of a vector is into it */
     uint32_t keys_at_once = SCORE_SUMS / vectors;
-    for (uint64_t j = 0; j < what->key_count; j += keys_at_once)
-        block_score(what, j, keys_at_once, vectors);
+    for (uint64_t j = 0; j < own.key_count; j += keys_at_once)
+        block_score(&own, j, keys_at_once, vectors);
 }
 
 static void rung_lanes_score(const struct sc_kernels_lanes_score *what)
