@@ -26,6 +26,7 @@
 
 #include "base/limits.h"
 #include "store/store.h"
+#include "store/where.h"
 
 #define SC_STORE_FRAME_BYTES       24u
 #define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 224 KiB */
@@ -53,12 +54,6 @@ enum sc_store_record_type {
 };
 
 enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1, SC_STORE_ANNEX_CODES = 3 };
-
-struct sc_store_part { /* whole layers, contiguous, in one segment */
-    uint64_t offset;   /* bytes from the segment's start, a multiple of 4 KiB */
-    uint32_t segment;  /* the file's number; an index of the open store once replayed */
-    uint32_t layer_first, layer_count;
-};
 
 struct sc_store_record_space {
     struct sc_store_namespace space; /* descriptor: not NUL-ended, descriptor_bytes long */

@@ -13,10 +13,16 @@
 #define SC_STORE_WHERE_H
 
 #include "store/io.h"
-#include "store/record.h"
+#include "store/store.h"
 
 struct sc_store_extent_entry;
 struct sc_store_piece_entry;
+
+struct sc_store_part { /* whole layers, contiguous, in one segment */
+    uint64_t offset;   /* bytes from the segment's start, a multiple of 4 KiB */
+    uint32_t segment;  /* the file's number; an index of the open store once replayed */
+    uint32_t layer_first, layer_count;
+};
 
 /* Geometry of a namespace, as recorded. */
 struct sc_store_shape {
